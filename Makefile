@@ -1,0 +1,30 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each makes .venv if it is not there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TEST_OPTIONS ?= -n 2
+
+.PHONY: demo test check format clean
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/installed
+	@BIN=$(BIN) sh scripts/demo.sh
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+check: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

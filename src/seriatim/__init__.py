@@ -1,0 +1,67 @@
+"""Sequence models on your own text, behind one contract.
+
+Names are imported when first used, so that ``import seriatim`` and ``seriatim --help`` stay quick.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import layers as layers
+    from .config import Config as Config
+    from .layer import RecurrentCell as RecurrentCell
+    from .layer import SequenceLayer as SequenceLayer
+    from .layers import Bidirectional as Bidirectional
+    from .layers import Stack as Stack
+    from .layers import layer as layer
+    from .run import Run as Run
+    from .run import load as load
+    from .run import train as train
+    from .state import State as State
+    from .unroll import Recurrent as Recurrent
+    from .unroll import unroll as unroll
+
+__version__ = "0.1.0"
+
+HOMES = {
+    "Bidirectional": "layers",
+    "Config": "config",
+    "Recurrent": "unroll",
+    "RecurrentCell": "layer",
+    "Run": "run",
+    "SequenceLayer": "layer",
+    "Stack": "layers",
+    "State": "state",
+    "load": "run",
+    "train": "run",
+}
+
+__all__ = ["__version__", "layer", "layers", "unroll", *HOMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name in HOMES:
+        return getattr(importlib.import_module(f".{HOMES[name]}", __name__), name)
+    if name == "layers":
+        return importlib.import_module(".layers", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """Lets ``seriatim.layer`` and ``seriatim.unroll`` be functions although modules carry the same names.
+
+    The import system sets a submodule as an attribute of its package; for these names the function stays.
+    """
+
+    @property
+    def layer(self) -> object:
+        return importlib.import_module(".layers", __name__).layer
+
+    @layer.setter
+    def layer(self, module: ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,102 @@
+"""The one contract: what every sequence layer, and every cell of a recurrence, must offer."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .lengths import check_lengths, zero_padding
+from .state import State
+
+
+class SequenceLayer(nn.Module):
+    """A function of a sequence that says what it keeps of the past.
+
+    A subclass sets ``input_size`` and ``output_size`` and writes `initial_state` and `forward`; `step` follows.
+    Modules hold parameters and constants only: state goes in and comes out, and the given state is never changed.
+    """
+
+    causal: bool = True
+    keeps: ClassVar[str] = ""
+    """What the state holds, in words, for the table of architectures."""
+    parallel: ClassVar[bool] = False
+    """Whether training runs in parallel over time."""
+    paper: ClassVar[str] = ""
+
+    input_size: int
+    output_size: int
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> State:
+        """The state before the first input.
+
+        Args:
+            batch_size: rows of the batch.
+            memory: an encoder's outputs ``(batch, memory_time, memory_size)``, for layers that attend to one.
+            memory_lengths: ``(batch,)``.
+
+        Raises:
+            ValueError: a memory is given to a layer that takes none.
+        """
+        raise NotImplementedError
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Runs over a sequence.
+
+        Args:
+            inputs: ``(batch, time, input_size)``.
+            state: the state to go on from; None for the initial one.
+            lengths: ``(batch,)`` valid inputs of each row, 0 allowed; None where every row is full.
+
+        Returns:
+            Outputs ``(batch, time, output_size)``, zero on padding, and the state after each row's last valid input.
+
+        Raises:
+            ValueError: shapes that do not fit; the message names the right ones.
+        """
+        raise NotImplementedError
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One input a row: ``(batch, input_size)`` to ``(batch, output_size)``."""
+        outputs, state = self(inputs.unsqueeze(1), state)
+        return outputs.squeeze(1), state
+
+    def begin(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
+        """What every `forward` does first: checks shapes, clears padding, supplies the initial state."""
+        if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
+            raise ValueError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
+        lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])
+        if state is None:
+            state = self.initial_state(inputs.shape[0])
+        return zero_padding(inputs, lengths), state, lengths
+
+    def zeros(self, batch_size: int, *sizes: int) -> Tensor:
+        """Zeros ``(batch, *sizes)`` of the type and on the device of the layer's parameters."""
+        like = next(self.parameters(), None)
+        if like is None:
+            return torch.zeros(batch_size, *sizes)
+        return like.new_zeros(batch_size, *sizes)
+
+
+class RecurrentCell(nn.Module):
+    """One step of a recurrence, written as its equations."""
+
+    input_size: int
+    output_size: int
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state before the first input."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step: inputs ``(batch, input_size)`` to outputs ``(batch, output_size)`` and the next state."""
+        raise NotImplementedError
+
+
+def refuse_memory(layer: nn.Module, memory: Tensor | None) -> None:
+    """Raises ValueError where a memory is given to a layer that takes none."""
+    if memory is not None:
+        raise ValueError(f"{type(layer).__name__} attends to no memory; initial_state takes the batch size alone")

@@ -1,0 +1,37 @@
+"""Pointwise functions by name."""
+
+import difflib
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "elu": F.elu,
+    "selu": F.selu,
+    "leaky-relu": F.leaky_relu,
+    "hardtanh": F.hardtanh,
+    "sin": torch.sin,
+    "identity": lambda x: x,
+}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The pointwise function of that name.
+
+    Raises:
+        ValueError: no such function; the message names the nearest.
+    """
+    if name not in ACTIVATIONS:
+        near = difflib.get_close_matches(name, ACTIVATIONS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(ACTIVATIONS)}"
+        raise ValueError(f"unknown activation {name!r}; {hint}")
+    return ACTIVATIONS[name]

@@ -1,0 +1,39 @@
+"""Dropout over sequences."""
+
+import torch
+from torch import Tensor, nn
+
+
+class VariationalDropout(nn.Module):
+    """Drops whole features: one mask a row, the same at every time step of a call.
+
+    Y. Gal and Z. Ghahramani, "A theoretically grounded application of dropout in recurrent neural networks", 2016.
+    A sequence run in windows draws a new mask each window.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(batch, time, size)``, or one step ``(batch, size)``, to the same shape."""
+        if not self.training or self.p == 0:
+            return inputs
+        keep = 1 - self.p
+        shape = (inputs.shape[0], *[1] * (inputs.dim() - 2), inputs.shape[-1])
+        return inputs * torch.empty(shape, dtype=inputs.dtype, device=inputs.device).bernoulli_(keep) / keep
+
+    def extra_repr(self) -> str:
+        """The rate, for ``print``."""
+        return f"p={self.p}"
+
+
+def dropout(p: float, *, variational: bool = False) -> nn.Module:
+    """Dropout at rate ``p``: every value on its own, or whole features over time.
+
+    Raises:
+        ValueError: a rate outside [0, 1).
+    """
+    if not 0 <= p < 1:
+        raise ValueError(f"dropout must lie in [0, 1); got {p}")
+    return VariationalDropout(p) if variational else nn.Dropout(p)

@@ -1,0 +1,41 @@
+"""Gated recurrent unit, in the form of cuDNN and `torch.nn.GRU`.
+
+K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation",
+EMNLP 2014. The fused kernels differ from the paper twice: the reset gate acts after the recurrent product, and
+z keeps the old state where the paper's z takes the new one.
+
+    r_t = σ(W_r x_t + U_r h_{t−1} + b_r)                    reset gate
+    z_t = σ(W_z x_t + U_z h_{t−1} + b_z)                    update gate
+    n_t = tanh(W_n x_t + b_n + r_t ⊙ (U_n h_{t−1} + c_n))   candidate
+    h_t = (1 − z_t) ⊙ n_t + z_t ⊙ h_{t−1}
+
+x_t inputs · h_t outputs and the state · W ``weight_ih_l0`` · U ``weight_hh_l0`` · b, c ``bias_ih_l0``,
+``bias_hh_l0``. Gates are stacked r, z, n.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..state import State
+from .fused import FusedRecurrence
+
+
+class GRU(FusedRecurrence):
+    """One layer of gated recurrent units. The state is one vector ``(batch, hidden_size)``."""
+
+    keeps = "one vector"
+    paper = "Cho et al. 2014, reset gate after the product as in cuDNN"
+    twin = nn.GRU
+    gates = 3
+
+    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The fused kernel over a batch without padding."""
+        assert isinstance(state, Tensor)
+        outputs, hidden = torch.gru(inputs, state.unsqueeze(0).contiguous(), self.weights(), *self.options())
+        return outputs, hidden.squeeze(0)
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The fused kernel of one step."""
+        assert isinstance(state, Tensor)
+        hidden = torch.gru_cell(inputs, state, *self.weights())
+        return hidden, hidden

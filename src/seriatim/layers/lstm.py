@@ -1,0 +1,74 @@
+"""Long short-term memory.
+
+S. Hochreiter and J. Schmidhuber, "Long short-term memory", Neural Computation 9(8), 1997; with the forget gate of
+F. Gers, J. Schmidhuber and F. Cummins, "Learning to forget", Neural Computation 12(10), 2000.
+
+    i, f, o = σ(W x_t + U h_{t−1} + b)          input, forget and output gate, each with its own W, U, b
+    C̃_t     = tanh(W_C x_t + U_C h_{t−1} + b_C)  candidate
+    C_t     = f ⊙ C_{t−1} + i ⊙ C̃_t
+    h_t     = o ⊙ tanh(C_t)
+
+x_t inputs · h_t outputs and ``state.hidden`` · C_t ``state.cell`` · W ``weight_ih_l0`` · U ``weight_hh_l0`` ·
+b ``bias_ih_l0 + bias_hh_l0`` (two vectors, as in `torch.nn`). Gates are stacked i, f, C̃, o. Nothing is simplified.
+"""
+
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..layer import refuse_memory
+from ..state import State
+from .fused import FusedRecurrence
+
+
+class LSTMState(NamedTuple):
+    """Both vectors ``(batch, hidden_size)``."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+class LSTM(FusedRecurrence):
+    """One layer of long short-term memory.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of hidden and cell state.
+        bias: whether the gates have biases.
+        forget_bias: what the forget gate's bias starts at; 1 lets memory last from the first step
+            (Jozefowicz et al. 2015).
+    """
+
+    keeps = "two vectors: hidden and cell"
+    paper = "Hochreiter & Schmidhuber 1997; Gers et al. 2000"
+    twin = nn.LSTM
+    gates = 4
+
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: float = 1.0) -> None:
+        self.forget_bias = forget_bias
+        super().__init__(input_size, hidden_size, bias=bias)
+
+    def reset_parameters(self) -> None:
+        """As every fused recurrence, with the forget gate open."""
+        super().reset_parameters()
+        if self.bias_ih_l0 is not None:
+            nn.init.constant_(self.bias_ih_l0.data[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> LSTMState:
+        """Zeros, both ``(batch, hidden_size)``."""
+        refuse_memory(self, memory)
+        return LSTMState(self.zeros(batch_size, self.hidden_size), self.zeros(batch_size, self.hidden_size))
+
+    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The fused kernel over a batch without padding."""
+        start = [leaf.unsqueeze(0).contiguous() for leaf in cast(LSTMState, state)]
+        outputs, hidden, cell = torch.lstm(inputs, start, self.weights(), *self.options())
+        return outputs, LSTMState(hidden.squeeze(0), cell.squeeze(0))
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The fused kernel of one step."""
+        hidden, cell = torch.lstm_cell(inputs, list(cast(LSTMState, state)), *self.weights())
+        return hidden, LSTMState(hidden, cell)

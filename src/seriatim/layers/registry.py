@@ -1,0 +1,97 @@
+"""Every architecture by name. A new one is a file and a line here."""
+
+import difflib
+import inspect
+from collections.abc import Mapping
+
+from ..layer import SequenceLayer
+from .bidirectional import Bidirectional
+from .gru import GRU
+from .lstm import LSTM
+from .rnn import RNN
+from .stack import Stack
+
+REGISTRY: dict[str, type[SequenceLayer]] = {
+    "rnn": RNN,
+    "lstm": LSTM,
+    "gru": GRU,
+}
+
+
+def names() -> list[str]:
+    """Every registered name."""
+    return list(REGISTRY)
+
+
+def find(name: str) -> type[SequenceLayer]:
+    """The class registered under a name.
+
+    Raises:
+        ValueError: no such layer; the message names the nearest.
+    """
+    if name not in REGISTRY:
+        raise ValueError(f"unknown layer {name!r}; {nearest(name, REGISTRY)}")
+    return REGISTRY[name]
+
+
+def layer(
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    *,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+    variational_dropout: bool = False,
+    residual: bool = False,
+    **options: object,
+) -> SequenceLayer:
+    """Builds an architecture by name.
+
+    Args:
+        name: one of `names`.
+        input_size: width of an input.
+        hidden_size: width of a layer.
+        num_layers: how many, one on top of another.
+        bidirectional: read in both directions; the output is twice as wide.
+        dropout: rate between layers.
+        variational_dropout: one dropout mask a sequence instead of one a step.
+        residual: add a layer's inputs to its outputs wherever their widths are equal.
+        options: the architecture's own.
+
+    Returns:
+        The layer itself, or a `Stack` where there is more than one.
+
+    Raises:
+        ValueError: an unknown name or option, or a size that is not positive.
+    """
+    architecture = find(name)
+    check_options(name, options)
+    for what, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if size < 1:
+            raise ValueError(f"{what} must be at least 1; got {size}")
+
+    def one(width: int) -> SequenceLayer:
+        return architecture(width, hidden_size, **options)
+
+    layers: list[SequenceLayer] = []
+    for _ in range(num_layers):
+        width = layers[-1].output_size if layers else input_size
+        layers.append(Bidirectional(one(width), one(width)) if bidirectional else one(width))
+    if len(layers) == 1:
+        return layers[0]
+    return Stack(layers, dropout=dropout, variational=variational_dropout, residual=residual)
+
+
+def check_options(name: str, options: Mapping[str, object]) -> None:
+    """Raises ValueError where the architecture has no option of a given name."""
+    known = list(inspect.signature(find(name)).parameters)[2:]
+    for key in options:
+        if key not in known:
+            raise ValueError(f"layer {name!r} has no option {key!r}; {nearest(key, known)}")
+
+
+def nearest(word: str, known: Mapping[str, object] | list[str]) -> str:
+    """A hint that names the nearest known word, or all of them."""
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"

@@ -1,0 +1,72 @@
+"""The simple recurrent network.
+
+J. L. Elman, "Finding structure in time", Cognitive Science 14(2), 1990.
+
+    h_t = g(W_x x_t + W_h h_{t−1} + b),  h_0 = 0
+
+x_t inputs · h_t outputs and the state · g ``activation`` · W_x ``weight_ih_l0`` · W_h ``weight_hh_l0`` ·
+b ``bias_ih_l0 + bias_hh_l0`` (two vectors, as in `torch.nn`). Nothing is simplified.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..state import State
+from .activations import activation as activation_named
+from .fused import FusedRecurrence
+
+FUSED = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}
+
+
+class RNN(FusedRecurrence):
+    """One layer of Elman's network. The state is one vector ``(batch, hidden_size)``.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of the state.
+        activation: g, by name; `tanh` and `relu` have fused kernels, any other runs as a loop.
+        bias: whether there is a bias.
+    """
+
+    keeps = "one vector"
+    paper = "Elman 1990"
+    twin = nn.RNN
+    gates = 1
+
+    def __init__(self, input_size: int, hidden_size: int, *, activation: str = "tanh", bias: bool = True) -> None:
+        self.activation = activation
+        self.g = activation_named(activation)
+        super().__init__(input_size, hidden_size, bias=bias)
+
+    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The fused kernel where g has one; else the input product for all time at once, then a loop."""
+        assert isinstance(state, Tensor)
+        if self.activation in FUSED:
+            kernel = FUSED[self.activation]
+            fused, hidden = kernel(inputs, state.unsqueeze(0).contiguous(), self.weights(), *self.options())
+            return fused, hidden.squeeze(0)
+        projected = F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+        outputs = []
+        for x_t in projected.unbind(1):
+            state = self.g(x_t + F.linear(state, self.weight_hh_l0, self.bias_hh_l0))
+            outputs.append(state)
+        return torch.stack(outputs, dim=1), state
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The equation, once."""
+        assert isinstance(state, Tensor)
+        hidden = self.g(
+            F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0) + F.linear(state, self.weight_hh_l0, self.bias_hh_l0)
+        )
+        return hidden, hidden
+
+    def twin_options(self) -> dict[str, object]:
+        """Adds the activation.
+
+        Raises:
+            ValueError: `torch.nn.RNN` knows only tanh and relu.
+        """
+        if self.activation not in FUSED:
+            raise ValueError(f"torch.nn.RNN has no activation {self.activation!r}; it knows tanh and relu")
+        return {**super().twin_options(), "nonlinearity": self.activation}

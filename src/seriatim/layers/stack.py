@@ -1,0 +1,77 @@
+"""Layers on top of one another: h^l_t = f(h^l_{t−1}, h^{l−1}_t)."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from ..layer import SequenceLayer
+from ..state import State
+from .dropout import dropout as make_dropout
+
+
+class Stack(SequenceLayer):
+    """Runs layers one on top of another; the state is the tuple of their states.
+
+    Args:
+        layers: bottom first; each takes what the one below gives.
+        dropout: rate between layers (none after the last).
+        variational: one dropout mask a sequence instead of one a step.
+        residual: adds a layer's inputs to its outputs wherever their widths are equal.
+
+    Raises:
+        ValueError: no layers, or widths that do not meet.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[SequenceLayer],
+        *,
+        dropout: float = 0.0,
+        variational: bool = False,
+        residual: bool = False,
+    ) -> None:
+        super().__init__()
+        if not layers:
+            raise ValueError("a stack needs at least one layer")
+        for below, above in zip(layers, layers[1:], strict=False):
+            if below.output_size != above.input_size:
+                raise ValueError(
+                    f"a layer that gives {below.output_size} features cannot feed one that takes {above.input_size}"
+                )
+        self.layers: Sequence[SequenceLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.dropout = make_dropout(dropout, variational=variational)
+        self.residual = residual
+        self.input_size = layers[0].input_size
+        self.output_size = layers[-1].output_size
+        self.causal = all(layer.causal for layer in layers)
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> State:
+        """The tuple of the layers' initial states; a memory goes to every layer."""
+        return tuple(layer.initial_state(batch_size, memory, memory_lengths) for layer in self.layers)
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Runs every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        hidden, state, lengths = self.begin(inputs, state, lengths)
+        ends = []
+        for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
+            outputs, end = layer(self.dropout(hidden) if i else hidden, start, lengths=lengths)
+            hidden = self.join(hidden, outputs)
+            ends.append(end)
+        return hidden, tuple(ends)
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step of every layer."""
+        hidden, ends = inputs, []
+        for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
+            outputs, end = layer.step(self.dropout(hidden) if i else hidden, start)
+            hidden = self.join(hidden, outputs)
+            ends.append(end)
+        return hidden, tuple(ends)
+
+    def join(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """The residual connection around one layer."""
+        return inputs + outputs if self.residual and inputs.shape[-1] == outputs.shape[-1] else outputs

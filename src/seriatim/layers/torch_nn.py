@@ -1,0 +1,69 @@
+"""Weights from `torch.nn` and back to it."""
+
+from torch import nn
+
+from ..layer import SequenceLayer
+from .bidirectional import Bidirectional
+from .fused import FusedRecurrence
+from .registry import REGISTRY
+from .stack import Stack
+
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def from_torch(module: nn.RNNBase) -> SequenceLayer:
+    """A layer that computes what a `torch.nn.RNN`, `LSTM` or `GRU` computes, with a copy of its weights.
+
+    Raises:
+        ValueError: another module, or an LSTM with projections.
+    """
+    twins = {cls.twin: cls for cls in REGISTRY.values() if issubclass(cls, FusedRecurrence)}
+    if type(module) not in twins or module.proj_size:
+        raise ValueError("from_torch takes a torch.nn.RNN, LSTM (without projections) or GRU")
+    options: dict[str, object] = {"bias": module.bias}
+    if isinstance(module, nn.RNN):
+        options["activation"] = module.nonlinearity
+
+    def one(depth: int, width: int, direction: str) -> FusedRecurrence:
+        made = twins[type(module)](width, module.hidden_size, **options)  # type: ignore[arg-type]
+        names = [name for name in WEIGHTS if module.bias or name.startswith("weight")]
+        made.load_state_dict({f"{name}_l0": getattr(module, f"{name}_l{depth}{direction}") for name in names})
+        return made.to(next(module.parameters()).dtype)
+
+    layers: list[SequenceLayer] = []
+    for depth in range(module.num_layers):
+        width = layers[-1].output_size if layers else module.input_size
+        there = one(depth, width, "")
+        layers.append(Bidirectional(there, one(depth, width, "_reverse")) if module.bidirectional else there)
+    return layers[0] if len(layers) == 1 else Stack(layers, dropout=module.dropout)
+
+
+def to_torch(layer: SequenceLayer) -> nn.RNNBase:
+    """The `torch.nn` module, batch first, that computes what ``layer`` computes, with a copy of its weights.
+
+    Raises:
+        ValueError: `torch.nn` has no such module.
+    """
+    layers = list(layer.layers) if isinstance(layer, Stack) and not layer.residual else [layer]
+    pairs = [(one.forwards, one.backwards) if isinstance(one, Bidirectional) else (one,) for one in layers]
+    first = pairs[0][0]
+    parts = [part for pair in pairs for part in pair]
+    alike = len({len(pair) for pair in pairs}) == 1 and len({type(part) for part in parts}) == 1
+    if not isinstance(first, FusedRecurrence) or not alike:
+        raise ValueError("torch.nn has no module for this layer; it has plain RNN, LSTM and GRU stacks")
+    module = first.twin(  # type: ignore[call-arg]
+        first.input_size,  # type: ignore[arg-type]
+        first.hidden_size,
+        num_layers=len(layers),
+        bidirectional=len(pairs[0]) == 2,
+        **first.twin_options(),  # type: ignore[arg-type]
+    )
+    weights = {
+        f"{name}_l{depth}{direction}": getattr(part, f"{name}_l0")
+        for depth, pair in enumerate(pairs)
+        for part, direction in zip(pair, ("", "_reverse"), strict=False)
+        for name in WEIGHTS
+        if getattr(part, f"{name}_l0") is not None
+    }
+    module.load_state_dict(weights)
+    return module.to(first.weight_hh_l0.dtype)

@@ -1,0 +1,105 @@
+"""What a model keeps of the past.
+
+A state is a tensor, or a tuple (usually a ``NamedTuple``) of states. Dimension 0 of every leaf is the batch.
+These functions are written once, for every architecture; a state is never changed in place.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+State: TypeAlias = Tensor | tuple["State", ...]
+S = TypeVar("S", bound=State)
+
+
+def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
+    """Applies ``fn`` to every leaf of ``state`` and to the matching leaves of ``rest``.
+
+    Raises:
+        ValueError: the states differ in structure.
+    """
+    if isinstance(state, Tensor):
+        if not all(isinstance(other, Tensor) for other in rest):
+            raise ValueError("states differ in structure: a tensor stands against a tuple")
+        return fn(state, *rest)  # type: ignore[return-value]
+    for other in rest:
+        if not isinstance(other, tuple) or len(other) != len(state):
+            raise ValueError(f"states differ in structure: expected a tuple of {len(state)} states")
+    return _rebuild(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
+
+
+def select_state(state: S, index: Tensor) -> S:
+    """Keeps the rows of the batch that ``index`` names: integers ``(rows,)`` or booleans ``(batch,)``.
+
+    Rows may be repeated or reordered, as beam search does.
+    """
+    return map_state(lambda leaf: leaf[index], state)
+
+
+def join_states(states: list[S]) -> S:
+    """Joins the rows of several states of one structure into one batch, in order."""
+    return map_state(lambda *leaves: torch.cat(leaves), *states)
+
+
+def detach_state(state: S) -> S:
+    """Cuts the state from the graph that made it, as truncated backpropagation through time does."""
+    return map_state(Tensor.detach, state)
+
+
+def state_bytes(state: State) -> int:
+    """Bytes the state's values take."""
+    if isinstance(state, Tensor):
+        return state.numel() * state.element_size()
+    return sum(state_bytes(part) for part in state)
+
+
+def state_to_dict(state: State) -> dict[str, Tensor]:
+    """Names every leaf by its path (``"0.cell"``), ready for a file of named tensors."""
+    if isinstance(state, Tensor):
+        return {"": state}
+    return {
+        f"{name}.{path}" if path else name: leaf
+        for name, part in zip(_names(state), state, strict=True)
+        for path, leaf in state_to_dict(part).items()
+    }
+
+
+def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
+    """Puts the leaves written by `state_to_dict` back into the structure of ``like``.
+
+    Raises:
+        ValueError: a leaf is missing, left over, or of another type or shape (the batch aside).
+    """
+    expected = state_to_dict(like)
+    if set(expected) != set(tensors):
+        odd = sorted(set(expected) ^ set(tensors))
+        raise ValueError(f"the saved state does not belong to this model: it differs in {', '.join(odd)}")
+    for name, leaf in expected.items():
+        found = tensors[name]
+        if found.shape[1:] != leaf.shape[1:] or found.dtype != leaf.dtype:
+            raise ValueError(
+                f"the saved state does not belong to this model: {name!r} holds {tuple(found.shape)} "
+                f"{found.dtype}, this model keeps {tuple(leaf.shape)} {leaf.dtype}"
+            )
+    return _fill(like, tensors, "")
+
+
+def _fill(like: S, tensors: Mapping[str, Tensor], prefix: str) -> S:
+    if isinstance(like, Tensor):
+        return tensors[prefix].to(like.device)  # type: ignore[return-value]
+    parts = [
+        _fill(part, tensors, f"{prefix}.{name}" if prefix else name)
+        for name, part in zip(_names(like), like, strict=True)
+    ]
+    return _rebuild(like, parts)
+
+
+def _names(state: tuple[State, ...]) -> tuple[str, ...]:
+    return getattr(state, "_fields", tuple(str(i) for i in range(len(state))))
+
+
+def _rebuild(like: S, parts: list[State]) -> S:
+    """Makes a tuple of the same type as ``like``, named fields included."""
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)  # type: ignore[return-value]

@@ -1,0 +1,243 @@
+"""The eight laws, for every registered layer: values and gradients, in float64."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import seriatim
+from seriatim.layer import SequenceLayer
+from seriatim.state import State, map_state, select_state, state_from_dict, state_to_dict
+
+INPUT_SIZE, HIDDEN_SIZE, BATCH = 5, 6, 4
+TIMES = (1, 7, 63)
+
+VARIANTS = {
+    "rnn-relu": ("rnn", {"activation": "relu"}),
+    "rnn-softsign": ("rnn", {"activation": "softsign"}),
+    "lstm-without-bias": ("lstm", {"bias": False}),
+    "stack": ("lstm", {"num_layers": 3}),
+    "residual-stack": ("gru", {"num_layers": 2, "residual": True, "dropout": 0.5}),
+    "variational-stack": ("rnn", {"num_layers": 2, "variational_dropout": True, "dropout": 0.5}),
+}
+CAUSAL = [*seriatim.layers.names(), *VARIANTS, "cell"]
+BIDIRECTIONAL = [f"bidirectional-{name}" for name in seriatim.layers.names()]
+
+
+class Decay(seriatim.RecurrentCell):
+    """A cell of a user's own, with a state of two parts."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, output_size
+        self.w = torch.nn.Linear(input_size, output_size)
+        self.u = torch.nn.Linear(output_size, output_size)
+
+    def initial_state(self, batch_size: int) -> State:
+        return (torch.zeros(batch_size, self.output_size).to(self.w.weight),) * 2
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        fast, slow = state
+        fast = torch.tanh(self.w(inputs) + self.u(slow))
+        slow = 0.9 * slow + 0.1 * fast
+        return fast * slow, (fast, slow)
+
+
+def build(name: str) -> SequenceLayer:
+    torch.manual_seed(1)
+    if name == "cell":
+        made: SequenceLayer = seriatim.Recurrent(Decay(INPUT_SIZE, HIDDEN_SIZE))
+    elif name.startswith("bidirectional-"):
+        made = seriatim.layer(
+            name.removeprefix("bidirectional-"), INPUT_SIZE, HIDDEN_SIZE, bidirectional=True, num_layers=2
+        )
+    else:
+        kind, options = VARIANTS.get(name, (name, {}))
+        made = seriatim.layer(kind, INPUT_SIZE, HIDDEN_SIZE, **options)
+    return made.double().eval()
+
+
+def example(layer: SequenceLayer, time: int) -> tuple[Tensor, State]:
+    """Inputs and a state that is not the initial one."""
+    torch.manual_seed(2)
+    inputs = torch.randn(BATCH, time, INPUT_SIZE, dtype=torch.float64)
+    with torch.no_grad():
+        _, state = layer(torch.randn(BATCH, 3, INPUT_SIZE, dtype=torch.float64))
+    return inputs, state
+
+
+def leaves(state: State) -> list[Tensor]:
+    return list(state_to_dict(state).values())
+
+
+def assert_states_close(first: State, second: State) -> None:
+    map_state(lambda a, b: torch.testing.assert_close(a, b) or a, first, second)
+
+
+def gradients(layer: SequenceLayer, results: list[Tensor], sources: list[Tensor]) -> list[Tensor]:
+    """Of a fixed random function of the results, with respect to sources and every parameter."""
+    torch.manual_seed(3)
+    total = torch.stack([(result * torch.randn(result.shape, dtype=result.dtype)).sum() for result in results]).sum()
+    found = torch.autograd.grad(total, [*sources, *layer.parameters()], allow_unused=True)
+    return [torch.zeros(()) if gradient is None else gradient for gradient in found]
+
+
+def assert_same(layer: SequenceLayer, one, other, inputs: Tensor, state: State) -> None:
+    """Two ways of computing outputs and a final state agree, in values and in gradients."""
+    found = []
+    for way in (one, other):
+        leaf = inputs.clone().requires_grad_()
+        start = map_state(lambda x: x.clone().requires_grad_(), state)
+        outputs, end = way(leaf, start)
+        found.append((outputs, end, gradients(layer, [outputs, *leaves(end)], [leaf, *leaves(start)])))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert_states_close(found[0][1], found[1][1])
+    for a, b in zip(found[0][2], found[1][2], strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("name", CAUSAL)
+def test_law_1_splitting_anywhere_changes_nothing(name: str, time: int) -> None:
+    layer = build(name)
+    inputs, state = example(layer, time)
+    for cut in {0, 1, time // 2, time - 1, time}:
+
+        def split(x: Tensor, start: State, cut: int = cut) -> tuple[Tensor, State]:
+            first, middle = layer(x[:, :cut], start)
+            second, end = layer(x[:, cut:], middle)
+            return torch.cat([first, second], dim=1), end
+
+        assert_same(layer, layer, split, inputs, state)
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("name", CAUSAL)
+def test_law_2_steps_equal_one_forward(name: str, time: int) -> None:
+    layer = build(name)
+    inputs, state = example(layer, time)
+
+    def steps(x: Tensor, state: State) -> tuple[Tensor, State]:
+        outputs = []
+        for t in range(time):
+            output, state = layer.step(x[:, t], state)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1), state
+
+    assert_same(layer, layer, steps, inputs, state)
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("name", CAUSAL + BIDIRECTIONAL)
+def test_law_3_padding_may_hold_nan(name: str, time: int) -> None:
+    layer = build(name)
+    inputs, state = example(layer, time)
+    lengths = torch.tensor([time, 0, (time + 1) // 2, 1])
+    padded = inputs.clone()
+    for row, length in enumerate(lengths):
+        padded[row, length:] = float("nan")
+
+    def batched(x: Tensor, start: State) -> tuple[Tensor, State]:
+        return layer(x + (padded - inputs), start, lengths=lengths)
+
+    def row_by_row(x: Tensor, start: State) -> tuple[Tensor, State]:
+        outputs, ends = [], []
+        for row, length in enumerate(lengths.tolist()):
+            output, end = layer(x[row : row + 1, :length], select_state(start, torch.tensor([row])))
+            outputs.append(torch.cat([output, output.new_zeros(1, time - length, layer.output_size)], dim=1))
+            ends.append(end)
+        return torch.cat(outputs), map_state(lambda *parts: torch.cat(parts), *ends)
+
+    assert_same(layer, batched, row_by_row, inputs, state)
+
+
+@pytest.mark.parametrize("name", CAUSAL + BIDIRECTIONAL)
+def test_law_4_an_empty_row_keeps_its_state(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 7)
+    for lengths in ([3, 0, 7, 0], [0, 0, 0, 0]):
+        outputs, end = layer(inputs, state, lengths=torch.tensor(lengths))
+        assert outputs.shape == (BATCH, 7, layer.output_size)
+        empty = torch.tensor(lengths) == 0
+        map_state(lambda a, b, e=empty: torch.testing.assert_close(a[e], b[e], rtol=0, atol=0) or a, end, state)
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("name", CAUSAL)
+def test_law_5_no_output_depends_on_a_later_input(name: str, time: int) -> None:
+    layer = build(name)
+    inputs, state = example(layer, time)
+    whole, _ = layer(inputs, state)
+    for t in {0, time // 2, time - 1}:
+        changed = inputs.clone()
+        changed[:, t:] += 1
+        outputs, _ = layer(changed, state)
+        torch.testing.assert_close(outputs[:, :t], whole[:, :t])
+        assert not torch.equal(outputs[:, t:], whole[:, t:])
+
+
+@pytest.mark.parametrize("name", CAUSAL + BIDIRECTIONAL)
+def test_law_6_the_given_state_is_never_mutated(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 7)
+    before = map_state(Tensor.clone, state)
+    layer(inputs, state)
+    layer(inputs, state, lengths=torch.tensor([7, 0, 3, 1]))
+    if layer.causal:
+        layer.step(inputs[:, 0], state)
+    map_state(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0) or a, state, before)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_law_7_select_state_commutes_with_step(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 1)
+    index = torch.tensor([2, 0, 0, 3, 1])
+
+    def select_then_step(x: Tensor, start: State) -> tuple[Tensor, State]:
+        return layer.step(x[index, 0], select_state(start, index))
+
+    def step_then_select(x: Tensor, start: State) -> tuple[Tensor, State]:
+        outputs, end = layer.step(x[:, 0], start)
+        return outputs[index], select_state(end, index)
+
+    assert_same(layer, select_then_step, step_then_select, inputs, state)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_law_8_a_saved_state_goes_on_identically(name: str, tmp_path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    layer = build(name)
+    inputs, state = example(layer, 7)
+    save_file(state_to_dict(state), tmp_path / "state.safetensors")
+    loaded = state_from_dict(load_file(tmp_path / "state.safetensors"), layer.initial_state(BATCH))
+    assert type(loaded) is type(state)
+    outputs, end = layer(inputs, state)
+    again, end_again = layer(inputs, loaded)
+    assert torch.equal(outputs, again)
+    map_state(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0) or a, end, end_again)
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_a_bidirectional_layer_cannot_step(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 1)
+    assert not layer.causal
+    with pytest.raises(ValueError, match="whole sequence"):
+        layer.step(inputs[:, 0], state)
+
+
+@pytest.mark.parametrize("name", CAUSAL + BIDIRECTIONAL)
+def test_wrong_shapes_are_named(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 7)
+    with pytest.raises(ValueError, match=r"\(batch, time, 5\)"):
+        layer(inputs[:, :, :-1])
+    with pytest.raises(ValueError, match=r"0\.\.7"):
+        layer(inputs, lengths=torch.tensor([8, 1, 1, 1]))
+    with pytest.raises(ValueError, match=r"0\.\.7"):
+        layer(inputs, lengths=torch.tensor([-1, 1, 1, 1]))
+    with pytest.raises(ValueError, match="4 integers"):
+        layer(inputs, lengths=torch.tensor([1, 1]))
+    with pytest.raises(ValueError, match="no memory"):
+        layer.initial_state(BATCH, memory=inputs)
