@@ -230,7 +230,7 @@ def test_a_bidirectional_layer_cannot_step(name: str) -> None:
 @pytest.mark.parametrize("name", CAUSAL + BIDIRECTIONAL)
 def test_wrong_shapes_are_named(name: str) -> None:
     layer = build(name)
-    inputs, state = example(layer, 7)
+    inputs, _state = example(layer, 7)
     with pytest.raises(ValueError, match=r"\(batch, time, 5\)"):
         layer(inputs[:, :, :-1])
     with pytest.raises(ValueError, match=r"0\.\.7"):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import layers as layers
     from .config import Config as Config
+    from .launch import resume as resume
+    from .launch import train as train
     from .layer import RecurrentCell as RecurrentCell
     from .layer import SequenceLayer as SequenceLayer
     from .layers import Bidirectional as Bidirectional
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from .layers import layer as layer
     from .run import Run as Run
     from .run import load as load
-    from .run import train as train
     from .state import State as State
     from .unroll import Recurrent as Recurrent
     from .unroll import unroll as unroll
@@ -35,10 +36,11 @@ HOMES = {
     "Stack": "layers",
     "State": "state",
     "load": "run",
-    "train": "run",
+    "resume": "launch",
+    "train": "launch",
 }
 
-__all__ = ["__version__", "layer", "layers", "unroll", *HOMES]  # noqa: PLE0604
+__all__ = ["__version__", "layer", "layers", "unroll", *HOMES]
 
 
 def __getattr__(name: str) -> object:

@@ -1,11 +1,12 @@
 """Pointwise functions by name."""
 
-import difflib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from ..errors import InputError, nearest
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -31,7 +32,5 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
         ValueError: no such function; the message names the nearest.
     """
     if name not in ACTIVATIONS:
-        near = difflib.get_close_matches(name, ACTIVATIONS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(ACTIVATIONS)}"
-        raise ValueError(f"unknown activation {name!r}; {hint}")
+        raise InputError(f"unknown activation {name!r}; {nearest(name, list(ACTIVATIONS))}")
     return ACTIVATIONS[name]

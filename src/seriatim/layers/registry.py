@@ -1,9 +1,9 @@
 """Every architecture by name. A new one is a file and a line here."""
 
-import difflib
 import inspect
 from collections.abc import Mapping
 
+from ..errors import InputError, nearest
 from ..layer import SequenceLayer
 from .bidirectional import Bidirectional
 from .gru import GRU
@@ -30,7 +30,7 @@ def find(name: str) -> type[SequenceLayer]:
         ValueError: no such layer; the message names the nearest.
     """
     if name not in REGISTRY:
-        raise ValueError(f"unknown layer {name!r}; {nearest(name, REGISTRY)}")
+        raise InputError(f"unknown layer {name!r}; {nearest(name, names())}")
     return REGISTRY[name]
 
 
@@ -69,7 +69,7 @@ def layer(
     check_options(name, options)
     for what, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         if size < 1:
-            raise ValueError(f"{what} must be at least 1; got {size}")
+            raise InputError(f"{what} must be at least 1; got {size}")
 
     def one(width: int) -> SequenceLayer:
         return architecture(width, hidden_size, **options)
@@ -88,10 +88,4 @@ def check_options(name: str, options: Mapping[str, object]) -> None:
     known = list(inspect.signature(find(name)).parameters)[2:]
     for key in options:
         if key not in known:
-            raise ValueError(f"layer {name!r} has no option {key!r}; {nearest(key, known)}")
-
-
-def nearest(word: str, known: Mapping[str, object] | list[str]) -> str:
-    """A hint that names the nearest known word, or all of them."""
-    close = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+            raise InputError(f"layer {name!r} has no option {key!r}; {nearest(key, known)}")

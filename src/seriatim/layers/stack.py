@@ -1,5 +1,6 @@
 """Layers on top of one another: h^l_t = f(h^l_{t−1}, h^{l−1}_t)."""
 
+import itertools
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ class Stack(SequenceLayer):
         super().__init__()
         if not layers:
             raise ValueError("a stack needs at least one layer")
-        for below, above in zip(layers, layers[1:], strict=False):
+        for below, above in itertools.pairwise(layers):
             if below.output_size != above.input_size:
                 raise ValueError(
                     f"a layer that gives {below.output_size} features cannot feed one that takes {above.input_size}"

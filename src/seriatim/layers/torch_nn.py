@@ -51,7 +51,7 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     alike = len({len(pair) for pair in pairs}) == 1 and len({type(part) for part in parts}) == 1
     if not isinstance(first, FusedRecurrence) or not alike:
         raise ValueError("torch.nn has no module for this layer; it has plain RNN, LSTM and GRU stacks")
-    module = first.twin(  # type: ignore[call-arg]
+    module = first.twin(
         first.input_size,  # type: ignore[arg-type]
         first.hidden_size,
         num_layers=len(layers),

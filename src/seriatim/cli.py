@@ -1,0 +1,172 @@
+"""The command: ``seriatim VERB ...``. Heavy imports wait until a verb needs them."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from . import __version__
+from .errors import InputError, nearest
+
+SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer"}
+DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and explained."
+TRAIN_HELP = """\
+Any field of the configuration can be set by its dotted name, for instance
+  --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5
+Short forms: --data = --data.train, --valid = --data.valid, --layer = --model.layer.
+The README lists every field."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        known = [action.metavar for action in self._actions if action.dest == "verb"]
+        hint = f"see {self.prog} --help" if not known else "see seriatim --help"
+        raise InputError(f"{message}; {hint}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one verb.
+
+    Args:
+        arguments: of the command line; None for the program's own.
+
+    Returns:
+        The exit code: 0, 1 for a failure, 2 for bad input or usage.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        return _run([argument for argument in given if argument != "--debug"])
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return _fail("interrupted; a training goes on with: seriatim train --resume RUN", 130)
+    except Exception as error:
+        if debug:
+            raise
+        return _explain(error)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _parser()
+    options, extra = parser.parse_known_args(arguments)
+    if options.verb is None:
+        parser.print_help()
+        return 0
+    if extra and options.verb != "train":
+        flags = [flag for action in parser.commands[options.verb]._actions for flag in action.option_strings]
+        known = [flag for flag in flags if flag.startswith("--")]
+        raise InputError(f"unknown option {extra[0]}; {nearest(extra[0], known)}")
+    options.extra = extra
+    from . import commands
+
+    command: Callable[[argparse.Namespace], None] = getattr(commands, options.verb)
+    command(options)
+    return 0
+
+
+def _explain(error: Exception) -> int:
+    """One line for whatever went wrong, and the exit code."""
+    from .errors import TrainingError
+
+    if isinstance(error, InputError):
+        return _fail(str(error), 2)
+    if isinstance(error, TrainingError):
+        return _fail(str(error), 1)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}; check space and permissions", 1)
+    if isinstance(error, MemoryError):
+        return _fail("out of memory; lower training.batch_size or training.sequence_length", 1)
+    reason = str(error).strip().splitlines() or [""]
+    return _fail(f"{type(error).__name__}: {reason[0]}; this is a fault of the program, --debug shows where", 1)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"seriatim: error: {' '.join(message.splitlines())}", file=sys.stderr)
+    return code
+
+
+class _Main(_Parser):
+    """The parser of the command, with those of its verbs."""
+
+    commands: dict[str, argparse.ArgumentParser]
+
+
+def _parser() -> _Main:
+    parser = _Main(prog="seriatim", description=DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"seriatim {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
+
+    def verb(name: str, text: str, **more: Any) -> argparse.ArgumentParser:
+        return verbs.add_parser(name, help=text, description=text, allow_abbrev=False, **more)
+
+    raw = {"epilog": TRAIN_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    train = verb("train", "train a model on a text", **raw)
+    train.add_argument("task", nargs="?", metavar="TASK", help="lm: a language model")
+    train.add_argument("--config", metavar="FILE", help="a YAML file; options on the command line come after it")
+    train.add_argument("--out", metavar="RUN", help="the folder to write")
+    train.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
+    train.add_argument("--resume", metavar="RUN", help="go on with a training that was cut off")
+    train.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+    evaluate = verb("evaluate", "measure a run on a text")
+    evaluate.add_argument("run", metavar="RUN")
+    evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
+    evaluate.add_argument("--format", default="auto", choices=("auto", "text", "jsonl"))
+    evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+
+    generate = verb("generate", "write text, shown as it is made")
+    generate.add_argument("run", metavar="RUN")
+    generate.add_argument("--prompt", default="", metavar="S", help="how the text begins")
+    generate.add_argument("--max-tokens", type=int, default=200, metavar="N")
+    generate.add_argument("--temperature", type=float, default=1.0, metavar="X", help="0: always the likeliest token")
+    generate.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
+    generate.add_argument("--top-p", type=float, metavar="P", help="only the likeliest with probability P together")
+    generate.add_argument(
+        "--min-p", type=float, metavar="P", help="only tokens at least P times as likely as the first"
+    )
+    generate.add_argument("--samples", type=int, default=1, metavar="N", help="several texts, as one batch")
+    generate.add_argument("--seed", type=int, metavar="N", help="for the same text again")
+
+    check = verb("check", "read data, say what is wrong at which line, print its statistics", **raw)
+    check.add_argument("task", metavar="TASK", help="lm")
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+
+    layers = verb("layers", "list every architecture")
+    layers.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.commands = dict(verbs.choices)
+    return parser
+
+
+def dotted(extra: Sequence[str]) -> dict[str, Any]:
+    """The configuration's fields among the arguments: ``--a.b value``, ``--a.b=value``, and the short forms.
+
+    Raises:
+        InputError: an unknown option, or one without a value.
+    """
+    from .config import fields, parse_value
+
+    known, found = fields(), {}
+    rest = list(extra)
+    while rest:
+        argument = rest.pop(0)
+        if not argument.startswith("--"):
+            raise InputError(f"unexpected argument {argument!r}; options begin with --")
+        name, equals, value = argument[2:].partition("=")
+        name = SHORT.get(name, name)
+        if name not in known and not name.startswith("model.options."):
+            flags = [*known, *SHORT, "config", "out", "overwrite", "resume", "quiet", "model.options.NAME"]
+            hint = nearest(name, flags)
+            raise InputError(f"unknown option --{name}; {hint.replace(chr(39), '--', 1).replace(chr(39), '')}")
+        if not equals:
+            if not rest:
+                raise InputError(f"--{name}: no value given")
+            value = rest.pop(0)
+        plain = name.startswith("data.") or name in ("model.layer", "training.device", "tokenizer.kind")
+        found[name] = value if plain else parse_value(value)
+    return found

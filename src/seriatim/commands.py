@@ -1,0 +1,101 @@
+"""What each verb of the command does."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from .cli import dotted
+from .config import resolve
+from .errors import InputError
+
+
+def train(options: argparse.Namespace) -> None:
+    """``seriatim train TASK --data F --layer NAME --out RUN``, or ``--resume RUN``."""
+    overrides = dotted(options.extra)
+    from .console import ConsoleReporter
+    from .launch import resume
+    from .launch import train as start
+    from .training.reporting import Reporter
+
+    reporter = Reporter() if options.quiet else ConsoleReporter()
+    if options.resume is not None:
+        if options.out or options.config or options.overwrite:
+            raise InputError("--resume: goes on in the run's own folder with its own configuration; leave out the rest")
+        resume(options.resume, overrides=overrides, reporter=reporter)
+        return
+    if options.task is None and options.config is None:
+        raise InputError("train: no task; give one, for instance: seriatim train lm --data FILE --out RUN")
+    if options.task is not None:
+        overrides["task"] = options.task
+    if options.out is not None:
+        overrides["out"] = options.out
+    start(options.config or {}, overrides=overrides, overwrite=options.overwrite, reporter=reporter)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """``seriatim evaluate RUN --data F [--json]``."""
+    from .console import print_metrics
+    from .run import load
+
+    metrics = load(options.run).evaluate(options.data, file_format=options.format)
+    if options.json:
+        print(json.dumps(metrics))
+    else:
+        print_metrics(metrics)
+
+
+def generate(options: argparse.Namespace) -> None:
+    """``seriatim generate RUN [--prompt S] ...``; the prompt is repeated before what follows it."""
+    from .run import load
+
+    if options.max_tokens < 1:
+        raise InputError(f"--max-tokens: {options.max_tokens} is none; at least 1")
+    if options.seed is not None and not 0 <= options.seed < 2**63:
+        raise InputError(f"--seed: {options.seed} is not between 0 and 2^63 - 1")
+    settings: dict[str, Any] = {
+        name: getattr(options, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed")
+    }
+    run = load(options.run)
+    if options.samples == 1:
+        _write([options.prompt] if options.prompt else [])
+        _write(run.generate(options.prompt, **settings))
+        _write(["\n"])
+        return
+    for text in run.samples(options.samples, options.prompt, **settings):
+        _write([options.prompt, text, "\n" if run.config.data.unit == "line" else "\n\n"])
+
+
+def check(options: argparse.Namespace) -> None:
+    """``seriatim check TASK --data F``: reads everything, and says what it found."""
+    from .console import print_statistics
+    from .data.statistics import check_data
+
+    config = resolve({}, {**dotted(options.extra), "task": options.task})
+    report = check_data(config)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print_statistics(report)
+
+
+def layers(options: argparse.Namespace) -> None:
+    """``seriatim layers``: what each architecture keeps, whether it trains in parallel, its paper."""
+    from .console import print_layers
+    from .layers import REGISTRY
+
+    rows = [
+        {"name": name, "keeps": cls.keeps, "parallel": cls.parallel, "paper": cls.paper}
+        for name, cls in REGISTRY.items()
+    ]
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        print_layers(rows)
+
+
+def _write(pieces: Iterable[str]) -> None:
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()

@@ -1,0 +1,223 @@
+"""The typed configuration: a YAML file, a dict, or dotted options on the command line.
+
+Whatever it came from, an unknown key or a value of the wrong type is one line that names the key.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import InputError, nearest
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A group of fields; a key that does not exist is an error."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+
+class Data(Section):
+    """Which texts, and how they are cut into sequences.
+
+    ``unit`` is ``stream`` (one running text) or ``line`` (every line its own sequence).
+    """
+
+    train: str | None = None
+    valid: str | None = None
+    test: str | None = None
+    format: Literal["auto", "text", "jsonl"] = "auto"
+    unit: Literal["stream", "line"] = "stream"
+
+
+class Tokenizer(Section):
+    """How text becomes tokens. ``vocabulary_size`` counts the special symbols; None is no limit (8,000 for bpe, unigram)."""
+
+    kind: Literal["byte", "char", "word", "bpe", "unigram"] = "char"
+    vocabulary_size: Count | None = None
+    min_count: Count = 1
+    lowercase: bool = False
+
+
+class Model(Section):
+    """The architecture. ``options`` holds the layer's own."""
+
+    layer: str = "lstm"
+    embedding_size: Count = 128
+    hidden_size: Count = 256
+    num_layers: Count = 1
+    dropout: Rate = 0.0
+    variational_dropout: bool = False
+    residual: bool = False
+    tie_weights: bool = False
+    bidirectional: bool = False
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class Training(Section):
+    """How the parameters are found.
+
+    The first of ``epochs``, ``steps`` and ``minutes`` to be spent ends the training; with none given, 10 epochs.
+    ``batch_size`` counts sequences, ``sequence_length`` tokens of each (the reach of truncated backpropagation),
+    ``accumulate`` batches a step. ``learning_rate`` None takes the optimizer's usual one. ``schedule`` ``plateau``
+    divides the rate by ``anneal`` whenever the validation loss does not improve. A validation that improves the
+    best by less than ``tolerance`` nats is a failure; after ``patience`` failures in a row training stops.
+    Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
+    ``checkpoint_every`` counts steps.
+    """
+
+    epochs: Count | None = None
+    steps: Count | None = None
+    minutes: Positive | None = None
+    batch_size: Count = 32
+    sequence_length: Count = 64
+    accumulate: Count = 1
+    optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
+    learning_rate: Positive | None = None
+    schedule: Literal["constant", "cosine", "plateau"] = "cosine"
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
+    weight_decay: NonNegative = 0.0
+    clip: Positive | None = 1.0
+    patience: Count = 1
+    tolerance: NonNegative | None = None
+    evaluate_every: Count | None = None
+    checkpoint_every: Count = 1000
+    precision: Literal["float32", "bfloat16", "auto"] = "auto"
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    device: str = "auto"
+
+    @model_validator(mode="after")
+    def _some_budget(self) -> "Training":
+        if self.epochs is None and self.steps is None and self.minutes is None:
+            self.__dict__["epochs"] = 10
+        return self
+
+
+class Config(Section):
+    """Everything a run needs. ``out`` is the folder to write and is not kept in the run's own config."""
+
+    task: Literal["lm"] = "lm"
+    out: str | None = None
+    data: Data = Field(default_factory=Data)
+    tokenizer: Tokenizer = Field(default_factory=Tokenizer)
+    model: Model = Field(default_factory=Model)
+    training: Training = Field(default_factory=Training)
+
+    def to_yaml(self) -> str:
+        """The configuration as YAML, without ``out``: a run can be moved."""
+        return yaml.safe_dump(self.model_dump(exclude={"out"}), sort_keys=False, allow_unicode=True)
+
+
+def resolve(source: "Config | Mapping[str, Any] | str | Path", overrides: Mapping[str, Any] | None = None) -> Config:
+    """Makes a `Config` of a config, a dict, or the path of a YAML file.
+
+    Args:
+        source: where to start.
+        overrides: dotted names to values, applied last.
+
+    Raises:
+        InputError: a key that does not exist (the nearest is named) or a value that does not fit.
+    """
+    where = ""
+    if isinstance(source, Config):
+        tree = source.model_dump()
+    elif isinstance(source, Mapping):
+        tree = _copy(source)
+    else:
+        tree, where = read_yaml(Path(source)), f"{source}: "
+    for name, value in (overrides or {}).items():
+        _set(tree, name, value)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(where + explain(error)) from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Reads a YAML mapping; nothing in it is executed.
+
+    Raises:
+        InputError: no such file, not YAML, or not a mapping.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); give a YAML file"
+        ) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise InputError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', error)}); mend this line") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}:1: a configuration is a mapping of sections; see config.yaml of any run")
+    return tree
+
+
+def fields() -> list[str]:
+    """Every dotted name."""
+    return [
+        name if not _section(name) else f"{name}.{key}"
+        for name in Config.model_fields
+        for key in (_section(name).model_fields if _section(name) else [name])
+    ]
+
+
+def parse_value(text: str) -> Any:
+    """The value of an option on the command line, read as YAML would read it: numbers, true, null, lists, text."""
+    try:
+        return float(text) if _is_number(text) and not text.lstrip("+-").isdigit() else yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def explain(error: ValidationError) -> str:
+    """The first thing wrong, as one line: the key, the reason, the next step."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    name, given = ".".join(path), first.get("input")
+    if first["type"] == "extra_forbidden":
+        known = fields()
+        siblings = [field for field in known if field.rsplit(".", 1)[0] == ".".join(path[:-1])] or list(
+            Config.model_fields
+        )
+        matches = nearest(name, siblings)
+        return f"unknown key {name}; {matches if matches.startswith('did') else nearest(name, known)}"
+    return f"{name}: {given!r} does not fit; {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _section(name: str) -> Any:
+    annotation = Config.model_fields[name].annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def _copy(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
+
+
+def _set(tree: dict[str, Any], name: str, value: Any) -> None:
+    *path, last = name.split(".")
+    for key in path:
+        branch = tree.setdefault(key, {})
+        if not isinstance(branch, dict):
+            raise InputError(f"{name}: {key} is a value, not a section")
+        tree = branch
+    tree[last] = value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.lower().strip("+-") not in ("nan", "inf", "infinity")

@@ -1,0 +1,152 @@
+"""What the command prints: a progress bar on a terminal, plain lines elsewhere, tables."""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from .evaluation.perplexity import Metrics
+from .training.reporting import Record, Reporter
+
+PLAIN_SECONDS = 10.0
+FIGURES = (("perplexity", "perplexity per token", 2), ("word_perplexity", "perplexity per word", 2))
+
+
+class ConsoleReporter(Reporter):
+    """Shows a training as it goes, on standard error."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.bar: Progress | None = None
+        self.last_line = -math.inf
+
+    def begin(self, record: Record) -> None:
+        """One line on the model and one on the data."""
+        train = record["train"]
+        known = f"{record['vocabulary_size']:,} in the vocabulary"
+        self.say(f"{train['tokens']:,} tokens ({train['words']:,} words) to learn from, {known}")
+        if record["valid"]:
+            valid = record["valid"]
+            self.say(f"{valid['tokens']:,} tokens held out, {valid['unknown_tokens']:,} of them unknown")
+        self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
+        if record["step"]:
+            self.say(f"going on from step {record['step']:,}")
+        if self.console.is_terminal:
+            columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")]
+            self.bar = Progress(*columns, console=self.console, transient=True)
+            self.task = self.bar.add_task("", total=1.0)
+            self.bar.start()
+
+    def step(self, record: Record) -> None:
+        """Moves the bar, or prints a line now and then."""
+        left = _duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
+        text = (
+            f"step {record['step']:,}  loss {record['loss']:.3f}  perplexity {_exp(record['loss']):,.1f}  "
+            f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
+        )
+        if self.bar is not None:
+            self.bar.update(self.task, description=text, completed=record["progress"])
+        elif time.monotonic() - self.last_line >= PLAIN_SECONDS:
+            self.last_line = time.monotonic()
+            self.say(f"{text}  ({record['progress']:.0%})")
+
+    def validation(self, record: Record) -> None:
+        """One line a validation."""
+        note = "  best so far" if record["best"] else ""
+        self.say(
+            f"step {record['step']:,}, {_duration(record['seconds'])}: held-out loss {record['loss']:.4f}  "
+            f"perplexity {record['perplexity']:,.2f}  bits per byte {record['bits_per_byte']:.3f}{note}"
+        )
+
+    def end(self, record: Record) -> None:
+        """How it came out, beside the simplest model."""
+        if self.bar is not None:
+            self.bar.stop()
+        if "valid" in record:
+            valid, unigram = record["valid"], record["unigram"]
+            self.say(
+                f"held-out perplexity {valid['perplexity']:,.2f} (a unigram: {unigram['perplexity']:,.2f}), "
+                f"bits per byte {valid['bits_per_byte']:.3f} (a unigram: {unigram['bits_per_byte']:.3f})"
+            )
+        self.say(
+            f"{record['steps']:,} steps in {_duration(record['seconds'])}, {record['tokens_per_second']:,.0f} tokens/s"
+        )
+
+    def say(self, text: str) -> None:
+        """One line, above the bar if there is one."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+
+def print_metrics(metrics: Metrics) -> None:
+    """The metrics of a text, with their intervals."""
+    table = _table("", "", "95 % interval")
+    rows = (
+        ("loss", "loss (nats per token)", 4),
+        *FIGURES,
+        ("bits_per_byte", "bits per byte", 4),
+    )
+    for key, name, digits in rows:
+        low, high = metrics[f"{key}_low"], metrics[f"{key}_high"]
+        span = "" if low is None else f"{low:,.{digits}f} to {high:,.{digits}f}"
+        table.add_row(name, f"{metrics[key]:,.{digits}f}", span)
+    for key in ("tokens", "words", "lines", "bytes"):
+        table.add_row(key, f"{metrics[key]:,}", "")
+    share = metrics["unknown_tokens"] / metrics["tokens"]
+    table.add_row("unknown tokens", f"{metrics['unknown_tokens']:,}", f"{share:.2%} of the tokens")
+    _print(table)
+
+
+def print_statistics(report: dict[str, Any]) -> None:
+    """The counts of every part of the data, side by side."""
+    parts = [part for part in ("train", "valid", "test") if part in report]
+    table = _table("", *parts)
+    for key in report[parts[0]]:
+        table.add_row(key.replace("_", " "), *[_cell(key, report[part]) for part in parts])
+    _print(table)
+    tokenizer = report["tokenizer"]
+    print(f"tokenizer {tokenizer['kind']}: {tokenizer['vocabulary_size']:,} in the vocabulary of the training text")
+
+
+def print_layers(rows: Sequence[dict[str, Any]]) -> None:
+    """Every architecture, a line each."""
+    table = _table("layer", "keeps of the past", "trains in parallel over time", "paper")
+    for row in rows:
+        table.add_row(row["name"], row["keeps"], "yes" if row["parallel"] else "no", row["paper"])
+    _print(table)
+
+
+def _cell(key: str, part: dict[str, Any]) -> str:
+    value = part[key]
+    if key == "files":
+        return value[0] if len(value) == 1 else f"{value[0]} and {len(value) - 1} more"
+    if isinstance(value, list):
+        return " ".join(value)
+    if key == "unknown_tokens":
+        return f"{value:,} ({value / part['tokens']:.2%})"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=any(headings))
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if i == 0 or len(headings) == 4 else "right", overflow="fold")
+    return table
+
+
+def _print(table: Table) -> None:
+    width = None if sys.stdout.isatty() else 200
+    Console(file=sys.stdout, width=width, highlight=False).print(table)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _exp(x: float) -> float:
+    return math.exp(min(x, 700.0))

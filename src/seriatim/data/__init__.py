@@ -1,0 +1,1 @@
+"""Corpora and their representation: readers, tokenizers, encoded text, batches."""

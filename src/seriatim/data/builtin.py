@@ -1,0 +1,77 @@
+"""Corpora that need no download.
+
+``builtin:python-docs`` is the documentation that ships with every interpreter: the help topics and the docstrings of
+the standard library, about two million characters of real English about real things. It is split by module, eight in
+ten for training, one each for validation and test; a docstring that stands in several modules counts once.
+"""
+
+import ast
+import platform
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import InputError, nearest
+from .cache import cached
+
+SPLITS = ("train", "valid", "test")
+CORPORA = ("python-docs",)
+SKIPPED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "__pycache__"}
+
+
+def builtin_text(spec: str, split: str) -> Path:
+    """The file of one part of a built-in corpus, made when first asked for.
+
+    Args:
+        spec: ``builtin:NAME`` or ``builtin:NAME:SPLIT``.
+        split: the part to take where ``spec`` names none.
+
+    Raises:
+        InputError: no such corpus or part.
+    """
+    _, name, *part = spec.split(":")
+    wanted = part[0] if part else split
+    if name not in CORPORA:
+        raise InputError(f"{spec}: no such built-in corpus; {nearest(name, list(CORPORA))}")
+    if wanted not in SPLITS or len(part) > 1:
+        raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}")
+    folder = cached(f"{name}-{platform.python_version()}", _write_python_docs)
+    return folder / f"{wanted}.txt"
+
+
+def _write_python_docs(folder: Path) -> None:
+    parts: dict[str, list[str]] = {split: [] for split in SPLITS}
+    seen: set[str] = set()
+    for i, module in enumerate(_modules()):
+        split = {8: "valid", 9: "test"}.get(i % 10, "train")
+        for text in module:
+            if text not in seen:
+                seen.add(text)
+                parts[split].append(text)
+    for split, texts in parts.items():
+        (folder / f"{split}.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+
+
+def _modules() -> Iterator[list[str]]:
+    """The help topics one by one, then the docstrings of each module of the standard library."""
+    from pydoc_data import topics
+
+    for _, text in sorted(topics.topics.items()):
+        yield [text.strip()]
+    library = Path(sysconfig.get_path("stdlib"))
+    for path in sorted(library.rglob("*.py")):
+        if SKIPPED.isdisjoint(path.relative_to(library).parts):
+            found = _docstrings(path)
+            if found:
+                yield found
+
+
+def _docstrings(path: Path) -> list[str]:
+    """Every docstring of a module, read from its source: nothing is executed."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # templates that are not Python by themselves
+        return []
+    found = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+    return [text.strip() for text in found if text and text.strip() and "\0" not in text]

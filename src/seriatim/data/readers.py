@@ -1,0 +1,215 @@
+"""Text in: plain files, folders, globs, standard input, gzip, JSONL and built-in corpora.
+
+Text is UTF-8. A byte-order mark is dropped and CRLF becomes LF; nothing else is changed, and what cannot be read is
+refused by file and line. Files are read in pieces, so that neither a file nor a line has to fit in memory.
+"""
+
+import functools
+import glob
+import gzip
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from ..errors import InputError
+from .builtin import builtin_text
+
+PIECE_BYTES = 1 << 20
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
+JSONL_SUFFIXES = (".jsonl", ".ndjson")
+BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+class Source(NamedTuple):
+    """A readable file: what to call it in messages, how to open it, ``text`` or ``jsonl``."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+    format: str
+
+
+class Piece(NamedTuple):
+    """A stretch of a document, cut after a line end where there is one, or after a space, or anywhere."""
+
+    text: str
+    begins_document: bool
+
+
+def find_sources(spec: str, *, file_format: str = "auto", split: str = "train") -> list[Source]:
+    """The files that ``spec`` names: a path, a folder, a glob, ``-``, ``builtin:NAME[:SPLIT]`` or ``hf:NAME``.
+
+    Args:
+        spec: what the user wrote.
+        file_format: ``text``, ``jsonl``, or ``auto`` to go by the name.
+        split: which part of a built-in corpus, where ``spec`` does not say.
+
+    Raises:
+        InputError: nothing there, or nothing that holds text.
+    """
+    if spec.startswith("builtin:"):
+        return [Source(spec, functools.partial(_open_builtin, spec, split), "text")]
+    if spec.startswith("hf:"):
+        from .hub import hub_source
+
+        return [Source(spec, functools.partial(hub_source, spec, split), "jsonl")]
+    if spec == "-":
+        return [Source("<stdin>", functools.partial(_open, _spool_stdin()), _format("", file_format))]
+    return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in _paths(spec)]
+
+
+def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
+    """Reads every document, piece by piece.
+
+    Raises:
+        InputError: bytes that are not UTF-8 text, or a line that is not a JSON object with a ``text``.
+    """
+    for source in sources:
+        yield from _jsonl(source) if source.format == "jsonl" else _text(source)
+
+
+def read_lines(sources: Iterable[Source]) -> Iterator[str]:
+    """Reads line by line, without line ends. A last line needs no line end; a document never joins the next."""
+    unfinished: list[str] = []
+    for piece in read_pieces(sources):
+        if piece.begins_document and unfinished:
+            yield "".join(unfinished)
+            unfinished = []
+        *lines, rest = piece.text.split("\n")
+        for line in lines:
+            yield "".join([*unfinished, line])
+            unfinished = []
+        if rest:
+            unfinished.append(rest)
+    if unfinished:
+        yield "".join(unfinished)
+
+
+def _text(source: Source) -> Iterator[Piece]:
+    begins, line = True, 1
+    for raw in _raw_pieces(source):
+        text = _decode(raw, source.name, line).replace("\r\n", "\n")
+        line += raw.count(b"\n")
+        if text:
+            yield Piece(text, begins)
+            begins = False
+
+
+def _jsonl(source: Source) -> Iterator[Piece]:
+    whole = Source(source.name, source.open, "text")
+    for number, line in enumerate(read_lines([whole]), start=1):
+        if not line.strip():
+            raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = getattr(error, "msg", "nested too deeply")
+            raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
+        text = record.get("text") if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise InputError(f'{source.name}:{number}: no string field "text"; write {{"text": "..."}}')
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{source.name}:{number}: half a surrogate pair in the text; escape it whole") from None
+        if "\0" in text:
+            raise InputError(f"{source.name}:{number}: a NUL character in the text; remove it")
+        yield Piece(text.replace("\r\n", "\n"), True)
+
+
+def _raw_pieces(source: Source) -> Iterator[bytes]:
+    """Bytes in pieces cut where text may be cut, the byte-order mark dropped."""
+    held = b""
+    try:
+        with source.open() as file:
+            head = file.read(3)
+            if head[:2] in BOMS:
+                raise InputError(f"{source.name}:1: {BOMS[head[:2]]}, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
+            held = b"" if head == b"\xef\xbb\xbf" else head
+            while block := file.read(PIECE_BYTES):
+                held += block
+                cut = _cut(held)
+                if cut:
+                    yield held[:cut]
+                    held = held[cut:]
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{source.name}: cannot be read ({reason}); check the file") from None
+    if held:
+        yield held
+
+
+def _cut(held: bytes) -> int:
+    """Where to cut: after the last line end, else after the last space, else between characters, else nowhere."""
+    cut = held.rfind(b"\n") + 1 or held.rfind(b" ") + 1
+    if cut or len(held) < PIECE_BYTES:
+        return cut
+    cut = len(held) - 1
+    while cut and (held[cut] & 0xC0 == 0x80 or held[cut - 1 : cut] == b"\r"):
+        cut -= 1
+    return cut
+
+
+def _decode(raw: bytes, name: str, line: int) -> str:
+    nul = raw.find(b"\0")
+    if nul >= 0:
+        at = line + raw.count(b"\n", 0, nul)
+        raise InputError(f"{name}:{at}: a NUL byte: this is a binary file, or damaged; give plain UTF-8 text")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        at = line + raw.count(b"\n", 0, error.start)
+        raise InputError(
+            f"{name}:{at}: not UTF-8 (byte 0x{raw[error.start]:02X}); "
+            "if it is Latin-1 text, convert it: iconv -f ISO-8859-1 -t UTF-8"
+        ) from None
+
+
+def _paths(spec: str) -> list[Path]:
+    path = Path(spec)
+    if path.is_dir():
+        found = sorted(p for p in path.rglob("*") if p.is_file() and p.name.removesuffix(".gz").endswith(TEXT_SUFFIXES))
+        if not found:
+            raise InputError(
+                f"{spec}: a folder without text (looked for {' '.join(TEXT_SUFFIXES)}, also .gz); "
+                f"name the files by a glob such as '{spec.rstrip('/')}/*'"
+            )
+        return found
+    if path.exists():
+        return [path]
+    found = sorted(Path(match) for match in glob.glob(spec, recursive=True) if Path(match).is_file())
+    if not found:
+        what = "no file matches" if glob.has_magic(spec) else "no such file"
+        raise InputError(f"{spec}: {what}; give a file, a folder, a glob, - or builtin:python-docs")
+    return found
+
+
+def _format(name: str, wanted: str) -> str:
+    if wanted != "auto":
+        return wanted
+    return "jsonl" if name.removesuffix(".gz").endswith(JSONL_SUFFIXES) else "text"
+
+
+def _open(path: Path) -> BinaryIO:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _open_builtin(spec: str, split: str) -> BinaryIO:
+    return builtin_text(spec, split).open("rb")
+
+
+@functools.cache
+def _spool_stdin() -> Path:
+    """Standard input can be read once; the text is read more often."""
+    folder = tempfile.TemporaryDirectory(prefix="seriatim-")
+    path = Path(folder.name) / "stdin"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    _KEEP.append(folder)
+    return path
+
+
+_KEEP: list[tempfile.TemporaryDirectory[str]] = []

@@ -1,0 +1,287 @@
+"""How text becomes tokens: bytes, characters, words, or pieces learned from the text.
+
+Token 0 is the boundary symbol ``</s>``: as an input it begins a sequence, as an output it ends one. Every token but
+the boundary and the unknown stands for some bytes, and text is given back by joining them.
+"""
+
+import codecs
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..config import Tokenizer as TokenizerConfig
+from ..errors import InputError
+from .spelling import Spelling
+
+END = 0
+END_TEXT, UNKNOWN_TEXT = "</s>", "<unk>"
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back.
+
+    Attributes:
+        vocabulary_size: number of token ids, the boundary symbol 0 included.
+        unknown_id: the token for what is not in the vocabulary; None where everything can be written.
+        ends_lines: whether a line end in the text is the boundary symbol.
+    """
+
+    kind: ClassVar[str]
+    ends_lines: ClassVar[bool] = False
+    vocabulary_size: int
+    unknown_id: int | None = None
+    lowercase: bool = False
+
+    @abstractmethod
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids ``(tokens,)``, int32; no boundary symbols are added."""
+
+    @abstractmethod
+    def token_bytes(self, token: int) -> bytes:
+        """The UTF-8 bytes a token stands for; possibly part of a character."""
+
+    @abstractmethod
+    def payload(self) -> dict[str, Any]:
+        """What `tokenizer.json` keeps beside the kind."""
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        """The parts of ``text`` that `encode` cannot write."""
+        return []
+
+    def spelling_nats(self, text: str) -> float:
+        """What it costs to spell those parts out, in nats."""
+        return 0.0
+
+    def prepare(self, text: str) -> str:
+        """The text as the tokenizer sees it."""
+        return text.lower() if self.lowercase else text
+
+    def decoder(self) -> "Decoder":
+        """Turns tokens to text one by one."""
+        return Decoder(self)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of some tokens. Bytes that are not UTF-8 become the replacement character."""
+        decoder = self.decoder()
+        return "".join(decoder.feed(int(token)) for token in tokens) + decoder.finish()
+
+    def describe(self, token: int) -> str:
+        """A token as a person would name it."""
+        if token == END:
+            return END_TEXT
+        return UNKNOWN_TEXT if token == self.unknown_id else self.token_bytes(token).decode("utf-8", "replace")
+
+    def to_json(self) -> str:
+        """What `tokenizer.json` holds."""
+        head = {"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase}
+        return json.dumps({**head, **self.payload()}, ensure_ascii=False, indent=0)
+
+    def fingerprint(self) -> str:
+        """The same for equal tokenizers, and only for them."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+class Decoder:
+    """Text from tokens as they come; half a UTF-8 character waits for its other half."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.at_line_start = True
+
+    def feed(self, token: int) -> str:
+        """The text that this token completes."""
+        raw = self.tokenizer.token_bytes(token)
+        if self.tokenizer.ends_lines:  # words are joined by spaces, except at the start of a line
+            if not self.at_line_start and token != END:
+                raw = b" " + raw
+            self.at_line_start = token == END
+        return self.decoder.decode(raw)
+
+    def finish(self) -> str:
+        """What is left at the end: the replacement character, or nothing."""
+        return self.decoder.decode(b"", final=True)
+
+
+class ByteTokenizer(Tokenizer):
+    """Every byte of the UTF-8 text is a token."""
+
+    kind = "byte"
+
+    def __init__(self, *, lowercase: bool = False) -> None:
+        self.lowercase = lowercase
+        self.vocabulary_size = 257
+
+    def encode(self, text: str) -> np.ndarray:
+        """Each byte's value, plus one."""
+        return np.frombuffer(self.prepare(text).encode(), dtype=np.uint8).astype(np.int32) + 1
+
+    def token_bytes(self, token: int) -> bytes:
+        """The byte itself."""
+        return b"" if token == END else bytes([token - 1])
+
+    def payload(self) -> dict[str, Any]:
+        """Nothing to learn, nothing to keep."""
+        return {}
+
+
+class CharTokenizer(Tokenizer):
+    """Every Unicode character seen in training is a token.
+
+    Args:
+        characters: the vocabulary, in order; ids start at 2.
+        spelling: what an unknown character costs.
+        lowercase: whether text is put in lower case first.
+    """
+
+    kind = "char"
+    unknown_id = 1
+
+    def __init__(self, characters: str, spelling: Spelling, *, lowercase: bool = False) -> None:
+        self.characters, self.spelling, self.lowercase = characters, spelling, lowercase
+        self.vocabulary_size = 2 + len(characters)
+        points = np.array([ord(c) for c in characters], dtype=np.uint32)
+        self._order = np.argsort(points)
+        self._points = points[self._order]
+
+    def encode(self, text: str) -> np.ndarray:
+        """Looks every character up."""
+        points = np.frombuffer(self.prepare(text).encode("utf-32-le"), dtype=np.uint32)
+        place = np.searchsorted(self._points, points).clip(max=max(len(self._points) - 1, 0))
+        if not len(self._points):
+            return np.full(len(points), self.unknown_id, dtype=np.int32)
+        return np.where(self._points[place] == points, self._order[place] + 2, self.unknown_id).astype(np.int32)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The character's UTF-8 bytes."""
+        if token < 2:
+            return b"" if token == END else UNKNOWN_TEXT.encode()
+        return self.characters[token - 2].encode()
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        """The characters not in the vocabulary."""
+        known = set(self.characters)
+        return [c for c in self.prepare(text) if c not in known]
+
+    def spelling_nats(self, text: str) -> float:
+        """Each unknown character by its bytes."""
+        return self.spelling.nats(self.unknown_pieces(text))
+
+    def payload(self) -> dict[str, Any]:
+        """The characters, and the counts of the spelling."""
+        return {"characters": self.characters, "spelling": self.spelling.counts}
+
+
+class WordTokenizer(Tokenizer):
+    """Words are what white space separates; a line end is the boundary symbol; ``<unk>`` is the unknown word.
+
+    Args:
+        words: the vocabulary, in order; ids start at 2.
+        spelling: what an unknown word costs.
+        lowercase: whether text is put in lower case first.
+    """
+
+    kind = "word"
+    ends_lines = True
+    unknown_id = 1
+
+    def __init__(self, words: Sequence[str], spelling: Spelling, *, lowercase: bool = False) -> None:
+        self.words, self.spelling, self.lowercase = list(words), spelling, lowercase
+        self.vocabulary_size = 2 + len(self.words)
+        self._ids = {word: i for i, word in enumerate(self.words, start=2)}
+        self._ids[UNKNOWN_TEXT] = self.unknown_id
+
+    def encode(self, text: str) -> np.ndarray:
+        """Looks every word up; a line end is token 0."""
+        tokens: list[int] = []
+        for i, line in enumerate(self.prepare(text).split("\n")):
+            if i:
+                tokens.append(END)
+            tokens.extend(self._ids.get(word, self.unknown_id) for word in line.split())
+        return np.array(tokens, dtype=np.int32)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The word's UTF-8 bytes; a line end for token 0."""
+        if token < 2:
+            return b"\n" if token == END else UNKNOWN_TEXT.encode()
+        return self.words[token - 2].encode()
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        """The words not in the vocabulary; a literal ``<unk>`` is in it."""
+        return [word for word in self.prepare(text).split() if word not in self._ids]
+
+    def spelling_nats(self, text: str) -> float:
+        """Each unknown word, letter by letter."""
+        return self.spelling.nats(self.unknown_pieces(text))
+
+    def payload(self) -> dict[str, Any]:
+        """The words, and the counts of the spelling."""
+        return {"words": self.words, "spelling": self.spelling.counts}
+
+
+def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+    """Learns a vocabulary.
+
+    Args:
+        config: kind, size and minimum count.
+        texts: the training text in pieces, cut at white space where there is any.
+
+    Raises:
+        InputError: a vocabulary too small for its kind.
+    """
+    if config.kind == "byte":
+        return ByteTokenizer(lowercase=config.lowercase)
+    if config.kind in ("bpe", "unigram"):
+        from .subwords import SubwordTokenizer
+
+        return SubwordTokenizer.fit(config, texts)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        text = text.lower() if config.lowercase else text
+        counts.update(text if config.kind == "char" else text.split())
+    counts.pop(UNKNOWN_TEXT, None)
+    ranked = sorted(
+        (item for item in counts.items() if item[1] >= config.min_count), key=lambda item: (-item[1], item[0])
+    )
+    if config.vocabulary_size is not None:
+        if config.vocabulary_size < 3:
+            raise InputError(
+                f"tokenizer.vocabulary_size: {config.vocabulary_size} leaves no room beside two symbols; at least 3"
+            )
+        ranked = ranked[: config.vocabulary_size - 2]
+    kept, spelling = [item[0] for item in ranked], Spelling.fit(counts)
+    if config.kind == "char":
+        return CharTokenizer("".join(sorted(kept)), spelling, lowercase=config.lowercase)
+    return WordTokenizer(kept, spelling, lowercase=config.lowercase)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Opens a `tokenizer.json`.
+
+    Raises:
+        InputError: missing, damaged, or of another program.
+    """
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        kind, lowercase = kept["kind"], bool(kept["lowercase"])
+        if kind == "byte":
+            return ByteTokenizer(lowercase=lowercase)
+        if kind == "char":
+            return CharTokenizer(kept["characters"], Spelling(kept["spelling"]), lowercase=lowercase)
+        if kind == "word":
+            return WordTokenizer(kept["words"], Spelling(kept["spelling"]), lowercase=lowercase)
+        if kind in ("bpe", "unigram"):
+            from .subwords import SubwordTokenizer
+
+            return SubwordTokenizer(kind, kept["model"], lowercase=lowercase)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); is this the folder of a run?") from None
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError):
+        pass
+    raise InputError(f"{path}: not a tokenizer of this program, or damaged; restore it from the run it belongs to")

@@ -1,0 +1,1 @@
+"""Decoding: one token after another, by any model."""

@@ -1,0 +1,147 @@
+"""Writing one token after another, by any model with `initial_state`, `forward` and `step`."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..state import State
+
+WINDOW = 64
+"""Tokens of a prompt read at once; their logits are held together."""
+
+
+class NextToken(Protocol):
+    """What decoding sees of a model."""
+
+    def initial_state(self, batch_size: int) -> State: ...  # noqa: D102
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
+
+    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn.
+
+    Attributes:
+        temperature: divides the logits; 0 takes the likeliest token.
+        top_k: only the k likeliest tokens.
+        top_p: only the likeliest tokens that together have at least this probability (Holtzman et al. 2020).
+        min_p: only tokens with at least this share of the likeliest one's probability (Nguyen et al. 2024).
+
+    Raises:
+        InputError: a value outside its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise InputError(f"temperature: {self.temperature} is not a number of at least 0")
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top_k: {self.top_k} leaves no token; at least 1")
+        for name, share in (("top_p", self.top_p), ("min_p", self.min_p)):
+            if share is not None and not 0 < share <= 1:
+                raise InputError(f"{name}: {share} is not a probability above 0 and at most 1")
+
+    def distribution(self, logits: Tensor) -> Tensor:
+        """Logits ``(batch, vocabulary)`` to the probabilities drawn from, in float64."""
+        logits = logits.double()
+        if self.temperature == 0:
+            return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1.0)
+        probabilities = torch.softmax(logits / self.temperature, dim=1)
+        if self.top_k is not None and self.top_k < logits.shape[1]:
+            likeliest = probabilities.topk(self.top_k).indices
+            kept = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(1, likeliest, True)
+            probabilities = _keep(probabilities, kept)
+        if self.top_p is not None:
+            ordered, order = probabilities.sort(dim=1, descending=True)
+            before = ordered.cumsum(1) - ordered
+            kept = torch.zeros_like(before, dtype=torch.bool).scatter_(1, order, before < self.top_p)
+            probabilities = _keep(probabilities, kept)
+        if self.min_p is not None:
+            probabilities = _keep(probabilities, probabilities >= self.min_p * probabilities.amax(1, keepdim=True))
+        return probabilities
+
+
+class Drawn(NamedTuple):
+    """One more token of every row.
+
+    Attributes:
+        tokens: the token, or None where the row has ended.
+        logits: for the token after it ``(batch, vocabulary)``.
+        state: after it.
+    """
+
+    tokens: list[int | None]
+    logits: Tensor
+    state: State
+
+
+@torch.inference_mode()
+def read(model: NextToken, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    """Reads tokens ``(batch, time)``, at least one, in windows; returns the last logits and the state."""
+    for window in torch.split(tokens, WINDOW, dim=1):
+        logits, state = model(window, state)
+    return logits[:, -1], state
+
+
+@torch.inference_mode()
+def sample(
+    model: NextToken,
+    logits: Tensor,
+    state: State,
+    sampling: Sampling,
+    *,
+    max_tokens: int,
+    seeds: Sequence[int],
+    stop: int | None = None,
+    banned: Sequence[int] = (),
+) -> Iterator[Drawn]:
+    """Draws tokens for every row of a batch, each row with a generator of its own, until all have ended.
+
+    Args:
+        model: in evaluation mode.
+        logits: of the first token to draw ``(batch, vocabulary)``.
+        state: that goes with them.
+        sampling: how to draw.
+        max_tokens: at most so many a row.
+        seeds: one a row; a row's draws depend on its own seed only.
+        stop: the token that ends a row and is not given; None for rows without end.
+        banned: tokens never drawn.
+    """
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    going = [True] * len(seeds)
+    for _ in range(max_tokens):
+        if banned:
+            logits = logits.index_fill(1, torch.tensor(banned, device=logits.device), -math.inf)
+        tokens = _draw(sampling.distribution(logits), generators)
+        going = [alive and token != stop for alive, token in zip(going, tokens.tolist(), strict=True)]
+        if not any(going):
+            return
+        logits, state = model.step(tokens, state)
+        drawn = [token if alive else None for token, alive in zip(tokens.tolist(), going, strict=True)]
+        yield Drawn(drawn, logits, state)
+
+
+def _keep(probabilities: Tensor, kept: Tensor) -> Tensor:
+    probabilities = probabilities * kept
+    return probabilities / probabilities.sum(1, keepdim=True)
+
+
+def _draw(probabilities: Tensor, generators: list[torch.Generator]) -> Tensor:
+    """One token a row by inverting the cumulative distribution at a uniform number of the row's generator."""
+    uniform = torch.stack([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])
+    cumulative = probabilities.cumsum(1)
+    point = uniform.to(cumulative.device) * cumulative[:, -1:]
+    last = probabilities.shape[1] - 1 - (probabilities.flip(1) > 0).long().argmax(1, keepdim=True)
+    return torch.minimum(torch.searchsorted(cumulative, point, right=True), last).squeeze(1)

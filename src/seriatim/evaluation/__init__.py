@@ -1,0 +1,1 @@
+"""Evaluation: how well a model does, with an interval."""

@@ -1,0 +1,126 @@
+"""How well a language model predicts a text, per token, per word and per byte.
+
+One pass with the state carried from window to window: the context is never cut, and the size of a window does not
+change the figure. ``loss`` is nats per token and ``perplexity`` its exponential; both count ``<unk>`` as one word,
+as published figures do. ``word_perplexity`` and ``bits_per_byte`` can be compared across tokenizers: they also charge
+what spelling the unknown words costs (`seriatim.data.spelling`), per word (line ends count as words) and per byte.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..data.batching import Batches
+from ..data.corpus import Corpus
+from ..models import LanguageModel
+from ..state import State
+
+WINDOW = 256
+LINES_TOGETHER = 64
+BLOCK = 500
+"""Tokens of a stream that count as one observation for the interval: neighbours are not independent."""
+
+Metrics = dict[str, Any]
+
+
+def evaluate_language_model(model: LanguageModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:
+    """The metrics of a text.
+
+    Args:
+        model: put in evaluation mode while this runs.
+        corpus: encoded by the model's tokenizer.
+        window: tokens read at once; memory grows with it, the figures do not change.
+
+    Returns:
+        ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
+        ``NAME_high`` (None where the text is one observation), and ``tokens words bytes lines unknown_tokens``.
+    """
+    losses, sizes = _block_losses(model, corpus, window)
+    found, error = _mean_and_error(losses, sizes)
+    counts = corpus.statistics
+    spelled = counts.spelling_nats / counts.tokens
+    tokens_per_word = counts.tokens / (counts.words + counts.lines)
+    tokens_per_byte = counts.tokens / counts.bytes
+
+    def with_interval(name: str, of: Any) -> Metrics:
+        low, high = (None, None) if error is None else (of(found - 1.96 * error), of(found + 1.96 * error))
+        return {name: of(found), f"{name}_low": low, f"{name}_high": high}
+
+    return {
+        **with_interval("loss", lambda loss: loss),
+        **with_interval("perplexity", _exp),
+        **with_interval("word_perplexity", lambda loss: _exp((loss + spelled) * tokens_per_word)),
+        **with_interval("bits_per_byte", lambda loss: (loss + spelled) * tokens_per_byte / math.log(2)),
+        "tokens": counts.tokens,
+        "words": counts.words,
+        "bytes": counts.bytes,
+        "lines": counts.lines,
+        "unknown_tokens": counts.unknown_tokens,
+    }
+
+
+def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Metrics:
+    """Perplexity and bits per byte of the simplest model, P(w) by add-one counts of the training text."""
+    counts = _counts(train.ids, vocabulary_size)
+    cost = math.log(counts.sum() + vocabulary_size) - np.log(counts + 1)
+    statistics = held_out.statistics
+    total = float(_counts(held_out.ids, vocabulary_size) @ cost)
+    return {
+        "perplexity": _exp(total / statistics.tokens),
+        "bits_per_byte": (total + statistics.spelling_nats) / statistics.bytes / math.log(2),
+    }
+
+
+@torch.no_grad()
+def _block_losses(model: LanguageModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """Summed losses and token counts of each independent block: a line, or some hundred tokens of a stream."""
+    lines = corpus.ends is not None
+    batches = Batches(corpus, LINES_TOGETHER if lines else 1, window)
+    block = max(1, min(BLOCK, len(corpus.ids) // 20))
+    blocks = len(batches.spans) if lines else -(-len(corpus.ids) // block)
+    losses, sizes = np.zeros(blocks), np.zeros(blocks)
+    device = next(model.parameters()).device
+    training, state = model.training, None
+    model.eval()
+    try:
+        for batch in batches.read(batches.in_order()):
+            start: State | None = None if batch.fresh else state
+            found, state = model.token_losses(
+                batch.inputs.to(device), batch.targets.to(device), start, lengths=batch.lengths
+            )
+            values = found.double().cpu().numpy()
+            if lines:
+                time = values.shape[1]
+                valid = np.full(len(values), time) if batch.lengths is None else batch.lengths.numpy()
+                losses[batch.rows] += values.sum(1)
+                sizes[batch.rows] += valid
+            else:
+                index = (batch.start + np.arange(values.shape[1])) // block
+                np.add.at(losses, index, values[0])
+                np.add.at(sizes, index, 1)
+    finally:
+        model.train(training)
+    return losses, sizes
+
+
+def _mean_and_error(losses: np.ndarray, sizes: np.ndarray) -> tuple[float, float | None]:
+    """The ratio of the sums, and its standard error over blocks (the ratio estimator's)."""
+    mean = float(losses.sum() / sizes.sum())
+    blocks = len(losses)
+    if blocks < 2:
+        return mean, None
+    residuals = losses - mean * sizes
+    return mean, float(np.sqrt(blocks / (blocks - 1) * (residuals**2).sum()) / sizes.sum())
+
+
+def _counts(ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
+    counts = np.zeros(vocabulary_size)
+    for start in range(0, len(ids), 1 << 22):
+        counts += np.bincount(ids[start : start + (1 << 22)], minlength=vocabulary_size)
+    return counts
+
+
+def _exp(x: float) -> float:
+    return math.exp(min(x, 700.0))

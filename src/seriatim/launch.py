@@ -1,0 +1,140 @@
+"""Trainings from their beginning, or from their last checkpoint, to the run they leave behind."""
+
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import __version__
+from .config import Config, resolve
+from .data.tokenizers import load_tokenizer
+from .errors import InputError
+from .evaluation.perplexity import evaluate_language_model, unigram_metrics
+from .model_card import model_card
+from .run import Run, identity, load, read_config
+from .training.loop import Trainer
+from .training.optimizers import base_rate
+from .training.precision import choose_device, choose_precision
+from .training.reporting import Reporter
+from .training.setup import check_out, clear_run, prepare
+
+
+def train(
+    config: Config | Mapping[str, Any] | str | Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+) -> Run:
+    """Trains a model.
+
+    Args:
+        config: a config, a dict, or the path of a YAML file; it names the folder to write as ``out``.
+        overrides: dotted names to values, applied last.
+        overwrite: replace the run that stands in ``out``.
+        reporter: who listens to the training.
+
+    Returns:
+        The run, with the weights that were best on held-out text (the last ones where there is none).
+
+    Raises:
+        InputError: whatever is wrong with configuration or data, before anything is written.
+    """
+    config = resolve(config, overrides)
+    folder = check_out(config.out, overwrite=overwrite)
+    device = choose_device(config.training.device)
+    torch.manual_seed(config.training.seed)
+    job = prepare(config, folder)
+    config.training.precision = choose_precision(config.training.precision, device)  # type: ignore[assignment]
+    config.training.learning_rate = base_rate(config.training)
+    config.tokenizer.vocabulary_size = job.tokenizer.vocabulary_size
+    try:
+        clear_run(folder)
+        (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        (folder / "tokenizer.json").write_text(job.tokenizer.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+    return _fit(Trainer(job, device, reporter or Reporter(), identity(config, job.tokenizer)))
+
+
+def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, reporter: Reporter | None = None) -> Run:
+    """Goes on with a training that was cut off, or whose budget was raised.
+
+    Args:
+        path: the run's folder.
+        overrides: dotted names to values; the model and the tokenizer must stay as they are.
+        reporter: who listens.
+
+    Raises:
+        InputError: no run, no checkpoint, or a change of model, tokenizer or data.
+    """
+    folder = Path(path)
+    kept = read_config(folder)
+    config = resolve(kept, overrides)
+    for section in ("task", "data", "tokenizer", "model"):
+        if getattr(config, section) != getattr(kept, section):
+            raise InputError(f"{section}: cannot change when a run goes on; train a new one with --out")
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    device = choose_device(config.training.device)
+    job = prepare(config, folder, tokenizer)
+    trainer = Trainer(job, device, reporter or Reporter(), identity(config, tokenizer))
+    trainer.resume()
+    (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+    return _fit(trainer)
+
+
+def _fit(trainer: Trainer) -> Run:
+    """Trains, then writes `summary.json` and the model card."""
+    job, config = trainer.job, trainer.job.config
+    parameters = sum(parameter.numel() for parameter in job.model.parameters())
+    unigram = unigram_metrics(job.train, job.valid or job.train, job.tokenizer.vocabulary_size)
+    trainer.reporter.begin(
+        {
+            "parameters": parameters,
+            "vocabulary_size": job.tokenizer.vocabulary_size,
+            "train": vars(job.train.statistics),
+            "valid": vars(job.valid.statistics) if job.valid else None,
+            "precision": config.training.precision,
+            "device": str(trainer.device),
+            "step": trainer.progress.step,
+        }
+    )
+    progress = trainer.run()
+    summary: dict[str, Any] = {
+        "task": config.task,
+        "layer": config.model.layer,
+        "parameters": parameters,
+        "vocabulary_size": job.tokenizer.vocabulary_size,
+        "tokens_per_second": progress.tokens / max(progress.training_seconds, 1e-9),
+        "seconds": progress.seconds,
+        "steps": progress.step,
+        "epochs": progress.epoch,
+        "tokens": progress.tokens,
+        "best_valid": progress.best_valid,
+        "unigram": unigram if job.valid else None,
+        "precision": config.training.precision,
+        "device": str(trainer.device),
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "seriatim": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+    }
+    run = load(job.folder)
+    if job.valid is not None:
+        summary["valid"] = evaluate_language_model(run.model, job.valid)
+    run.summary = summary
+    _write(job.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    _write(job.folder / "README.md", model_card(job.folder.name, config, summary))
+    trainer.reporter.end(summary)
+    return run
+
+
+def _write(path: Path, text: str) -> None:
+    aside = path.with_name(path.name + ".partial")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)

@@ -1,0 +1,146 @@
+"""A language model: P(w₁…w_T) = Π P(w_t | w_<t), by any causal sequence layer.
+
+    x_t = E[w_{t−1}],  h_t = layer(x_t, state),  P(w_t | w_<t) = softmax(W h_t + b)
+
+With tied weights W is E (Press & Wolf 2017; Inan et al. 2017).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..config import Model
+from ..errors import InputError
+from ..layer import SequenceLayer
+from ..layers import layer as build_layer
+from ..layers.dropout import dropout as make_dropout
+from ..lengths import check_lengths, valid_mask
+from ..state import State
+from .softmax import summed_loss, token_losses
+
+
+class LanguageModel(nn.Module):
+    """Token ids ``(batch, time)`` to logits ``(batch, time, vocabulary)``, with the contract of a sequence layer.
+
+    Args:
+        layer: any causal sequence layer.
+        vocabulary_size: number of token ids.
+        tie_weights: share the embedding with the output layer.
+        dropout: rate on embeddings and before the output layer.
+        variational: one dropout mask a sequence instead of one a step.
+
+    Raises:
+        InputError: a layer that sees the future, or tied weights of different widths.
+    """
+
+    causal = True
+
+    def __init__(
+        self,
+        layer: SequenceLayer,
+        vocabulary_size: int,
+        *,
+        tie_weights: bool = False,
+        dropout: float = 0.0,
+        variational: bool = False,
+    ) -> None:
+        super().__init__()
+        if not layer.causal:
+            raise InputError("model.bidirectional: a language model must not see what it predicts; set it to false")
+        if tie_weights and layer.input_size != layer.output_size:
+            raise InputError(
+                f"model.tie_weights: needs equal widths; embedding_size is {layer.input_size}, "
+                f"the layer gives {layer.output_size}"
+            )
+        self.vocabulary_size = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size, layer.input_size)
+        self.layer = layer
+        self.output = nn.Linear(layer.output_size, vocabulary_size)
+        self.dropout = make_dropout(dropout, variational=variational)
+        for weight in (self.embedding.weight, self.output.weight):
+            nn.init.uniform_(weight, -0.1, 0.1)
+        nn.init.zeros_(self.output.bias)
+        if tie_weights:
+            self.output.weight = self.embedding.weight
+
+    @classmethod
+    def from_config(cls, config: Model, vocabulary_size: int) -> "LanguageModel":
+        """Builds the model that a configuration describes."""
+        layer = build_layer(
+            config.layer,
+            config.embedding_size,
+            config.hidden_size,
+            num_layers=config.num_layers,
+            bidirectional=config.bidirectional,
+            dropout=config.dropout,
+            variational_dropout=config.variational_dropout,
+            residual=config.residual,
+            **config.options,
+        )
+        return cls(
+            layer,
+            vocabulary_size,
+            tie_weights=config.tie_weights,
+            dropout=config.dropout,
+            variational=config.variational_dropout,
+        )
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state before the first token."""
+        return self.layer.initial_state(batch_size)
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Logits of the next token after each of ``tokens``.
+
+        Args:
+            tokens: ids ``(batch, time)``.
+            state: to go on from; None for the initial one.
+            lengths: ``(batch,)``; padded logits are those of a zero vector.
+
+        Returns:
+            Logits ``(batch, time, vocabulary)`` and the state after each row's last token.
+        """
+        hidden, state = self.features(tokens, state, lengths)
+        return self.output(hidden), state
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token a row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
+        hidden, state = self.layer.step(self.dropout(self.embedding(tokens)), state)
+        return self.output(self.dropout(hidden)), state
+
+    def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """What the output layer reads: ``(batch, time, size)``, and the state."""
+        hidden, state = self.layer(self.dropout(self.embedding(tokens)), state, lengths=lengths)
+        return self.dropout(hidden), state
+
+    def loss(
+        self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """The sum of −log P(target) over valid positions, in nats, with its gradient; and the state.
+
+        ``tokens`` and ``targets`` are ids ``(batch, time)``: teacher forcing, each target after the true past.
+        """
+        lengths = check_lengths(lengths, *tokens.shape)
+        hidden, state = self.features(tokens, state, lengths)
+        hidden, targets = _valid(hidden, lengths), _valid(targets, lengths)
+        return summed_loss(hidden, self.output.weight, self.output.bias, targets), state
+
+    @torch.no_grad()
+    def token_losses(
+        self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """−log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
+        lengths = check_lengths(lengths, *tokens.shape)
+        hidden, state = self.features(tokens, state, lengths)
+        valid = token_losses(_valid(hidden, lengths), self.output.weight, self.output.bias, _valid(targets, lengths))
+        if lengths is None:
+            return valid.view(tokens.shape), state
+        losses = valid.new_zeros(tokens.shape)
+        losses[valid_mask(lengths, tokens.shape[1])] = valid
+        return losses, state
+
+
+def _valid(values: Tensor, lengths: Tensor | None) -> Tensor:
+    """Valid positions only: ``(batch, time, ...)`` to ``(positions, ...)``."""
+    return values.flatten(0, 1) if lengths is None else values[valid_mask(lengths, values.shape[1])]

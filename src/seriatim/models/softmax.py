@@ -1,0 +1,110 @@
+"""A softmax over a vocabulary and its loss, in chunks: the logits of a whole batch are never held at once.
+
+For every position, −log P(target) = log Σ_v exp(z_v) − z_target with z = W h + b. The gradient of the sum is formed
+in the same pass, while a chunk's probabilities p are at hand: ∂z = p − 1[target], ∂h = ∂z W, ∂W = ∂zᵀ h, ∂b = Σ ∂z.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CHUNK_ELEMENTS = 1 << 22
+"""Logits held at once: 16 MB in float32, below what the allocator returns to the system after every use."""
+CHUNK_ROWS = 64
+"""Fewer positions than this a chunk would leave the matrix products bound by memory."""
+
+
+def summed_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """The sum over positions of −log P(target), in nats, differentiable.
+
+    Args:
+        hidden: ``(positions, size)``.
+        weight: ``(vocabulary, size)``.
+        bias: ``(vocabulary,)`` or None.
+        targets: ``(positions,)``.
+    """
+    if not torch.is_grad_enabled():
+        return token_losses(hidden, weight, bias, targets).sum()
+    total: Tensor = _SummedLoss.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
+    return total
+
+
+@torch.no_grad()
+def token_losses(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """−log P(target) of each position ``(positions,)``, in nats; shapes as in `summed_loss`, no gradient."""
+    losses = []
+    for rows in _chunks(len(targets), weight.shape[0]):
+        logits = F.linear(hidden[rows], weight, bias).float() if _low() else F.linear(hidden[rows], weight, bias)
+        losses.append(F.cross_entropy(logits, targets[rows], reduction="none"))
+    return torch.cat(losses) if losses else hidden.new_zeros(0)
+
+
+class _SummedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+        dtype = torch.get_autocast_dtype(hidden.device.type) if _low() else weight.dtype
+        with torch.autocast(hidden.device.type, enabled=False):
+            total, *gradients = _loss_and_gradients(hidden.to(dtype), weight, weight.to(dtype), bias, targets)
+        ctx.save_for_backward(*gradients)
+        ctx.input_dtype, ctx.has_bias = hidden.dtype, bias is not None
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        scale = outputs[0]
+        hidden, weight, bias = (gradient * scale for gradient in ctx.saved_tensors)
+        return hidden.to(ctx.input_dtype), weight, bias if ctx.has_bias else None, None
+
+
+def _loss_and_gradients(
+    hidden: Tensor, weight: Tensor, cast: Tensor, bias: Tensor | None, targets: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The summed loss and its gradients for hidden, weight and bias; products in ``cast``'s type, sums in float."""
+    vocabulary = weight.shape[0]
+    wide = weight.dtype
+    total = torch.zeros((), dtype=wide, device=hidden.device)
+    hidden_gradient = torch.empty_like(hidden)
+    weight_gradient = torch.zeros_like(weight)
+    bias_gradient = weight.new_zeros(vocabulary)
+    longest = min(_chunk_rows(vocabulary), len(targets))
+    buffers = [torch.empty(longest, vocabulary, dtype=wide, device=hidden.device) for _ in range(2)]
+    for rows in _chunks(len(targets), vocabulary):
+        h, target = hidden[rows], targets[rows].unsqueeze(1)
+        logits, p = (buffer[: len(h)] for buffer in buffers)
+        if cast.dtype == wide:
+            torch.mm(h, cast.t(), out=logits)
+        else:
+            logits.copy_(h @ cast.t())
+        if bias is not None:
+            logits += bias
+        torch.softmax(logits, dim=1, out=p)
+        greatest, place = logits.max(dim=1, keepdim=True)
+        total += (greatest - p.gather(1, place).log() - logits.gather(1, target)).sum()
+        p.scatter_add_(1, target, p.new_full(target.shape, -1))
+        if bias is not None:
+            bias_gradient += p.sum(0)
+        narrow = p.to(cast.dtype)
+        hidden_gradient[rows] = narrow @ cast
+        if cast.dtype == wide:
+            weight_gradient.addmm_(narrow.t(), h)
+        else:
+            weight_gradient += narrow.t() @ h
+    return total, hidden_gradient, weight_gradient, bias_gradient
+
+
+def _low() -> bool:
+    """Whether a lower precision is asked for around this call."""
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+
+def _chunk_rows(vocabulary: int) -> int:
+    return max(CHUNK_ROWS, CHUNK_ELEMENTS // vocabulary)
+
+
+def _chunks(positions: int, vocabulary: int) -> Iterator[slice]:
+    size = _chunk_rows(vocabulary)
+    for start in range(0, positions, size):
+        yield slice(start, start + size)

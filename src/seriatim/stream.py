@@ -1,0 +1,144 @@
+"""A text read, and written, piece by piece: what a model keeps of the past is all that is kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .data.tokenizers import END, Tokenizer
+from .decoding.sampling import Sampling, read, sample
+from .errors import InputError
+from .models import LanguageModel
+from .models.weights import load_tensors, save_tensors
+from .state import State, select_state, state_from_dict, state_to_dict
+
+
+class Score(NamedTuple):
+    """How likely a text is.
+
+    Attributes:
+        log_probability: nats.
+        tokens: how many were predicted.
+        bytes: of the text in UTF-8.
+    """
+
+    log_probability: float
+    tokens: int
+    bytes: int
+
+
+class Stream:
+    """A text under way: `feed` reads on, `generate` writes on, `save` and `load` take it elsewhere.
+
+    Args:
+        model: in evaluation mode.
+        tokenizer: the model's.
+        stop: the token that ends a text, or None.
+    """
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, *, stop: int | None) -> None:
+        self.model, self.tokenizer, self.stop = model, tokenizer, stop
+        self.device = next(model.parameters()).device
+        self.logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
+
+    @torch.inference_mode()
+    def feed(self, text: str) -> Score:
+        """Reads ``text`` after what was read before, and says how likely it was.
+
+        Raises:
+            InputError: a character or word that the vocabulary does not have.
+        """
+        refuse_unknown(self.tokenizer, text)
+        tokens = self.tokenizer.encode(text)
+        if not len(tokens):
+            return Score(0.0, 0, len(text.encode()))
+        total = torch.log_softmax(self.logits.double(), dim=1)[0, int(tokens[0])].item()
+        ids = self._tensor(tokens.tolist())
+        losses, _ = self.model.token_losses(ids[:, :-1], ids[:, 1:], self.state)
+        self.logits, self.state = read(self.model, ids, self.state)
+        return Score(total - losses.double().sum().item(), len(tokens), len(text.encode()))
+
+    def generate(
+        self,
+        *,
+        max_tokens: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int = 0,
+    ) -> Iterator[str]:
+        """Writes on, piece by piece; half a character is never given. What is written counts as read.
+
+        Raises:
+            InputError: a setting outside its range.
+        """
+        sampling = Sampling(temperature, top_k, top_p, min_p)
+        decoder = self.tokenizer.decoder()
+        for drawn in sample(
+            self.model,
+            self.logits,
+            self.state,
+            sampling,
+            max_tokens=max_tokens,
+            seeds=[seed],
+            stop=self.stop,
+            banned=banned_tokens(self.tokenizer, self.stop),
+        ):
+            self.logits, self.state = drawn.logits, drawn.state
+            token = drawn.tokens[0]
+            if token is not None and (piece := decoder.feed(token)):
+                yield piece
+        if rest := decoder.finish():
+            yield rest
+
+    def save(self, path: str | Path) -> None:
+        """Writes what is kept of the text to a safetensors file."""
+        tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
+        save_tensors({**tensors, "logits": self.logits}, Path(path), {"tokenizer": self.tokenizer.fingerprint()})
+
+    def load(self, path: str | Path) -> "Stream":
+        """Goes on from what `save` wrote.
+
+        Raises:
+            InputError: missing, damaged, or of another model.
+        """
+        tensors = load_tensors(Path(path))
+        logits = tensors.pop("logits", None)
+        try:
+            if logits is None or logits.shape != self.logits.shape:
+                raise ValueError("the saved state does not belong to this model: its vocabulary differs")
+            state = {name.removeprefix("state/"): leaf for name, leaf in tensors.items()}
+            self.state = state_from_dict(state, self.model.initial_state(1))
+        except ValueError as error:
+            raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
+        self.logits = logits.to(self.device)
+        return self
+
+    def _tensor(self, tokens: list[int]) -> Tensor:
+        return torch.tensor([tokens], device=self.device)
+
+
+def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
+    """Raises InputError for a text with symbols never seen in training."""
+    unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
+    if unknown:
+        shown = ", ".join(repr(piece) for piece in unknown[:3])
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        raise InputError(f"the text has {tokenizer.kind}s never seen in training: {shown}{more}; leave them out")
+
+
+def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
+    """Tokens never written: the unknown, and the boundary where it neither ends the text nor a line."""
+    banned = [] if tokenizer.unknown_id is None else [tokenizer.unknown_id]
+    return banned if stop == END or tokenizer.ends_lines else [*banned, END]
+
+
+def starting_state(model: LanguageModel, rows: int, tokens: list[int]) -> tuple[Tensor, State]:
+    """Logits and state of ``rows`` equal texts that begin with ``tokens``, read once."""
+    device = next(model.parameters()).device
+    logits, state = read(model, torch.tensor([[END, *tokens]], device=device), model.initial_state(1))
+    index = torch.zeros(rows, dtype=torch.long, device=device)
+    return logits[index], select_state(state, index)

@@ -1,0 +1,1 @@
+"""Training: objectives, optimizers and schedules, the loop, checkpoints."""

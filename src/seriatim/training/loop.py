@@ -1,0 +1,221 @@
+"""The training loop: teacher forcing, truncated backpropagation through time, one optimizer step after another.
+
+What is random is a function of the seed and of the step or epoch alone, so that a training that was cut off and goes on
+from a checkpoint does what it would have done.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..data.batching import Batch
+from ..errors import TrainingError
+from ..evaluation.perplexity import evaluate_language_model
+from ..models.weights import save_weights
+from ..state import State, map_state
+from .checkpoints import Progress, load_checkpoint, save_checkpoint
+from .optimizers import learning_rate, make_optimizer
+from .reporting import MetricsLog, Record, Reporter
+from .setup import Job
+
+LOG_EVERY = 10
+"""Steps averaged in one line of `metrics.jsonl`."""
+
+
+class Trainer:
+    """Trains one job.
+
+    Args:
+        job: everything it needs.
+        device: where to compute.
+        reporter: who listens.
+        metadata: written beside the weights, to tell them from those of another run.
+    """
+
+    def __init__(self, job: Job, device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
+        self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
+        self.config = job.config.training
+        self.model = job.model.to(device)
+        self.optimizer = make_optimizer(self.model, self.config)
+        self.progress = Progress()
+        self.state: State | None = None
+        self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
+        self.last_validation: Record | None = None
+
+    def resume(self) -> None:
+        """Goes back to the run's last checkpoint."""
+        like = self.model.initial_state(1)
+        self.state, self.progress = load_checkpoint(self.job.folder / "checkpoints", self.model, self.optimizer, like)
+
+    def run(self) -> Progress:
+        """Trains until the budget is spent or patience ends."""
+        self.model.train()
+        self.log = MetricsLog(self.job.folder, step=self.progress.step)
+        self.began = time.perf_counter() - self.progress.seconds
+        try:
+            while not self.finished():
+                for batches in self.steps_of_epoch():
+                    self.step(batches)
+                    self.after_step()
+                    if self.spent() >= 1:
+                        break
+                else:
+                    self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
+                    self.validate()
+                    self.checkpoint()
+            if self.progress.evaluated_at != self.progress.step:
+                self.validate()
+            self.checkpoint()
+        finally:
+            self.log.close()
+        return self.progress
+
+    def finished(self) -> bool:
+        """Whether the budget or the patience is spent."""
+        return self.spent() >= 1 or (
+            self.config.tolerance is not None and self.progress.failures >= self.config.patience
+        )
+
+    def spent(self) -> float:
+        """The share of the budget spent: whichever of epochs, steps and minutes has gone furthest."""
+        config, progress = self.config, self.progress
+        shares = []
+        if config.epochs is not None:
+            windows = min(progress.window / max(self.windows, 1), 0.999_999) if progress.window else 0.0
+            shares.append((progress.epoch + windows) / config.epochs)
+        if config.steps is not None:
+            shares.append(progress.step / config.steps)
+        if config.minutes is not None:
+            shares.append((time.perf_counter() - self.began) / (60 * config.minutes))
+        return max(shares)
+
+    def steps_of_epoch(self) -> Iterator[list[Batch]]:
+        """The windows of the rest of the epoch, ``accumulate`` of them a step."""
+        batches, progress = self.job.batches, self.progress
+        groups = batches.shuffled(self.config.seed, progress.epoch)
+        step: list[Batch] = []
+        for batch in batches.read(groups, skip=progress.window):
+            step.append(batch)
+            if len(step) == self.config.accumulate:
+                yield step
+                step = []
+        if step:
+            yield step
+
+    def step(self, batches: list[Batch]) -> None:
+        """One optimizer step: the mean loss over the tokens of all its windows."""
+        progress, started = self.progress, time.perf_counter()
+        torch.manual_seed(self.config.seed * 1_000_003 + progress.step)
+        rate = learning_rate(self.config, step=progress.step, progress=self.spent(), annealed=progress.annealed)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        tokens = sum(_tokens(batch) for batch in batches)
+        self.optimizer.zero_grad(set_to_none=True)
+        total = sum(self.backward(batch, tokens) for batch in batches)
+        norm = self.clip()
+        if not (math.isfinite(total) and math.isfinite(norm)):
+            raise TrainingError(
+                f"step {progress.step + 1} of epoch {progress.epoch + 1}: the loss or its gradient is not finite; "
+                f"lower training.learning_rate (now {rate:g}) or set training.clip"
+            )
+        self.optimizer.step()
+        progress.step += 1
+        progress.window += len(batches)
+        progress.tokens += tokens
+        progress.loss_sum += total
+        progress.loss_tokens += tokens
+        progress.training_seconds += time.perf_counter() - started
+        self.record = {
+            "kind": "train",
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "tokens": progress.tokens,
+            "loss": total / tokens,
+            "learning_rate": rate,
+            "gradient_norm": norm,
+        }
+
+    def backward(self, batch: Batch, tokens: int) -> float:
+        """Adds one window's share of the gradient; returns its summed loss in nats and carries the state on."""
+        start = None if batch.fresh else self.state
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+            loss, state = self.model.loss(
+                batch.inputs.to(self.device), batch.targets.to(self.device), start, lengths=batch.lengths
+            )
+        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        self.state = map_state(self.carry, state)
+        return loss.item()
+
+    def carry(self, leaf: Tensor) -> Tensor:
+        """One leaf of the state from a window to the next: cut from the graph, in the parameters' type."""
+        return leaf.detach().to(self.model.embedding.weight.dtype) if leaf.is_floating_point() else leaf.detach()
+
+    def clip(self) -> float:
+        """Scales the gradient down to norm ``clip``; returns its norm before."""
+        limit = self.config.clip if self.config.clip is not None else math.inf
+        return float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+
+    def after_step(self) -> None:
+        """What is due after a step: a line of metrics, a validation, a checkpoint."""
+        progress = self.progress
+        progress.seconds = time.perf_counter() - self.began
+        speed = progress.tokens / max(progress.training_seconds, 1e-9)
+        if progress.step % LOG_EVERY == 0:
+            mean = progress.loss_sum / progress.loss_tokens
+            self.log.write({**self.record, "loss": mean, "seconds": progress.seconds, "tokens_per_second": speed})
+            progress.loss_sum, progress.loss_tokens = 0.0, 0
+        share = min(self.spent(), 1.0)
+        left = progress.seconds * (1 - share) / share if share else None
+        self.reporter.step({**self.record, "tokens_per_second": speed, "progress": share, "seconds_left": left})
+        if self.config.evaluate_every and progress.step % self.config.evaluate_every == 0:
+            self.validate()
+        if progress.step % self.config.checkpoint_every == 0:
+            self.checkpoint()
+
+    def validate(self) -> None:
+        """Measures the held-out text, keeps the best weights, counts failures; without one, keeps the weights."""
+        progress = self.progress
+        progress.evaluated_at = progress.step
+        if self.job.valid is None:
+            self.keep()
+            return
+        metrics = evaluate_language_model(self.model, self.job.valid)
+        loss = float(metrics["loss"])
+        best = progress.best_valid is None or loss < progress.best_valid
+        if best:
+            self.keep()
+        elif self.config.schedule == "plateau":
+            progress.annealed += 1
+        enough = self.config.tolerance or 0.0
+        improved = progress.previous_valid is None or progress.previous_valid - loss >= enough
+        progress.failures = 0 if improved else progress.failures + 1
+        progress.previous_valid = loss
+        progress.best_valid = loss if best else progress.best_valid
+        progress.seconds = time.perf_counter() - self.began
+        record = {
+            "kind": "valid",
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "seconds": progress.seconds,
+            **metrics,
+        }
+        self.log.write(record)
+        self.last_validation = {**record, "best": best}
+        self.reporter.validation(self.last_validation)
+
+    def keep(self) -> None:
+        """Makes the present weights the run's."""
+        save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
+
+    def checkpoint(self) -> None:
+        """Writes a checkpoint; a run without validation also keeps the present weights."""
+        if self.job.valid is None:
+            self.keep()
+        save_checkpoint(self.job.folder / "checkpoints", self.model, self.optimizer, self.state, self.progress)
+
+
+def _tokens(batch: Batch) -> int:
+    return batch.targets.numel() if batch.lengths is None else int(batch.lengths.sum())

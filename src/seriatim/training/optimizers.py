@@ -1,0 +1,79 @@
+"""Optimizers, and the learning rate over a training."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ..config import Training
+from ..errors import InputError
+
+LEARNING_RATES = {"sgd": 1.0, "adam": 2e-3, "adamw": 2e-3}
+FLOOR = 0.01
+"""The share of the learning rate that a cosine ends at."""
+
+
+def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
+    """The optimizer that a configuration names; weight decay touches matrices, not biases."""
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    rate = base_rate(config)
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=rate, fused=True)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(groups, lr=rate, fused=True)
+
+
+def base_rate(config: Training) -> float:
+    """The learning rate asked for, or the optimizer's usual one."""
+    return config.learning_rate if config.learning_rate is not None else LEARNING_RATES[config.optimizer]
+
+
+def learning_rate(config: Training, *, step: int, progress: float, annealed: int) -> float:
+    """The rate of one step.
+
+    Args:
+        config: schedule, warm-up and base rate.
+        step: how many steps were made before this one.
+        progress: the share of the budget spent, 0 to 1.
+        annealed: how often a plateau was met.
+    """
+    rate = base_rate(config)
+    if step < config.warmup_steps:
+        return rate * (step + 1) / config.warmup_steps
+    if config.schedule == "cosine":
+        return rate * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2)
+    if config.schedule == "plateau":
+        return rate / config.anneal**annealed
+    return rate
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What the optimizer keeps, by parameter and name, ready for a file of named tensors."""
+    return {
+        f"{name}|{key}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if value is not None
+    }
+
+
+def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Gives an optimizer back what `optimizer_tensors` took.
+
+    Raises:
+        InputError: the tensors belong to another model.
+    """
+    parameters = dict(model.named_parameters())
+    for path, value in tensors.items():
+        name, _, key = path.partition("|")
+        if name not in parameters:
+            raise InputError(f"the checkpoint's optimizer keeps {name!r}, which this model does not have")
+        parameter = parameters[name]
+        where = parameter.device if value.shape == parameter.shape else value.device
+        optimizer.state[parameter][key] = value.to(where)

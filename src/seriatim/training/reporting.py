@@ -1,0 +1,72 @@
+"""What a training tells: `metrics.jsonl` always, TensorBoard if it is installed, and whoever listens."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class Reporter:
+    """Listens to a training. The library never prints; a program passes one of its own."""
+
+    def begin(self, record: Record) -> None:
+        """Before the first step: sizes of model and data, the budget."""
+
+    def step(self, record: Record) -> None:
+        """After every step: ``step epoch tokens loss learning_rate tokens_per_second progress seconds_left``."""
+
+    def validation(self, record: Record) -> None:
+        """After every validation: the metrics of the held-out text, and whether they are the best yet."""
+
+    def end(self, record: Record) -> None:
+        """After the last step: what `summary.json` holds."""
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl`, and to TensorBoard's files beside it if that is installed.
+
+    Args:
+        folder: of the run.
+        step: where the training goes on from; later records, of a run that was cut off, are dropped.
+    """
+
+    def __init__(self, folder: Path, *, step: int) -> None:
+        self.path = folder / "metrics.jsonl"
+        self._keep(step)
+        self.file = self.path.open("a", encoding="utf-8")
+        self.board: Any = None
+        if importlib.util.find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
+
+    def write(self, record: Record) -> None:
+        """One line of JSON."""
+        self.file.write(json.dumps(record) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+    def _keep(self, step: int) -> None:
+        if not self.path.exists():
+            return
+        kept = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+            except (ValueError, KeyError):  # the line a crash cut short
+                break
+        aside = self.path.with_name("metrics.jsonl.partial")
+        aside.write_text("".join(kept), encoding="utf-8")
+        aside.replace(self.path)

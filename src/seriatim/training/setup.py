@@ -1,0 +1,126 @@
+"""From a configuration to everything a training needs, checked before anything is written."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..config import Config
+from ..data.batching import Batches
+from ..data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
+from ..data.readers import Source, find_sources
+from ..data.tokenizers import END, Tokenizer
+from ..errors import InputError
+from ..models import LanguageModel
+
+RUN_FILES = ("config.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
+RUN_FOLDERS = ("checkpoints", "tensorboard")
+
+
+@dataclass
+class Job:
+    """A training, ready to begin."""
+
+    config: Config
+    folder: Path
+    tokenizer: Tokenizer
+    model: LanguageModel
+    batches: Batches
+    train: Corpus
+    valid: Corpus | None
+
+
+def check_out(out: str | None, *, overwrite: bool) -> Path:
+    """The folder to write a run into.
+
+    Raises:
+        InputError: none is named, it is not empty, or it cannot be written.
+    """
+    if not out:
+        raise InputError("out: no folder for the run; give one, for instance --out runs/first")
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: a file stands where the run's folder should; choose another --out")
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
+        raise InputError(f"{folder}: cannot be written (no permission in {existing}); choose another --out")
+    return folder
+
+
+def clear_run(folder: Path) -> None:
+    """Makes room for a new run: removes the files of a run, and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in RUN_FILES:
+        (folder / name).unlink(missing_ok=True)
+    for name in RUN_FOLDERS:
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def prepare(config: Config, folder: Path, tokenizer: Tokenizer | None = None) -> Job:
+    """Reads the data, learns the tokenizer unless one is given, and builds the model.
+
+    Raises:
+        InputError: whatever is wrong with data or configuration, before anything is written.
+    """
+    sources = training_sources(config)
+    if tokenizer is None:
+        tokenizer = fit_corpus_tokenizer(sources, config.tokenizer, unit=config.data.unit)
+    model = LanguageModel.from_config(config.model, tokenizer.vocabulary_size)
+    train = encode_corpus(sources, tokenizer, unit=config.data.unit)
+    refuse_unknown(train, tokenizer, sources)
+    check_sizes(config, train)
+    valid = None
+    if held_out := validation_spec(config):
+        sources = find_sources(held_out, file_format=config.data.format, split="valid")
+        valid = encode_corpus(sources, tokenizer, unit=config.data.unit)
+        refuse_unknown(valid, tokenizer, sources)
+    batches = Batches(train, config.training.batch_size, config.training.sequence_length)
+    return Job(config, folder, tokenizer, model, batches, train, valid)
+
+
+def training_sources(config: Config) -> list[Source]:
+    """The files of ``data.train``.
+
+    Raises:
+        InputError: none named, or none there.
+    """
+    if config.data.train is None:
+        raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
+    return find_sources(config.data.train, file_format=config.data.format, split="train")
+
+
+def validation_spec(config: Config) -> str | None:
+    """``data.valid``; a built-in corpus brings its own."""
+    train = config.data.train or ""
+    if config.data.valid is None and train.startswith("builtin:") and train.count(":") == 1:
+        return train
+    return config.data.valid
+
+
+def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Source]) -> None:
+    """Raises InputError for a text in which nothing is known."""
+    unknown = corpus.statistics.unknown_tokens
+    if unknown and unknown == len(corpus.ids) - int(np.count_nonzero(corpus.ids == END)):
+        raise InputError(
+            f"{sources[0].name}: only unknown {tokenizer.kind}s; is it the right file, "
+            "and tokenizer.min_count and vocabulary_size fit for it?"
+        )
+
+
+def check_sizes(config: Config, train: Corpus) -> None:
+    """Raises InputError where a stream is too short for its batches."""
+    tokens, settings = len(train.ids), config.training
+    if config.data.unit == "line":
+        return
+    if settings.sequence_length > tokens:
+        raise InputError(
+            f"training.sequence_length: {settings.sequence_length} is longer than the corpus ({tokens} tokens); "
+            f"at most {tokens}"
+        )
+    if settings.batch_size > tokens:
+        raise InputError(f"training.batch_size: {settings.batch_size} rows for {tokens} tokens; at most {tokens}")
