@@ -21,9 +21,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        known = [action.metavar for action in self._actions if action.dest == "verb"]
-        hint = f"see {self.prog} --help" if not known else "see seriatim --help"
-        raise InputError(f"{message}; {hint}")
+        raise InputError(f"{message}; see {self.prog} --help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,11 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     parser = _parser()
+    verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if verb is not None and verb not in parser.commands:
+        raise InputError(f"unknown verb {verb!r}; {nearest(verb, list(parser.commands))}")
     options, extra = parser.parse_known_args(arguments)
     if options.verb is None:
         parser.print_help()
         return 0
-    if extra and options.verb != "train":
+    if extra and options.verb not in ("train", "check"):
         flags = [flag for action in parser.commands[options.verb]._actions for flag in action.option_strings]
         known = [flag for flag in flags if flag.startswith("--")]
         raise InputError(f"unknown option {extra[0]}; {nearest(extra[0], known)}")

@@ -59,8 +59,9 @@ def generate(options: argparse.Namespace) -> None:
     }
     run = load(options.run)
     if options.samples == 1:
-        _write([options.prompt] if options.prompt else [])
-        _write(run.generate(options.prompt, **settings))
+        pieces = run.generate(options.prompt, **settings)
+        _write([options.prompt])
+        _write(pieces)
         _write(["\n"])
         return
     for text in run.samples(options.samples, options.prompt, **settings):

@@ -38,7 +38,11 @@ class Data(Section):
 
 
 class Tokenizer(Section):
-    """How text becomes tokens. ``vocabulary_size`` counts the special symbols; None is no limit (8,000 for bpe, unigram)."""
+    """How text becomes tokens.
+
+    ``vocabulary_size`` counts the special symbols; None is no limit (8,000 for bpe and unigram). ``min_count`` leaves
+    what is rarer in the training text unknown.
+    """
 
     kind: Literal["byte", "char", "word", "bpe", "unigram"] = "char"
     vocabulary_size: Count | None = None

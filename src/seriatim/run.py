@@ -206,11 +206,14 @@ def identity(config: Config, tokenizer: Tokenizer) -> dict[str, str]:
 def check_belongs(weights: Path, config: Config, tokenizer: Tokenizer) -> None:
     """Raises InputError where the files of a run are not of one training."""
     found, expected = read_metadata(weights), identity(config, tokenizer)
-    for name, file in (("format", "model.safetensors"), ("tokenizer", "tokenizer.json"), ("model", "config.yaml")):
-        if found.get(name) != expected[name]:
-            raise InputError(
-                f"{weights.parent / file}: does not belong to the weights beside it; restore the run's own files"
-            )
+    files = {"tokenizer": "tokenizer.json", "model": "config.yaml"}
+    odd = [file for name, file in files.items() if found.get(name) != expected[name]]
+    if len(odd) == len(files) or found.get("format") != expected["format"]:
+        odd = [weights.name]  # two against one
+    if odd:
+        raise InputError(
+            f"{weights.parent / odd[0]}: does not belong to the files beside it; restore the run's own, or train again"
+        )
 
 
 def _seed(seed: int | None) -> int:

@@ -127,7 +127,8 @@ def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
     if unknown:
         shown = ", ".join(repr(piece) for piece in unknown[:3])
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        raise InputError(f"the text has {tokenizer.kind}s never seen in training: {shown}{more}; leave them out")
+        kind = "words" if tokenizer.kind == "word" else "characters"
+        raise InputError(f"the text has {kind} never seen in training: {shown}{more}; leave them out")
 
 
 def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:

@@ -15,8 +15,8 @@ from torch import Tensor
 from .corpus import Corpus
 from .tokenizers import END
 
-POOL = 100
-"""Batches' worth of shuffled lines that are sorted by length together."""
+POOL = 8
+"""Batches' worth of shuffled lines that are sorted by length together: larger pads less and mixes worse."""
 
 
 class Batch(NamedTuple):

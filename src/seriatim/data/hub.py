@@ -29,7 +29,7 @@ def hub_source(spec: str, split: str) -> BinaryIO:
     chosen = next((part for part in SPLIT_NAMES[split] if part in parts), None)
     if chosen is None or "text" not in parts[chosen].column_names:
         raise InputError(f"{spec}: no part {split!r} with a column 'text'; it has {', '.join(parts)}")
-    file = tempfile.TemporaryFile()
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     writer = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
     for text in parts[chosen]["text"]:
         writer.write(json.dumps({"text": text}) + "\n")

@@ -84,8 +84,12 @@ def layer(
 
 
 def check_options(name: str, options: Mapping[str, object]) -> None:
-    """Raises ValueError where the architecture has no option of a given name."""
-    known = list(inspect.signature(find(name)).parameters)[2:]
-    for key in options:
+    """Raises InputError where the architecture has no option of a given name, or the value is of another type."""
+    known = dict(list(inspect.signature(find(name)).parameters.items())[2:])
+    for key, value in options.items():
         if key not in known:
-            raise InputError(f"layer {name!r} has no option {key!r}; {nearest(key, known)}")
+            raise InputError(f"layer {name!r} has no option {key!r}; {nearest(key, list(known))}")
+        wanted = known[key].annotation
+        fits = isinstance(value, int | float) if wanted is float else isinstance(value, wanted)
+        if not fits or (isinstance(value, bool) and wanted is not bool):
+            raise InputError(f"model.options.{key}: {value!r} does not fit; give a value of type {wanted.__name__}")

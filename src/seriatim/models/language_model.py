@@ -56,11 +56,11 @@ class LanguageModel(nn.Module):
         self.layer = layer
         self.output = nn.Linear(layer.output_size, vocabulary_size)
         self.dropout = make_dropout(dropout, variational=variational)
-        for weight in (self.embedding.weight, self.output.weight):
-            nn.init.uniform_(weight, -0.1, 0.1)
+        nn.init.normal_(self.embedding.weight)  # the unit variance that the layers' initialisation counts on
+        nn.init.uniform_(self.output.weight, -0.1, 0.1)
         nn.init.zeros_(self.output.bias)
         if tie_weights:
-            self.output.weight = self.embedding.weight
+            self.embedding.weight = self.output.weight
 
     @classmethod
     def from_config(cls, config: Model, vocabulary_size: int) -> "LanguageModel":
