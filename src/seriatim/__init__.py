@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import layers as layers
+    from . import unroll as unroll
     from .config import Config as Config
     from .launch import resume as resume
     from .launch import train as train
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from .run import load as load
     from .state import State as State
     from .unroll import Recurrent as Recurrent
-    from .unroll import unroll as unroll
 
 __version__ = "0.1.0"
 
@@ -46,15 +46,15 @@ __all__ = ["__version__", "layer", "layers", "unroll", *HOMES]
 def __getattr__(name: str) -> object:
     if name in HOMES:
         return getattr(importlib.import_module(f".{HOMES[name]}", __name__), name)
-    if name == "layers":
-        return importlib.import_module(".layers", __name__)
+    if name in ("layers", "unroll"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class _Package(ModuleType):
-    """Lets ``seriatim.layer`` and ``seriatim.unroll`` be functions although modules carry the same names.
+    """Lets ``seriatim.layer`` be a function although a module, the contract, carries the same name.
 
-    The import system sets a submodule as an attribute of its package; for these names the function stays.
+    The import system sets a submodule as an attribute of its package; for this name the function stays.
     """
 
     @property

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 from . import __version__
 from .errors import InputError, nearest
 
+PLAIN = ("data.train", "data.valid", "data.test", "model.layer", "training.device", "tokenizer.kind")
+"""Fields whose value is text even where it looks like a number."""
 SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer"}
 DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and explained."
 TRAIN_HELP = """\
@@ -53,15 +55,14 @@ def _run(arguments: list[str]) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
     if verb is not None and verb not in parser.commands:
         raise InputError(f"unknown verb {verb!r}; {nearest(verb, list(parser.commands))}")
-    options, extra = parser.parse_known_args(arguments)
+    rest, fields = _split(arguments) if verb in ("train", "check") else (arguments, [])
+    options, unknown = parser.parse_known_args(rest)
+    if unknown:
+        raise InputError(_unknown(unknown[0], parser, verb))
     if options.verb is None:
         parser.print_help()
         return 0
-    if extra and options.verb not in ("train", "check"):
-        flags = [flag for action in parser.commands[options.verb]._actions for flag in action.option_strings]
-        known = [flag for flag in flags if flag.startswith("--")]
-        raise InputError(f"unknown option {extra[0]}; {nearest(extra[0], known)}")
-    options.extra = extra
+    options.fields = dotted(fields)
     from . import commands
 
     command: Callable[[argparse.Namespace], None] = getattr(commands, options.verb)
@@ -144,30 +145,50 @@ def _parser() -> _Main:
     return parser
 
 
-def dotted(extra: Sequence[str]) -> dict[str, Any]:
-    """The configuration's fields among the arguments: ``--a.b value``, ``--a.b=value``, and the short forms.
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Parts the verb's own arguments from the fields of the configuration, each of those with its value."""
+    own, fields = [], []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, _ = argument.partition("=")
+        if not name.startswith("--") or ("." not in name and name[2:] not in SHORT):
+            own.append(argument)
+            continue
+        fields.append(argument)
+        if not equals and rest:
+            fields.append(rest.pop(0))
+    return own, fields
+
+
+def _unknown(argument: str, parser: _Main, verb: str | None) -> str:
+    if not argument.startswith("-"):
+        return f"unexpected argument {argument!r}; options begin with --"
+    actions = (parser.commands[verb] if verb else parser)._actions
+    flags = [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
+    if verb in ("train", "check"):
+        flags += [f"--{name}" for name in SHORT]
+    return f"unknown option {argument}; {nearest(argument, flags)}"
+
+
+def dotted(arguments: Sequence[str]) -> dict[str, Any]:
+    """Fields of the configuration from ``--a.b value``, ``--a.b=value`` and the short forms.
 
     Raises:
-        InputError: an unknown option, or one without a value.
+        InputError: an unknown field, or one without a value.
     """
     from .config import fields, parse_value
 
     known, found = fields(), {}
-    rest = list(extra)
+    rest = list(arguments)
     while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("--"):
-            raise InputError(f"unexpected argument {argument!r}; options begin with --")
-        name, equals, value = argument[2:].partition("=")
+        name, equals, value = rest.pop(0)[2:].partition("=")
         name = SHORT.get(name, name)
         if name not in known and not name.startswith("model.options."):
-            flags = [*known, *SHORT, "config", "out", "overwrite", "resume", "quiet", "model.options.NAME"]
-            hint = nearest(name, flags)
-            raise InputError(f"unknown option --{name}; {hint.replace(chr(39), '--', 1).replace(chr(39), '')}")
+            raise InputError(f"unknown option --{name}; {nearest(f'--{name}', [f'--{field}' for field in known])}")
         if not equals:
             if not rest:
                 raise InputError(f"--{name}: no value given")
             value = rest.pop(0)
-        plain = name.startswith("data.") or name in ("model.layer", "training.device", "tokenizer.kind")
-        found[name] = value if plain else parse_value(value)
+        found[name] = value if name in PLAIN else parse_value(value)
     return found

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from .cli import dotted
 from .config import resolve
 from .errors import InputError
 
 
 def train(options: argparse.Namespace) -> None:
     """``seriatim train TASK --data F --layer NAME --out RUN``, or ``--resume RUN``."""
-    overrides = dotted(options.extra)
+    overrides: dict[str, Any] = options.fields
     from .console import ConsoleReporter
     from .launch import resume
     from .launch import train as start
@@ -73,7 +72,7 @@ def check(options: argparse.Namespace) -> None:
     from .console import print_statistics
     from .data.statistics import check_data
 
-    config = resolve({}, {**dotted(options.extra), "task": options.task})
+    config = resolve({}, {**options.fields, "task": options.task})
     report = check_data(config)
     if options.json:
         print(json.dumps(report))

@@ -92,7 +92,10 @@ class Batches:
         position = (self.starts[group] + start)[:, None] + np.arange(time)
         position = position.clip(max=len(self.corpus.ids) - 1)
         targets = self.corpus.ids[position].astype(np.int64)
-        inputs = np.where(position > 0, self.corpus.ids[position - 1], END).astype(np.int64)
+        inputs = self.corpus.ids[position - 1].astype(np.int64)
+        if start == 0:
+            begins = (self.starts[group] == 0) | (self.corpus.ends is not None)
+            inputs[begins, 0] = END
         return Batch(
             torch.from_numpy(inputs),
             torch.from_numpy(targets),

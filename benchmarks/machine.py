@@ -1,0 +1,40 @@
+"""What the machine itself can do: the limit beside every figure."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+
+def describe() -> str:
+    rates = ", ".join(f"{name} {product_rate(dtype):.0f} GF/s" for name, dtype in TYPES.items())
+    return (
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}, Python {platform.python_version()}; "
+        f"best matrix product: {rates}"
+    )
+
+
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def product_rate(dtype: torch.dtype, size: int = 2048, repeats: int = 8) -> float:
+    """The best rate of a square matrix product, in GF/s."""
+    a, out = torch.ones(size, size, dtype=dtype), torch.empty(size, size, dtype=dtype)
+    return 2 * size**3 / min(seconds(lambda: torch.mm(a, a, out=out)) for _ in range(repeats)) / 1e9
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turn(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, run one after another so that all meet the same machine."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            times[name].append(seconds(work))
+    return {name: statistics.median(found) for name, found in times.items()}

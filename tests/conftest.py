@@ -1,0 +1,79 @@
+"""Shared by every test: a cache of its own, one thread, small texts made on the spot."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SERIATIM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+SUBJECTS = ("the cat", "a dog", "our friend", "the old man", "she", "nobody")
+VERBS = ("sees", "likes", "follows", "paints", "forgets")
+OBJECTS = ("the sea", "a small house", "the moon", "her brother", "red wine", "it")
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Simple English that a small model can learn."""
+    choose = random.Random(seed).choice
+    return [f"{choose(SUBJECTS)} {choose(VERBS)} {choose(OBJECTS)} ." for _ in range(count)]
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Paths of a training, a validation and a test text."""
+    folder = tmp_path_factory.mktemp("texts")
+    paths = {}
+    for i, (name, count) in enumerate({"train": 400, "valid": 60, "test": 60}.items()):
+        path = folder / f"{name}.txt"
+        path.write_text("\n".join(sentences(count, seed=i)) + "\n")
+        paths[name] = str(path)
+    return paths
+
+
+def small_config(texts: dict[str, str], out: Path | str, **sections) -> dict:
+    """A configuration that trains in about a second."""
+    base = {
+        "data": {"train": texts["train"], "valid": texts["valid"]},
+        "tokenizer": {"kind": "char"},
+        "model": {"layer": "gru", "embedding_size": 16, "hidden_size": 24},
+        "training": {"steps": 30, "batch_size": 8, "sequence_length": 16, "learning_rate": 0.01},
+        "out": str(out),
+    }
+    for name, section in sections.items():
+        base[name] = {**base[name], **section}
+    return base
+
+
+@pytest.fixture(scope="session")
+def runs(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, seriatim.Run]:
+    """A small trained run of every tokenizer and unit."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = {}
+    for kind, unit in (
+        ("char", "stream"),
+        ("char", "line"),
+        ("word", "stream"),
+        ("word", "line"),
+        ("bpe", "line"),
+        ("byte", "stream"),
+    ):
+        config = small_config(
+            texts,
+            folder / f"{kind}-{unit}",
+            data={"unit": unit},
+            tokenizer={"kind": kind, "vocabulary_size": 300 if kind == "bpe" else None},
+            model={"layer": "lstm" if unit == "stream" else "gru"},
+            training={"steps": 120},
+        )
+        found[f"{kind}-{unit}"] = seriatim.train(config)
+    return found

@@ -1,0 +1,127 @@
+"""Encoded text and its batches: every token is trained on once an epoch, and counted."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.data.batching import Batches
+from seriatim.data.corpus import Corpus, Statistics, encode_corpus, fit_corpus_tokenizer
+from seriatim.data.readers import find_sources
+from seriatim.data.tokenizers import END
+from seriatim.errors import InputError
+
+
+def encode(path: Path, kind: str, unit: str, **options) -> tuple[Corpus, object]:
+    sources = find_sources(str(path))
+    tokenizer = fit_corpus_tokenizer(sources, TokenizerConfig(kind=kind, **options), unit=unit)
+    return encode_corpus(sources, tokenizer, unit=unit), tokenizer
+
+
+def test_words_of_a_stream_count_line_ends_and_literal_unknowns(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a b <unk>\n\n b a a\nc")
+    corpus, tokenizer = encode(path, "word", "stream", min_count=2)
+    unk = tokenizer.unknown_id
+    a, b = (int(tokenizer.encode(word)[0]) for word in "ab")
+    assert corpus.ids.tolist() == [a, b, unk, END, END, b, a, a, END, unk, END]
+    found = corpus.statistics
+    assert (found.tokens, found.words, found.lines, found.unknown_tokens) == (11, 7, 4, 2)
+    assert found.bytes == len(path.read_bytes())
+    assert found.spelling_nats == pytest.approx(tokenizer.spelling.nats(["c"]))
+
+
+def test_characters_of_a_stream_are_the_text(tmp_path: Path) -> None:
+    text = "ab\n\ncd é"
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(text)
+    one, tokenizer = encode(tmp_path / "a.txt", "char", "stream")
+    assert tokenizer.decode(one.ids) == text
+    assert one.statistics.bytes == len(text.encode())
+    both, _ = encode(tmp_path, "char", "stream")
+    assert both.ids.tolist() == [*one.ids, END, *one.ids]
+
+
+def test_lines_end_with_the_end_symbol(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab\n\nc")
+    corpus, tokenizer = encode(tmp_path / "a.txt", "char", "line")
+    assert [tokenizer.decode(line) for line in np.split(corpus.ids, corpus.ends[:-1])] == ["ab", "", "c"]
+    assert corpus.ids[corpus.ends - 1].tolist() == [END] * 3
+    assert corpus.statistics.empty_lines == 1
+    assert corpus.statistics.bytes == 6
+
+
+def test_the_cache_follows_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one two")
+    first, _ = encode(path, "byte", "stream")
+    assert isinstance(first.ids, np.memmap)
+    again, _ = encode(path, "byte", "stream")
+    assert again.ids.filename == first.ids.filename
+    path.write_text("one too")
+    changed, _ = encode(path, "byte", "stream")
+    assert changed.ids.filename != first.ids.filename
+
+
+@pytest.mark.parametrize("unit", ["stream", "line"])
+@pytest.mark.parametrize("content", ["", "\n\n \n"])
+def test_a_text_without_text_is_refused(tmp_path: Path, unit: str, content: str) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    with pytest.raises(InputError, match="no text"):
+        encode(tmp_path / "a.txt", "word", unit)
+
+
+def corpus_of(lengths: list[int], unit: str) -> Corpus:
+    ids = np.arange(1, sum(lengths) + 1, dtype=np.uint16)
+    ends = np.cumsum(lengths)
+    if unit == "line":
+        ids[ends - 1] = END
+    return Corpus(ids, ends if unit == "line" else None, Statistics(tokens=len(ids)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40),
+    batch_size=st.integers(1, 7),
+    sequence_length=st.integers(1, 9),
+    unit=st.sampled_from(["stream", "line"]),
+    epoch=st.integers(0, 3),
+)
+def test_an_epoch_reads_every_token_once(lengths, batch_size: int, sequence_length: int, unit: str, epoch: int) -> None:
+    corpus = corpus_of(lengths, unit)
+    batches = Batches(corpus, batch_size, sequence_length)
+    groups = batches.shuffled(7, epoch)
+    windows = list(batches.read(groups))
+    assert len(windows) == batches.windows(groups)
+    seen: list[int] = []
+    for batch in windows:
+        rows, time = batch.targets.shape
+        assert rows <= batch_size
+        assert time <= sequence_length
+        sizes = [time] * rows if batch.lengths is None else batch.lengths.tolist()
+        for row, size in enumerate(sizes):
+            targets, inputs = batch.targets[row, :size].tolist(), batch.inputs[row, :size].tolist()
+            seen += targets
+            assert inputs[1:] == targets[:-1]
+            if size and batch.start == 0:
+                begins = unit == "line" or batches.starts[batch.rows[row]] == 0
+                assert inputs[0] == (END if begins else targets[0] - 1)
+    assert sorted(seen) == sorted(corpus.ids.tolist())
+    skipped = list(batches.read(groups, skip=2))
+    assert len(skipped) == max(0, len(windows) - 2)
+    for batch, wanted in zip(skipped, windows[2:], strict=True):
+        assert batch.targets.equal(wanted.targets)
+
+
+def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+    batches = Batches(corpus_of([3, 5, 2, 9] * 20, "line"), 4, 6)
+
+    def order(seed: int, epoch: int) -> list[int]:
+        return np.concatenate(batches.shuffled(seed, epoch)).tolist()
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(1, 1)
+    assert order(1, 0) != order(2, 0)

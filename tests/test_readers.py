@@ -1,0 +1,126 @@
+"""Text in: what is accepted is normalised and nothing is lost; what is refused is named by file and line."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from seriatim.data import readers
+from seriatim.data.readers import find_sources, read_lines, read_pieces
+from seriatim.errors import InputError
+
+
+def text_of(spec: str, **options: str) -> str:
+    return "".join(piece.text for piece in read_pieces(find_sources(spec, **options)))
+
+
+def lines_of(spec: str) -> list[str]:
+    return list(read_lines(find_sources(spec)))
+
+
+def written(folder: Path, content: bytes | str, name: str = "a.txt") -> str:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), size=st.sampled_from([4, 7, 64])
+)
+def test_whatever_the_pieces_nothing_is_lost(tmp_path: Path, text: str, size: int) -> None:
+    spec = written(tmp_path, text)
+    normal = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "PIECE_BYTES", size)
+        assert text_of(spec) == normal
+        expected = normal.split("\n")
+        assert lines_of(spec) == (expected[:-1] if expected[-1] == "" else expected)
+
+
+def test_mark_and_line_ends_are_normalised(tmp_path: Path) -> None:
+    assert text_of(written(tmp_path, b"\xef\xbb\xbfone\r\ntwo")) == "one\ntwo"
+    assert lines_of(written(tmp_path, "one\r\n\r\ntwo\u2028three\x85four")) == ["one", "", "two\u2028three\x85four"]
+
+
+def test_one_line_of_fifty_megabytes(tmp_path: Path) -> None:
+    spec = written(tmp_path, b"ab" * 25_000_000)
+    assert [len(line) for line in lines_of(spec)] == [50_000_000]
+    assert max(len(piece.text) for piece in read_pieces(find_sources(spec))) <= 2 * readers.PIECE_BYTES
+
+
+def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
+    written(tmp_path, "a\n", "1.txt")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "2.txt.gz").write_bytes(gzip.compress(b"b\n"))
+    written(tmp_path, json.dumps({"text": "c\nd", "id": 3}) + "\n" + json.dumps({"text": "e"}), "3.jsonl")
+    written(tmp_path, b"\0\0", "picture.png")
+    assert lines_of(str(tmp_path)) == ["a", "c", "d", "e", "b"]
+    assert lines_of(str(tmp_path / "*.txt")) == ["a"]
+    pieces = list(read_pieces(find_sources(str(tmp_path / "3.jsonl"))))
+    assert [piece.begins_document for piece in pieces] == [True, True]
+    assert text_of(str(tmp_path / "3.jsonl"), file_format="text").startswith('{"text"')
+
+
+def test_standard_input_is_read_once_and_used_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers._spool_stdin.cache_clear()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    assert lines_of("-") == ["one", "two"]
+    assert lines_of("-") == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"ok\ncaf\xe9\n", "a.txt", r"a\.txt:2: not UTF-8 \(byte 0xE9\).*iconv"),
+        (b"ok\n\nb\0d\n", "a.txt", r"a\.txt:3: a NUL byte"),
+        (b"\x7fELF\x02\x01\0\0", "a.txt", r"a\.txt:1: a NUL byte"),
+        (b"\xff\xfea\0", "a.txt", "UTF-16"),
+        (b"\xe2\x82", "a.txt", "not UTF-8"),
+        (b'{"text": "a"}\n{"txt": 1}\n', "a.jsonl", r"a\.jsonl:2: no string field"),
+        (b'{"text": "a"}\n{"text": 1\n', "a.jsonl", r"a\.jsonl:2: not JSON"),
+        (b'{"text": "a"}\n\n{"text": "b"}\n', "a.jsonl", r"a\.jsonl:2: an empty line"),
+        (b'{"text": "\\ud800"}\n', "a.jsonl", r"a\.jsonl:1: half a surrogate"),
+        (b'{"text": "a\\u0000"}\n', "a.jsonl", r"a\.jsonl:1: a NUL"),
+        (b"[" * 100_000, "a.jsonl", r"a\.jsonl:1: not JSON"),
+        (b"not gzip", "a.txt.gz", r"a\.txt\.gz: cannot be read"),
+        (gzip.compress(b"hello world" * 99)[:-9], "a.txt.gz", r"a\.txt\.gz: cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, content: bytes, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        text_of(written(tmp_path, content, name))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nothing.txt", "no such file"),
+        ("*.nothing", "no file matches"),
+        ("", "a folder without text|no such file"),
+        ("builtin:python-dogs", "did you mean 'python-docs'"),
+        ("builtin:python-docs:dev", "choose from train, valid, test"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        text_of(spec)
+
+
+def test_the_built_in_corpus_is_english_in_three_parts() -> None:
+    parts = {split: text_of("builtin:python-docs", split=split) for split in ("train", "valid", "test")}
+    assert len(parts["train"]) > 1_000_000
+    assert min(len(part) for part in parts.values()) > 50_000
+    assert "Return" in parts["test"]
+    assert text_of("builtin:python-docs:valid") == parts["valid"]
+
+
+def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    written(tmp_path, '{"text": "one"}\n{"text": "two"}\n', "train.jsonl")
+    assert lines_of(f"hf:{tmp_path}") == ["one", "two"]

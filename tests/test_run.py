@@ -1,0 +1,199 @@
+"""A run in use: measuring, scoring, writing, streaming; and what happens when its files are not whole."""
+
+import itertools
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.decoding.sampling import Sampling
+from seriatim.errors import InputError
+
+RUNS = ("char-stream", "char-line", "word-stream", "word-line", "bpe-line", "byte-stream")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_window_does_not_change_the_figures(runs, texts, name: str) -> None:
+    found = [runs[name].evaluate(texts["test"], window=window) for window in (1, 17, 256, 10_000)]
+    for other in found[1:]:
+        assert other["loss"] == pytest.approx(found[0]["loss"], abs=1e-6)
+        assert other["loss_low"] == pytest.approx(found[0]["loss_low"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_figures_belong_together(runs, texts, name: str) -> None:
+    found = runs[name].evaluate(texts["test"])
+    text = Path(texts["test"]).read_text()
+    for key in ("loss", "perplexity", "word_perplexity", "bits_per_byte"):
+        assert found[f"{key}_low"] < found[key] < found[f"{key}_high"]
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["bytes"] == len(text.encode())
+    assert found["words"] == len(text.split())
+    nats = found["loss"] * found["tokens"]
+    assert found["unknown_tokens"] == 0
+    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / found["bytes"])
+    assert found["word_perplexity"] == pytest.approx(math.exp(nats / (found["words"] + found["lines"])))
+    if name == "word-stream":
+        assert found["tokens"] == len(text.split()) + text.count("\n")
+        assert found["word_perplexity"] == pytest.approx(found["perplexity"])
+    if name == "byte-stream":
+        assert found["tokens"] == len(text)
+
+
+def test_unknown_words_cost_their_spelling(runs, tmp_path: Path) -> None:
+    run, path = runs["word-line"], tmp_path / "a.txt"
+    path.write_text("the cat sees the zebra .\n")
+    found = run.evaluate(str(path))
+    assert found["unknown_tokens"] == 1
+    nats = found["loss"] * found["tokens"] + run.tokenizer.spelling.nats(["zebra"])
+    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / 25)
+    assert found["loss_low"] is None
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("line")])
+def test_scores_of_lines_are_the_loss_of_the_text(runs, texts, name: str) -> None:
+    lines = Path(texts["test"]).read_text().splitlines()
+    scores, found = runs[name].score(lines), runs[name].evaluate(texts["test"])
+    assert sum(score.tokens for score in scores) == found["tokens"]
+    assert -sum(score.log_probability for score in scores) == pytest.approx(found["loss"] * found["tokens"], rel=1e-5)
+    assert [score.bytes for score in scores] == [len(line.encode()) for line in lines]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_scores_of_a_batch_are_those_of_its_rows(runs, name: str) -> None:
+    lines = ["the cat sees it .", "", "nobody likes the sea . she paints red wine .", "a dog"]
+    together = runs[name].score(lines)
+    assert len(together) == 4
+    for line, score in zip(lines, together, strict=True):
+        (alone,) = runs[name].score([line])
+        assert alone.log_probability == pytest.approx(score.log_probability, abs=1e-4)
+        assert alone[1:] == score[1:]
+    assert runs[name].score([]) == []
+    with pytest.raises(InputError, match="line end"):
+        runs[name].score(["a\nb"])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_seed_gives_the_same_text(runs, name: str) -> None:
+    run = runs[name]
+    text = "".join(run.generate("the", max_tokens=40, seed=3))
+    assert text == "".join(run.generate("the", max_tokens=40, seed=3))
+    assert run.samples(3, "the", max_tokens=40, seed=2)[1] == text
+    assert len({*run.samples(8, max_tokens=40, seed=0)}) > 1
+    assert "<unk>" not in text
+    assert "</s>" not in text
+
+
+def test_lines_end_and_streams_go_on(runs) -> None:
+    for text in runs["char-line"].samples(5, max_tokens=300, seed=0):
+        assert "\n" not in text
+        assert len(text) < 300
+    text = "".join(runs["word-stream"].generate(max_tokens=300, seed=0))
+    assert text.count("\n") > 5
+    assert not text.startswith(" ")
+    assert len("".join(runs["char-stream"].generate(max_tokens=300, seed=0))) == 300
+
+
+def test_text_comes_as_it_is_made(runs) -> None:
+    pieces = runs["char-stream"].generate(max_tokens=10**9, seed=0)
+    assert len(list(itertools.islice(pieces, 20))) == 20
+
+
+def test_temperature_zero_takes_the_likeliest(runs) -> None:
+    run = runs["char-line"]
+    text = "".join(run.generate("the c", max_tokens=5, temperature=0))
+    assert text == "".join(run.generate("the c", max_tokens=5, temperature=0, seed=9))
+    assert text == "".join(run.generate("the c", max_tokens=5, top_k=1, seed=5))
+
+
+def test_filters_keep_the_likeliest_tokens() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(5, 40)
+    plain = Sampling().distribution(logits)
+    torch.testing.assert_close(plain, torch.softmax(logits.double(), 1))
+    for sampling in (Sampling(top_k=7), Sampling(top_p=0.6), Sampling(min_p=0.3), Sampling(0.5, 20, 0.9, 0.05)):
+        found = sampling.distribution(logits)
+        torch.testing.assert_close(found.sum(1), torch.ones(5).double())
+        for row, wanted in zip(found, plain, strict=True):
+            assert wanted[row > 0].min() > wanted[row == 0].max()
+    assert ((Sampling(top_k=7).distribution(logits) > 0).sum(1) == 7).all()
+    kept = Sampling(top_p=0.6).distribution(logits) > 0
+    mass = (plain * kept).sum(1)
+    assert (mass >= 0.6).all()
+    assert (mass - torch.where(kept, plain, 2.0).amin(1) < 0.6).all()
+
+
+def test_draws_follow_the_distribution() -> None:
+    from seriatim.decoding.sampling import _draw
+
+    probabilities = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0], dtype=torch.float64)
+    generators = [torch.Generator().manual_seed(i) for i in range(4000)]
+    counts = torch.bincount(_draw(probabilities.repeat(4000, 1), generators), minlength=5) / 4000
+    assert counts[1] == counts[4] == 0
+    torch.testing.assert_close(counts.double(), probabilities, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_stream_in_pieces_is_the_text_whole(runs, tmp_path: Path, name: str) -> None:
+    run, pieces = runs[name], ["the cat", " sees", " the", " sea ."]
+    if run.tokenizer.kind == "bpe":
+        pieces = ["the cat sees the sea ."]  # how pieces are cut decides the tokens
+    whole = run.stream().feed("".join(pieces))
+    stream = run.stream()
+    parts = []
+    for i, piece in enumerate(pieces):
+        parts.append(stream.feed(piece))
+        stream.save(tmp_path / f"{i}.safetensors")
+        stream = run.stream().load(tmp_path / f"{i}.safetensors")
+    assert sum(part.log_probability for part in parts) == pytest.approx(whole.log_probability, abs=1e-4)
+    assert sum(part.tokens for part in parts) == whole.tokens
+    straight = "".join(run.generate("".join(pieces), max_tokens=20, seed=4))
+    assert "".join(stream.generate(max_tokens=20, seed=4)) == straight
+    with pytest.raises(InputError, match="does not belong"):
+        runs["char-line" if name != "char-line" else "word-line"].stream().load(tmp_path / "0.safetensors")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": -1}, {"temperature": math.nan}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}, {"min_p": 2.0}],
+)
+def test_settings_out_of_range_are_refused(runs, settings) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        runs["char-line"].generate(**settings)
+
+
+def test_a_prompt_never_seen_is_refused(runs) -> None:
+    with pytest.raises(InputError, match="characters never seen in training: 'Ü'"):
+        runs["char-line"].generate("Ü")
+    with pytest.raises(InputError, match="words never seen in training: 'zebra'"):
+        runs["word-line"].samples(2, "zebra")
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "swapped"])
+def test_a_run_that_is_not_whole_is_refused(runs, tmp_path: Path, file: str, damage: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs["char-line"].path, folder)
+    path = folder / file
+    if damage == "missing":
+        path.unlink()
+    elif damage == "swapped":
+        shutil.copy(runs["word-stream"].path / file, path)
+    else:
+        path.write_bytes(path.read_bytes()[: 0 if damage == "empty" else path.stat().st_size // 2])
+    with pytest.raises(InputError, match=file):
+        seriatim.load(folder)
+
+
+def test_no_run_at_all(runs, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such run"):
+        seriatim.load(tmp_path / "nothing")
+    with pytest.raises(InputError, match="folder of a run"):
+        seriatim.load(tmp_path)
+    shutil.copytree(runs["char-line"].path, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "checkpoints")
+    with pytest.raises(InputError, match="no checkpoint"):
+        seriatim.resume(tmp_path / "copy")

@@ -1,0 +1,243 @@
+"""Training: it learns, it keeps its promises about seeds, resuming, schedules and budgets."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.config import Training, resolve
+from seriatim.errors import InputError, TrainingError
+from seriatim.models.weights import load_tensors
+from seriatim.training.checkpoints import checkpoints
+from seriatim.training.optimizers import learning_rate
+from seriatim.training.precision import choose_precision
+from seriatim.training.reporting import Reporter
+
+from .conftest import small_config
+
+
+def weights(run: seriatim.Run) -> dict[str, torch.Tensor]:
+    return load_tensors(run.path / "model.safetensors")
+
+
+def same(first: seriatim.Run, second: seriatim.Run) -> bool:
+    a, b = weights(first), weights(second)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("name", seriatim.layers.names())
+@pytest.mark.parametrize("unit", ["stream", "line"])
+def test_every_layer_beats_the_unigram(texts, tmp_path: Path, name: str, unit: str) -> None:
+    config = small_config(texts, tmp_path / "run", model={"layer": name}, data={"unit": unit}, training={"steps": 150})
+    run = seriatim.train(config)
+    assert run.summary["valid"]["perplexity"] < 0.6 * run.summary["unigram"]["perplexity"]
+    assert run.summary["best_valid"] == pytest.approx(run.summary["valid"]["loss"], abs=1e-6)
+
+
+def test_a_run_is_the_files_of_the_design(runs) -> None:
+    run = runs["char-stream"]
+    for name in ("config.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl", "summary.json", "README.md"):
+        assert (run.path / name).stat().st_size > 0
+    summary = json.loads((run.path / "summary.json").read_text())
+    assert {"parameters", "tokens_per_second", "seconds", "best_valid"} <= set(summary)
+    assert summary["parameters"] == sum(p.numel() for p in run.model.parameters())
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    steps = [record["step"] for record in records if record["kind"] == "train"]
+    assert steps == list(range(10, 121, 10))
+    assert {"loss", "tokens_per_second", "learning_rate"} <= set(records[0])
+    assert "gru" in (runs["char-line"].path / "README.md").read_text()
+    assert resolve(run.path / "config.yaml").model_dump(exclude={"out"}) == run.config.model_dump(exclude={"out"})
+
+
+def test_the_same_seed_gives_the_same_bits(texts, tmp_path: Path) -> None:
+    options = {"model": {"dropout": 0.2}}
+    one = seriatim.train(small_config(texts, tmp_path / "1", **options))
+    two = seriatim.train(small_config(texts, tmp_path / "2", **options))
+    other = seriatim.train(small_config(texts, tmp_path / "3", **options, training={"seed": 2}))
+    assert same(one, two)
+    assert not same(one, other)
+
+
+RESUMED = {
+    "lstm-stream": ({"layer": "lstm", "dropout": 0.2}, {"unit": "stream"}, {}),
+    "gru-line": ({"layer": "gru"}, {"unit": "line"}, {"optimizer": "sgd", "learning_rate": 1.0}),
+    "accumulated": ({"layer": "rnn"}, {"unit": "line"}, {"accumulate": 3, "precision": "bfloat16"}),
+    "across-epochs": ({"layer": "gru", "num_layers": 2}, {"unit": "stream"}, {"batch_size": 64, "sequence_length": 64}),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_training_ends_with_the_same_bits(texts, tmp_path: Path, name: str) -> None:
+    model, data, training = RESUMED[name]
+    fixed = {"schedule": "constant", "steps": 20, **training}
+    whole = seriatim.train(small_config(texts, tmp_path / "whole", model=model, data=data, training=fixed))
+    config = small_config(texts, tmp_path / "cut", model=model, data=data, training={**fixed, "checkpoint_every": 7})
+
+    class Cut(Reporter):
+        def step(self, record) -> None:
+            if record["step"] == 17:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        seriatim.train(config, reporter=Cut())
+    assert checkpoints(tmp_path / "cut" / "checkpoints")[-1].name < "step-000000017"
+    resumed = seriatim.resume(tmp_path / "cut")
+    assert same(whole, resumed)
+
+    def lines(run: seriatim.Run) -> list:
+        records = map(json.loads, (run.path / "metrics.jsonl").read_text().splitlines())
+        return [{k: v for k, v in r.items() if k not in ("seconds", "tokens_per_second")} for r in records]
+
+    assert lines(whole) == lines(resumed)
+
+
+def test_a_raised_budget_goes_on(texts, tmp_path: Path) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run"))
+    more = seriatim.resume(run.path, overrides={"training.steps": 45})
+    assert more.summary["steps"] == 45
+    with pytest.raises(InputError, match="model: cannot change"):
+        seriatim.resume(run.path, overrides={"model.hidden_size": 5})
+
+
+def test_accumulation_equals_a_larger_batch(texts, tmp_path: Path) -> None:
+    """Rows of a stream differ between batch sizes, so lines: one group of 8, whole or in windows of 8 tokens."""
+    line = Path(texts["train"]).read_text().splitlines()[:8]
+    path = tmp_path / "eight.txt"
+    path.write_text("\n".join(line) + "\n")
+    common = {"optimizer": "sgd", "learning_rate": 0.5, "schedule": "constant", "clip": None, "steps": 3}
+    found = []
+    for accumulate, batch_size in ((1, 8), (8, 1)):
+        training = {**common, "accumulate": accumulate, "batch_size": batch_size, "sequence_length": 64}
+        config = small_config(
+            {"train": str(path), "valid": texts["valid"]}, tmp_path / str(accumulate), data={"unit": "line"}
+        )
+        config["training"] = training
+        found.append(weights(seriatim.train(config)))
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_schedules() -> None:
+    def rate(schedule: str, step: int = 100, progress: float = 0.0, annealed: int = 0) -> float:
+        config = Training(schedule=schedule, learning_rate=1.0, warmup_steps=10, anneal=4)
+        return learning_rate(config, step=step, progress=progress, annealed=annealed)
+
+    assert [rate("cosine", step=step) for step in (0, 4, 9)] == pytest.approx([0.1, 0.5, 1.0])
+    assert rate("constant", progress=0.9) == 1.0
+    assert rate("plateau", annealed=2) == 1 / 16
+    assert rate("cosine", progress=0.0) == 1.0
+    assert rate("cosine", progress=0.5) == pytest.approx(0.505)
+    assert rate("cosine", progress=1.0) == pytest.approx(0.01)
+
+
+def test_tolerance_stops_and_plateaus_anneal(texts, tmp_path: Path) -> None:
+    training = {"steps": None, "epochs": 50, "tolerance": 10.0, "patience": 2}
+    run = seriatim.train(small_config(texts, tmp_path / "tolerance", training=training))
+    assert run.summary["epochs"] == 3
+    training = {
+        "steps": None,
+        "epochs": 4,
+        "optimizer": "sgd",
+        "learning_rate": 400.0,
+        "schedule": "plateau",
+        "clip": 0.5,
+    }
+    run = seriatim.train(small_config(texts, tmp_path / "plateau", training=training))
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["kind"] == "valid"]
+    worse = sum(loss >= min(losses[:i]) for i, loss in enumerate(losses) if i)
+    expected = sum(loss >= min(losses[:i]) for i, loss in enumerate(losses[:-1]) if i)
+    rates = {record["learning_rate"] for record in records if record["kind"] == "train"}
+    assert worse
+    assert rates == {400.0 / 4**k for k in range(expected + 1)}
+
+
+def test_minutes_end_a_training(texts, tmp_path: Path) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": None, "minutes": 0.02}))
+    assert run.summary["steps"] >= 1
+    assert run.summary["seconds"] >= 1.2
+
+
+def test_the_best_weights_are_kept(texts, tmp_path: Path) -> None:
+    training = {"steps": 60, "evaluate_every": 10, "learning_rate": 0.3, "schedule": "constant", "clip": None}
+    run = seriatim.train(small_config(texts, tmp_path / "run", training=training))
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["kind"] == "valid"]
+    assert run.summary["valid"]["loss"] == pytest.approx(min(losses), abs=1e-6)
+
+
+def test_without_held_out_text_the_last_weights_are_kept(texts, tmp_path: Path) -> None:
+    config = small_config(texts, tmp_path / "run")
+    config["data"] = {"train": texts["train"]}
+    run = seriatim.train(config)
+    assert run.summary["best_valid"] is None
+    assert "unknown" in (run.path / "README.md").read_text()
+    last = load_tensors(checkpoints(run.path / "checkpoints")[-1] / "model.safetensors")
+    assert all(torch.equal(value, last[name]) for name, value in weights(run).items())
+
+
+def test_bfloat16_learns_too(texts, tmp_path: Path) -> None:
+    exact = seriatim.train(small_config(texts, tmp_path / "f", training={"precision": "float32", "steps": 100}))
+    near = seriatim.train(small_config(texts, tmp_path / "b", training={"precision": "bfloat16", "steps": 100}))
+    assert near.summary["precision"] == "bfloat16"
+    assert near.summary["best_valid"] == pytest.approx(exact.summary["best_valid"], abs=0.1)
+    assert choose_precision("auto", torch.device("cpu")) in ("float32", "bfloat16")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(texts, tmp_path: Path) -> None:
+    training = {"optimizer": "sgd", "learning_rate": 1e38, "clip": None}
+    with pytest.raises(TrainingError, match=r"step \d+ of epoch 1.*learning_rate"):
+        seriatim.train(small_config(texts, tmp_path / "run", training=training))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.train": None}, "data.train: no text"),
+        ({"training.sequence_length": 10**6}, "at most"),
+        ({"training.batch_size": 10**6}, "at most"),
+        ({"model.layer": "lsmt"}, "did you mean 'lstm'"),
+        ({"model.options.activation": "relu"}, "no option 'activation'"),
+        ({"tokenizer.kind": "word", "tokenizer.min_count": 10**6}, "only unknown words"),
+        ({"training.device": "abacus"}, "not to be had"),
+        ({"out": None}, "no folder"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(texts, tmp_path: Path, changes, message: str) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match=message):
+        seriatim.train(small_config(texts, out), overrides=changes)
+    assert not out.exists()
+
+
+def test_a_validation_text_of_unknown_words_is_refused(texts, tmp_path: Path) -> None:
+    path = tmp_path / "strange.txt"
+    path.write_text("zwei drei\nvier\n")
+    config = small_config({**texts, "valid": str(path)}, tmp_path / "run", tokenizer={"kind": "word"})
+    with pytest.raises(InputError, match="only unknown words"):
+        seriatim.train(config)
+
+
+def test_a_folder_in_use_needs_overwrite(texts, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="--overwrite"):
+        seriatim.train(small_config(texts, out))
+    seriatim.train(small_config(texts, out), overwrite=True)
+    assert (out / "thesis.txt").read_text() == "mine"
+    before = weights(seriatim.load(out))
+    with pytest.raises(InputError, match="no such file"):
+        seriatim.train(small_config({**texts, "train": "gone.txt"}, out), overwrite=True)
+    assert all(torch.equal(value, before[name]) for name, value in weights(seriatim.load(out)).items())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="a file stands"):
+        seriatim.train(small_config(texts, tmp_path / "file"))
+
+
+def test_perplexity_is_the_exponential_of_the_loss(runs) -> None:
+    valid = runs["char-stream"].summary["valid"]
+    assert valid["perplexity"] == pytest.approx(math.exp(valid["loss"]))
