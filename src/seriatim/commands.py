@@ -4,33 +4,45 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import resolve
 from .errors import InputError
 
+if TYPE_CHECKING:
+    from .training.reporting import Reporter
+
 
 def train(options: argparse.Namespace) -> None:
     """``seriatim train TASK --data F --layer NAME --out RUN``, or ``--resume RUN``."""
-    overrides: dict[str, Any] = options.fields
     from .console import ConsoleReporter
-    from .launch import resume
-    from .launch import train as start
     from .training.reporting import Reporter
 
     reporter = Reporter() if options.quiet else ConsoleReporter()
-    if options.resume is not None:
-        if options.out or options.config or options.overwrite:
-            raise InputError("--resume: goes on in the run's own folder with its own configuration; leave out the rest")
-        resume(options.resume, overrides=overrides, reporter=reporter)
-        return
+    try:
+        if options.resume is not None:
+            _resume(options, reporter)
+        else:
+            _start(options, reporter)
+    finally:
+        reporter.close()
+
+
+def _resume(options: argparse.Namespace, reporter: "Reporter") -> None:
+    from .launch import resume
+
+    if options.out or options.config or options.overwrite:
+        raise InputError("--resume: goes on in the run's own folder with its own configuration; leave out the rest")
+    resume(options.resume, overrides=options.fields, reporter=reporter)
+
+
+def _start(options: argparse.Namespace, reporter: "Reporter") -> None:
+    from .launch import train as start
+
     if options.task is None and options.config is None:
         raise InputError("train: no task; give one, for instance: seriatim train lm --data FILE --out RUN")
-    if options.task is not None:
-        overrides["task"] = options.task
-    if options.out is not None:
-        overrides["out"] = options.out
-    start(options.config or {}, overrides=overrides, overwrite=options.overwrite, reporter=reporter)
+    given = {name: getattr(options, name) for name in ("task", "out") if getattr(options, name) is not None}
+    start(options.config or {}, overrides={**options.fields, **given}, overwrite=options.overwrite, reporter=reporter)
 
 
 def evaluate(options: argparse.Namespace) -> None:

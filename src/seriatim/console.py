@@ -65,8 +65,7 @@ class ConsoleReporter(Reporter):
 
     def end(self, record: Record) -> None:
         """How it came out, beside the simplest model."""
-        if self.bar is not None:
-            self.bar.stop()
+        self.close()
         if "valid" in record:
             valid, unigram = record["valid"], record["unigram"]
             self.say(
@@ -76,6 +75,12 @@ class ConsoleReporter(Reporter):
         self.say(
             f"{record['steps']:,} steps in {_duration(record['seconds'])}, {record['tokens_per_second']:,.0f} tokens/s"
         )
+
+    def close(self) -> None:
+        """Takes the bar away, if there is one."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
 
     def say(self, text: str) -> None:
         """One line, above the bar if there is one."""

@@ -20,6 +20,7 @@ from .evaluation.perplexity import LINES_TOGETHER, WINDOW, Metrics, evaluate_lan
 from .models import LanguageModel
 from .models.weights import load_weights, read_metadata
 from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
+from .training.precision import choose_device
 
 
 class Run:
@@ -35,6 +36,7 @@ class Run:
 
     def __init__(self, path: Path, config: Config, tokenizer: Tokenizer, model: LanguageModel) -> None:
         self.path, self.config, self.tokenizer, self.model = path, config, tokenizer, model.eval()
+        self.device = next(model.parameters()).device
         summary = path / "summary.json"
         self.summary: dict[str, Any] = json.loads(summary.read_text("utf-8")) if summary.exists() else {}
 
@@ -138,9 +140,12 @@ class Run:
         totals, state = np.zeros(len(texts)), None
         for batch in batches.read(batches.in_order()):
             losses, state = self.model.token_losses(
-                batch.inputs, batch.targets, None if batch.fresh else state, lengths=batch.lengths
+                batch.inputs.to(self.device),
+                batch.targets.to(self.device),
+                None if batch.fresh else state,
+                lengths=batch.lengths,
             )
-            totals[batch.rows] -= losses.double().sum(1).numpy()
+            totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
         sizes = zip(totals.tolist(), ids, texts, strict=True)
         return [Score(total, len(part), len(text.encode())) for total, part, text in sizes]
 
@@ -164,8 +169,12 @@ class Run:
         return Stream(self.model, self.tokenizer, stop=self.stop)
 
 
-def load(path: str | Path) -> Run:
+def load(path: str | Path, *, device: str = "auto") -> Run:
     """Opens a run.
+
+    Args:
+        path: the folder.
+        device: where the model computes; ``auto`` is CUDA where there is one, else the CPU.
 
     Raises:
         InputError: a file is missing, damaged, or belongs to another run.
@@ -179,7 +188,7 @@ def load(path: str | Path) -> Run:
     check_belongs(weights, config, tokenizer)
     model = LanguageModel.from_config(config.model, tokenizer.vocabulary_size)
     load_weights(model, weights)
-    return Run(folder, config, tokenizer, model)
+    return Run(folder, config, tokenizer, model.to(choose_device(device)))
 
 
 def read_config(folder: Path) -> Config:

@@ -20,6 +20,7 @@ from ..errors import InputError
 from .spelling import Spelling
 
 END = 0
+STRETCH = 1 << 20
 END_TEXT, UNKNOWN_TEXT = "</s>", "<unk>"
 
 
@@ -151,11 +152,16 @@ class CharTokenizer(Tokenizer):
         self._points = points[self._order]
 
     def encode(self, text: str) -> np.ndarray:
-        """Looks every character up."""
-        points = np.frombuffer(self.prepare(text).encode("utf-32-le"), dtype=np.uint32)
-        place = np.searchsorted(self._points, points).clip(max=max(len(self._points) - 1, 0))
+        """Looks every character up, a stretch at a time: a line can be very long."""
+        text = self.prepare(text)
+        parts = [self._encode(text[i : i + STRETCH]) for i in range(0, len(text), STRETCH)]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+    def _encode(self, text: str) -> np.ndarray:
+        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         if not len(self._points):
             return np.full(len(points), self.unknown_id, dtype=np.int32)
+        place = np.searchsorted(self._points, points).clip(max=len(self._points) - 1)
         return np.where(self._points[place] == points, self._order[place] + 2, self.unknown_id).astype(np.int32)
 
     def token_bytes(self, token: int) -> bytes:

@@ -66,8 +66,7 @@ class Trainer:
                     self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
                     self.validate()
                     self.checkpoint()
-            if self.progress.evaluated_at != self.progress.step:
-                self.validate()
+            self.validate()
             self.checkpoint()
         finally:
             self.log.close()
@@ -176,8 +175,10 @@ class Trainer:
             self.checkpoint()
 
     def validate(self) -> None:
-        """Measures the held-out text, keeps the best weights, counts failures; without one, keeps the weights."""
+        """Measures the held-out text once a step, keeps the best weights, counts failures; without one, keeps them."""
         progress = self.progress
+        if progress.evaluated_at == progress.step:
+            return
         progress.evaluated_at = progress.step
         if self.job.valid is None:
             self.keep()

@@ -23,6 +23,9 @@ class Reporter:
     def end(self, record: Record) -> None:
         """After the last step: what `summary.json` holds."""
 
+    def close(self) -> None:
+        """When the training has ended, well or not."""
+
 
 class MetricsLog:
     """Appends to `metrics.jsonl`, and to TensorBoard's files beside it if that is installed.
