@@ -11,7 +11,7 @@ import seriatim
 
 SOURCE = Path(seriatim.__file__).parent
 LEVELS = (
-    ("errors",),
+    ("errors", "files"),
     ("config", "state"),
     ("lengths", "data"),
     ("layer",),

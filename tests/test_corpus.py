@@ -31,6 +31,7 @@ def test_words_of_a_stream_count_line_ends_and_literal_unknowns(tmp_path: Path) 
     found = corpus.statistics
     assert (found.tokens, found.words, found.lines, found.unknown_tokens) == (11, 7, 4, 2)
     assert found.bytes == len(path.read_bytes())
+    assert found.empty_lines == 1
     assert found.spelling_nats == pytest.approx(tokenizer.spelling.nats(["c"]))
 
 

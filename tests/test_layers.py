@@ -56,6 +56,21 @@ def test_weights_go_to_torch_and_back(kind: str, num_layers: int, bidirectional:
         assert torch.equal(weight, again.state_dict()[name])
 
 
+def test_conversion_keeps_type_and_dropout() -> None:
+    theirs = nn.LSTM(5, 6, 2, dropout=0.3).double()
+    ours = from_torch(theirs)
+    again = to_torch(ours)
+    assert again.dropout == 0.3
+    for name, weight in theirs.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name])
+
+
+def test_a_residual_connection_around_one_layer() -> None:
+    torch.manual_seed(0)
+    layer, x = seriatim.layer("gru", 4, 4, residual=True), torch.randn(2, 3, 4)
+    torch.testing.assert_close(layer(x)[0], x + layer.layers[0](x)[0])
+
+
 def test_a_single_layer_shares_state_dictionaries_with_torch() -> None:
     ours, theirs = seriatim.layer("lstm", 5, 6), nn.LSTM(5, 6)
     ours.load_state_dict(theirs.state_dict())
@@ -67,6 +82,12 @@ def test_what_torch_does_not_have_is_refused() -> None:
         to_torch(seriatim.layer("rnn", 5, 6, activation="sin"))
     with pytest.raises(ValueError, match="no module"):
         to_torch(seriatim.layer("rnn", 5, 6, num_layers=2, residual=True))
+    with pytest.raises(ValueError, match="one width"):
+        to_torch(seriatim.Stack([seriatim.layer("gru", 5, 6), seriatim.layer("gru", 6, 7)]))
+    with pytest.raises(ValueError, match="one width"):
+        to_torch(seriatim.Stack([seriatim.layer("rnn", 5, 6), seriatim.layer("rnn", 6, 6, activation="relu")]))
+    with pytest.raises(ValueError, match="no module"):
+        to_torch(seriatim.layer("gru", 5, 6, num_layers=2, dropout=0.1, variational_dropout=True))
     with pytest.raises(ValueError, match="projections"):
         from_torch(nn.LSTM(5, 6, proj_size=3))
 

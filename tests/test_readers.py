@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -67,7 +69,7 @@ def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_once_and_used_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers._spool_stdin.cache_clear()
+    readers._spool.cache_clear()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
     assert lines_of("-") == ["one", "two"]
     assert lines_of("-") == ["one", "two"]
@@ -88,6 +90,8 @@ def test_standard_input_is_read_once_and_used_often(monkeypatch: pytest.MonkeyPa
         (b'{"text": "a\\u0000"}\n', "a.jsonl", r"a\.jsonl:1: a NUL"),
         (b"[" * 100_000, "a.jsonl", r"a\.jsonl:1: not JSON"),
         (b"not gzip", "a.txt.gz", r"a\.txt\.gz: cannot be read"),
+        (gzip.compress(b"hello world" * 99)[:12] + b"\xff" * 40, "a.txt.gz", r"a\.txt\.gz: cannot be read"),
+        (b'{"text": "a", "n": ' + b"9" * 5000 + b"}", "a.jsonl", r"a\.jsonl:1: not JSON"),
         (gzip.compress(b"hello world" * 99)[:-9], "a.txt.gz", r"a\.txt\.gz: cannot be read"),
     ],
 )
@@ -96,12 +100,28 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, content: bytes, name: str,
         text_of(written(tmp_path, content, name))
 
 
+def test_an_empty_document_is_an_empty_line(tmp_path: Path) -> None:
+    spec = written(tmp_path, '{"text": ""}\n{"text": "a"}\n{"text": ""}\n', "a.jsonl")
+    assert lines_of(spec) == ["", "a", ""]
+    assert text_of(spec) == "a"
+
+
+def test_a_pipe_is_read_once_and_used_often(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"one\ntwo\n",))
+    writer.start()
+    sources = find_sources(str(tmp_path / "pipe"))
+    writer.join()
+    assert list(read_lines(sources)) == list(read_lines(sources)) == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("nothing.txt", "no such file"),
         ("*.nothing", "no file matches"),
-        ("", "a folder without text|no such file"),
+        ("", "empty"),
+        ("a" * 300, "cannot be a file|no such file"),
         ("builtin:python-dogs", "did you mean 'python-docs'"),
         ("builtin:python-docs:dev", "choose from train, valid, test"),
     ],

@@ -97,6 +97,18 @@ def test_lines_end_and_streams_go_on(runs) -> None:
     assert len("".join(runs["char-stream"].generate(max_tokens=300, seed=0))) == 300
 
 
+@pytest.mark.parametrize("name", ["word-stream", "word-line"])
+def test_words_go_on_after_a_space(runs, name: str) -> None:
+    run = runs[name]
+    assert "".join(run.generate("the cat", max_tokens=1, seed=1)).startswith(" ")
+    assert run.samples(1, "the cat", max_tokens=1, seed=1)[0].startswith(" ")
+    stream = run.stream()
+    first = "".join(stream.generate(max_tokens=2, seed=1))
+    second = "".join(stream.generate(max_tokens=1, seed=1))
+    assert not first.startswith(" ")
+    assert second.startswith(" ") != first.endswith("\n")
+
+
 def test_text_comes_as_it_is_made(runs) -> None:
     pieces = runs["char-stream"].generate(max_tokens=10**9, seed=0)
     assert len(list(itertools.islice(pieces, 20))) == 20
@@ -119,6 +131,7 @@ def test_filters_keep_the_likeliest_tokens() -> None:
         torch.testing.assert_close(found.sum(1), torch.ones(5).double())
         for row, wanted in zip(found, plain, strict=True):
             assert wanted[row > 0].min() > wanted[row == 0].max()
+    assert Sampling(1e-310).distribution(logits).argmax(1).equal(logits.argmax(1))
     assert ((Sampling(top_k=7).distribution(logits) > 0).sum(1) == 7).all()
     kept = Sampling(top_p=0.6).distribution(logits) > 0
     mass = (plain * kept).sum(1)
@@ -168,6 +181,8 @@ def test_settings_out_of_range_are_refused(runs, settings) -> None:
 def test_a_prompt_never_seen_is_refused(runs) -> None:
     with pytest.raises(InputError, match="characters never seen in training: 'Ü'"):
         runs["char-line"].generate("Ü")
+    with pytest.raises(InputError, match="not UTF-8"):
+        runs["byte-stream"].generate("\udcff")
     with pytest.raises(InputError, match="words never seen in training: 'zebra'"):
         runs["word-line"].samples(2, "zebra")
 

@@ -100,6 +100,17 @@ def test_a_raised_budget_goes_on(texts, tmp_path: Path) -> None:
     assert more.summary["steps"] == 45
     with pytest.raises(InputError, match="model: cannot change"):
         seriatim.resume(run.path, overrides={"model.hidden_size": 5})
+    with pytest.raises(InputError, match=r"training\.batch_size: cannot change"):
+        seriatim.resume(run.path, overrides={"training.batch_size": 5})
+    path = Path(texts["train"])
+    before = path.read_text()
+    try:
+        path.write_text(before + "the cat sees it .\n")
+        with pytest.raises(InputError, match="not the text that the run began with"):
+            seriatim.resume(run.path, overrides={"training.steps": 50})
+    finally:
+        path.write_text(before)
+    assert seriatim.resume(run.path, overrides={"training.learning_rate": None}).config.training.learning_rate > 0
 
 
 def test_accumulation_equals_a_larger_batch(texts, tmp_path: Path) -> None:
@@ -203,6 +214,12 @@ def test_a_loss_that_is_not_finite_stops_the_run(texts, tmp_path: Path) -> None:
         ({"model.options.activation": "relu"}, "no option 'activation'"),
         ({"tokenizer.kind": "word", "tokenizer.min_count": 10**6}, "only unknown words"),
         ({"training.device": "abacus"}, "not to be had"),
+        ({"training.device": "meta"}, "not to be had"),
+        ({"training.steps": True}, r"training\.steps: True"),
+        ({"data.train": ""}, "empty"),
+        ({"data.train": "-", "data.valid": "-"}, "standard input"),
+        ({"data.valid": None, "training.schedule": "plateau"}, "needs held-out text"),
+        ({"data.valid": None, "training.patience": 2}, "need held-out text"),
         ({"out": None}, "no folder"),
     ],
 )
@@ -229,6 +246,12 @@ def test_a_folder_in_use_needs_overwrite(texts, tmp_path: Path) -> None:
         seriatim.train(small_config(texts, out))
     seriatim.train(small_config(texts, out), overwrite=True)
     assert (out / "thesis.txt").read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "README.md").write_text("mine")
+    with pytest.raises(InputError, match=r"README\.md would be lost"):
+        seriatim.train(small_config(texts, other), overwrite=True)
+    assert (other / "README.md").read_text() == "mine"
     before = weights(seriatim.load(out))
     with pytest.raises(InputError, match="no such file"):
         seriatim.train(small_config({**texts, "train": "gone.txt"}, out), overwrite=True)

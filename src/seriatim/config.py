@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from .errors import InputError, nearest
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -71,9 +71,9 @@ class Training(Section):
     The first of ``epochs``, ``steps`` and ``minutes`` to be spent ends the training; with none given, 10 epochs.
     ``batch_size`` counts sequences, ``sequence_length`` tokens of each (the reach of truncated backpropagation),
     ``accumulate`` batches a step. ``learning_rate`` None takes the optimizer's usual one. ``schedule`` ``plateau``
-    divides the rate by ``anneal`` whenever the validation loss does not improve. A validation that improves the
-    best by less than ``tolerance`` nats is a failure; after ``patience`` failures in a row training stops.
-    Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
+    divides the rate by ``anneal`` whenever the validation loss does not improve. With ``tolerance`` or ``patience``
+    given, training stops after ``patience`` (1) validations in a row that improve on the one before by less than
+    ``tolerance`` (0) nats. Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
     ``checkpoint_every`` counts steps.
     """
 
@@ -90,7 +90,7 @@ class Training(Section):
     anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
     weight_decay: NonNegative = 0.0
     clip: Positive | None = 1.0
-    patience: Count = 1
+    patience: Count | None = None
     tolerance: NonNegative | None = None
     evaluate_every: Count | None = None
     checkpoint_every: Count = 1000
@@ -157,7 +157,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); give a YAML file"
         ) from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise InputError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', error)}); mend this line") from None
@@ -181,7 +181,7 @@ def parse_value(text: str) -> Any:
     """The value of an option on the command line, read as YAML would read it: numbers, true, null, lists, text."""
     try:
         return float(text) if _is_number(text) and not text.lstrip("+-").isdigit() else yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         return text
 
 

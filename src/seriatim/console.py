@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from .evaluation.perplexity import Metrics
+from .evaluation.perplexity import Metrics, safe_exp
 from .training.reporting import Record, Reporter
 
 PLAIN_SECONDS = 10.0
@@ -21,7 +21,7 @@ class ConsoleReporter(Reporter):
     """Shows a training as it goes, on standard error."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self.bar: Progress | None = None
         self.last_line = -math.inf
 
@@ -46,7 +46,7 @@ class ConsoleReporter(Reporter):
         """Moves the bar, or prints a line now and then."""
         left = _duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
         text = (
-            f"step {record['step']:,}  loss {record['loss']:.3f}  perplexity {_exp(record['loss']):,.1f}  "
+            f"step {record['step']:,}  loss {record['loss']:.3f}  perplexity {safe_exp(record['loss']):,.1f}  "
             f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
         )
         if self.bar is not None:
@@ -84,7 +84,7 @@ class ConsoleReporter(Reporter):
 
     def say(self, text: str) -> None:
         """One line, above the bar if there is one."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
 
 
 def print_metrics(metrics: Metrics) -> None:
@@ -145,13 +145,9 @@ def _table(*headings: str) -> Table:
 
 def _print(table: Table) -> None:
     width = None if sys.stdout.isatty() else 200
-    Console(file=sys.stdout, width=width, highlight=False).print(table)
+    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
 
 
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-def _exp(x: float) -> float:
-    return math.exp(min(x, 700.0))

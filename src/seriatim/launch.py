@@ -13,6 +13,7 @@ from .config import Config, resolve
 from .data.tokenizers import load_tokenizer
 from .errors import InputError
 from .evaluation.perplexity import evaluate_language_model, unigram_metrics
+from .files import write_whole
 from .model_card import model_card
 from .run import Run, identity, load, read_config
 from .training.loop import Trainer
@@ -20,6 +21,19 @@ from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
 from .training.setup import check_out, clear_run, prepare
+
+FIXED = (
+    "task",
+    "data",
+    "tokenizer",
+    "model",
+    "training.batch_size",
+    "training.sequence_length",
+    "training.accumulate",
+    "training.optimizer",
+    "training.seed",
+)
+"""What a checkpoint counts on."""
 
 
 def train(
@@ -48,9 +62,7 @@ def train(
     device = choose_device(config.training.device)
     torch.manual_seed(config.training.seed)
     job = prepare(config, folder)
-    config.training.precision = choose_precision(config.training.precision, device)  # type: ignore[assignment]
-    config.training.learning_rate = base_rate(config.training)
-    config.tokenizer.vocabulary_size = job.tokenizer.vocabulary_size
+    _settle(config, device)
     try:
         clear_run(folder)
         (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
@@ -65,24 +77,25 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
 
     Args:
         path: the run's folder.
-        overrides: dotted names to values; the model and the tokenizer must stay as they are.
+        overrides: dotted names to values; data, tokenizer, model, seed and the shape of batches stay as they are.
         reporter: who listens.
 
     Raises:
-        InputError: no run, no checkpoint, or a change of model, tokenizer or data.
+        InputError: no run, no checkpoint, or a change of what the checkpoint counts on.
     """
     folder = Path(path)
     kept = read_config(folder)
     config = resolve(kept, overrides)
-    for section in ("task", "data", "tokenizer", "model"):
-        if getattr(config, section) != getattr(kept, section):
-            raise InputError(f"{section}: cannot change when a run goes on; train a new one with --out")
+    for name in FIXED:
+        if _field(config, name) != _field(kept, name):
+            raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     device = choose_device(config.training.device)
+    _settle(config, device)
     job = prepare(config, folder, tokenizer)
     trainer = Trainer(job, device, reporter or Reporter(), identity(config, tokenizer))
     trainer.resume()
-    (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+    write_whole(folder / "config.yaml", config.to_yaml())
     return _fit(trainer)
 
 
@@ -128,13 +141,20 @@ def _fit(trainer: Trainer) -> Run:
     if job.valid is not None:
         summary["valid"] = evaluate_language_model(run.model, job.valid)
     run.summary = summary
-    _write(job.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    _write(job.folder / "README.md", model_card(job.folder.name, config, summary))
+    write_whole(job.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_whole(job.folder / "README.md", model_card(job.folder.name, config, summary))
     trainer.reporter.end(summary)
     return run
 
 
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(path.name + ".partial")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+def _settle(config: Config, device: torch.device) -> None:
+    """Puts in place of ``auto`` and of nothing what was chosen, so that the run's configuration says it."""
+    config.training.precision = choose_precision(config.training.precision, device)  # type: ignore[assignment]
+    config.training.learning_rate = base_rate(config.training)
+
+
+def _field(config: Config, name: str) -> object:
+    value: object = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value

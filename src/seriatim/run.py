@@ -37,8 +37,7 @@ class Run:
     def __init__(self, path: Path, config: Config, tokenizer: Tokenizer, model: LanguageModel) -> None:
         self.path, self.config, self.tokenizer, self.model = path, config, tokenizer, model.eval()
         self.device = next(model.parameters()).device
-        summary = path / "summary.json"
-        self.summary: dict[str, Any] = json.loads(summary.read_text("utf-8")) if summary.exists() else {}
+        self.summary: dict[str, Any] = _read_summary(path / "summary.json")
 
     @property
     def stop(self) -> int | None:
@@ -99,8 +98,9 @@ class Run:
             raise InputError(f"samples: {count} is none; at least 1")
         sampling = Sampling(temperature, top_k, top_p, min_p)
         refuse_unknown(self.tokenizer, prompt)
-        logits, state = starting_state(self.model, count, self.tokenizer.encode(prompt).tolist())
-        decoders = [self.tokenizer.decoder() for _ in range(count)]
+        tokens = [END, *self.tokenizer.encode(prompt).tolist()]
+        logits, state = starting_state(self.model, count, tokens)
+        decoders = [self.tokenizer.decoder(after=tokens[-1]) for _ in range(count)]
         texts = [""] * count
         first = _seed(seed)
         for drawn in sample(
@@ -126,7 +126,7 @@ class Run:
 
         Returns:
             Per line: ``log_probability`` in nats and ``tokens``, both with the symbol that ends the line (for a
-            running text, the line end) included, and ``bytes`` of the line itself.
+            running text, the line end) included, and ``bytes`` of the line itself. An unknown word counts as ``<unk>``.
         """
         texts = list(lines)
         if not texts:
@@ -166,7 +166,7 @@ class Run:
 
     def stream(self) -> Stream:
         """A text to be read and written piece by piece, at its beginning."""
-        return Stream(self.model, self.tokenizer, stop=self.stop)
+        return Stream(self.model, self.tokenizer, stop=self.stop, identity=identity(self.config, self.tokenizer))
 
 
 def load(path: str | Path, *, device: str = "auto") -> Run:
@@ -223,6 +223,15 @@ def check_belongs(weights: Path, config: Config, tokenizer: Tokenizer) -> None:
         raise InputError(
             f"{weights.parent / odd[0]}: does not belong to the files beside it; restore the run's own, or train again"
         )
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise InputError(f"{path}: damaged; remove it to use the run without its summary") from None
 
 
 def _seed(seed: int | None) -> int:

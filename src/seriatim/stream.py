@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from .data.tokenizers import END, Tokenizer
-from .decoding.sampling import Sampling, read, sample
+from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models import LanguageModel
-from .models.weights import load_tensors, save_tensors
+from .models.weights import load_tensors, read_metadata, save_tensors
 from .state import State, select_state, state_from_dict, state_to_dict
 
 
@@ -36,11 +36,15 @@ class Stream:
         model: in evaluation mode.
         tokenizer: the model's.
         stop: the token that ends a text, or None.
+        identity: written with a saved state, to tell it from those of other runs.
     """
 
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, *, stop: int | None) -> None:
-        self.model, self.tokenizer, self.stop = model, tokenizer, stop
+    def __init__(
+        self, model: LanguageModel, tokenizer: Tokenizer, *, stop: int | None, identity: dict[str, str]
+    ) -> None:
+        self.model, self.tokenizer, self.stop, self.identity = model, tokenizer, stop, identity
         self.device = next(model.parameters()).device
+        self.last = END
         self.logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
 
     @torch.inference_mode()
@@ -51,14 +55,14 @@ class Stream:
             InputError: a character or word that the vocabulary does not have.
         """
         refuse_unknown(self.tokenizer, text)
-        tokens = self.tokenizer.encode(text)
-        if not len(tokens):
-            return Score(0.0, 0, len(text.encode()))
-        total = torch.log_softmax(self.logits.double(), dim=1)[0, int(tokens[0])].item()
-        ids = self._tensor(tokens.tolist())
-        losses, _ = self.model.token_losses(ids[:, :-1], ids[:, 1:], self.state)
-        self.logits, self.state = read(self.model, ids, self.state)
-        return Score(total - losses.double().sum().item(), len(tokens), len(text.encode()))
+        tokens, total = self.tokenizer.encode(text).tolist(), 0.0
+        for start in range(0, len(tokens), WINDOW):
+            window = self._tensor(tokens[start : start + WINDOW])
+            logits, self.state = self.model(window, self.state)
+            before = torch.cat([self.logits.unsqueeze(1), logits[:, :-1]], dim=1)
+            total += torch.log_softmax(before.double(), dim=2).gather(2, window.unsqueeze(2)).sum().item()
+            self.logits, self.last = logits[:, -1], tokens[start : start + WINDOW][-1]
+        return Score(total, len(tokens), len(text.encode()))
 
     def generate(
         self,
@@ -75,8 +79,10 @@ class Stream:
         Raises:
             InputError: a setting outside its range.
         """
-        sampling = Sampling(temperature, top_k, top_p, min_p)
-        decoder = self.tokenizer.decoder()
+        return self._write(Sampling(temperature, top_k, top_p, min_p), max_tokens, seed)
+
+    def _write(self, sampling: Sampling, max_tokens: int, seed: int) -> Iterator[str]:
+        decoder = self.tokenizer.decoder(after=self.last)
         for drawn in sample(
             self.model,
             self.logits,
@@ -87,9 +93,10 @@ class Stream:
             stop=self.stop,
             banned=banned_tokens(self.tokenizer, self.stop),
         ):
-            self.logits, self.state = drawn.logits, drawn.state
-            token = drawn.tokens[0]
-            if token is not None and (piece := decoder.feed(token)):
+            (token,) = drawn.tokens
+            assert token is not None
+            self.logits, self.state, self.last = drawn.logits, drawn.state, token
+            if piece := decoder.feed(token):
                 yield piece
         if rest := decoder.finish():
             yield rest
@@ -97,7 +104,8 @@ class Stream:
     def save(self, path: str | Path) -> None:
         """Writes what is kept of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
-        save_tensors({**tensors, "logits": self.logits}, Path(path), {"tokenizer": self.tokenizer.fingerprint()})
+        last = torch.tensor(self.last)
+        save_tensors({**tensors, "logits": self.logits, "last": last}, Path(path), self.identity)
 
     def load(self, path: str | Path) -> "Stream":
         """Goes on from what `save` wrote.
@@ -106,15 +114,14 @@ class Stream:
             InputError: missing, damaged, or of another model.
         """
         tensors = load_tensors(Path(path))
-        logits = tensors.pop("logits", None)
         try:
-            if logits is None or logits.shape != self.logits.shape:
-                raise ValueError("the saved state does not belong to this model: its vocabulary differs")
+            if read_metadata(Path(path)) != self.identity or not {"logits", "last"} <= set(tensors):
+                raise ValueError("the saved state does not belong to this model")
+            self.logits, self.last = tensors.pop("logits").to(self.device), int(tensors.pop("last"))
             state = {name.removeprefix("state/"): leaf for name, leaf in tensors.items()}
             self.state = state_from_dict(state, self.model.initial_state(1))
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
-        self.logits = logits.to(self.device)
         return self
 
     def _tensor(self, tokens: list[int]) -> Tensor:
@@ -123,6 +130,10 @@ class Stream:
 
 def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
     """Raises InputError for a text with symbols never seen in training."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the text is not UTF-8; give it in UTF-8") from None
     unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
     if unknown:
         shown = ", ".join(repr(piece) for piece in unknown[:3])
@@ -138,8 +149,8 @@ def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
 
 
 def starting_state(model: LanguageModel, rows: int, tokens: list[int]) -> tuple[Tensor, State]:
-    """Logits and state of ``rows`` equal texts that begin with ``tokens``, read once."""
+    """Logits and state of ``rows`` equal texts after ``tokens``, read once."""
     device = next(model.parameters()).device
-    logits, state = read(model, torch.tensor([[END, *tokens]], device=device), model.initial_state(1))
+    logits, state = read(model, torch.tensor([tokens], device=device), model.initial_state(1))
     index = torch.zeros(rows, dtype=torch.long, device=device)
     return logits[index], select_state(state, index)

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import InputError, nearest
 from .cache import cached
 
+FORMAT = 1
 SPLITS = ("train", "valid", "test")
 CORPORA = ("python-docs",)
 SKIPPED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "__pycache__"}
@@ -35,7 +36,7 @@ def builtin_text(spec: str, split: str) -> Path:
         raise InputError(f"{spec}: no such built-in corpus; {nearest(name, list(CORPORA))}")
     if wanted not in SPLITS or len(part) > 1:
         raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}")
-    folder = cached(f"{name}-{platform.python_version()}", _write_python_docs)
+    folder = cached(f"{name}-{FORMAT}-{platform.python_version()}", _write_python_docs)
     return folder / f"{wanted}.txt"
 
 

@@ -5,6 +5,8 @@ What does not fit in memory still trains: encoding goes piece by piece, and trai
 
 import hashlib
 import json
+import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,11 +16,12 @@ import numpy as np
 from ..config import Tokenizer as TokenizerConfig
 from ..errors import InputError
 from .cache import cached
-from .readers import Source, read_lines, read_pieces
+from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
 from .tokenizers import END, Tokenizer, fit_tokenizer, load_tokenizer
 
 FORMAT = 1
 BLOCK = 1 << 20
+EMPTY_LINE = re.compile(r"(?<=\n)\n")
 
 
 @dataclass
@@ -26,7 +29,7 @@ class Statistics:
     """What a text holds. ``spelling_nats`` is what its unknown words or characters cost to spell out.
 
     ``words`` are what white space separates; ``lines`` counts line ends, a last line without one included;
-    ``bytes`` is UTF-8 after CRLF became LF.
+    ``bytes`` is UTF-8 after CRLF became LF; in unit ``line`` every line has its line end, and is a document.
     """
 
     tokens: int = 0
@@ -48,11 +51,13 @@ class Corpus:
         ids: token ids ``(tokens,)``, memory-mapped.
         ends: where each line ends in ``ids`` ``(lines,)`` for unit ``line``; None for a stream.
         statistics: counts of the text.
+        key: the same for the same text, tokenizer and unit, and only for them.
     """
 
     ids: np.ndarray
     ends: np.ndarray | None
     statistics: Statistics
+    key: str = ""
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Starts and ends of sequences: the lines, or the stream cut into ``rows`` parts as equal as can be."""
@@ -81,6 +86,7 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         np.memmap(folder / "ids.bin", dtype=_dtype(tokenizer), mode="r"),
         np.fromfile(folder / "ends.bin", dtype=np.int64) if unit == "line" else None,
         statistics,
+        folder.name,
     )
 
 
@@ -112,11 +118,12 @@ def measure(sources: Sequence[Source], *, unit: str) -> Iterator[tuple[str, Stat
     for piece in read_pieces(sources):
         text, documents = piece.text, int(piece.begins_document)
         lines = text.count("\n") + int(documents and last != "\n")
-        empty = text.count("\n\n") + int(last == "\n" and text.startswith("\n"))
+        before = "\n" if documents else last[-1:]
+        empty = len(EMPTY_LINE.findall(before + text))
         joined = last[-1:].isspace() or documents or text[:1].isspace()  # a cut inside a word does not make two
         words = len(text.split()) - int(not joined)
         yield text, Statistics(0, documents, lines, empty, words, len(text), len(text.encode()))
-        last = text[-1]
+        last = text[-1:] or "\n"
     if last != "\n":
         yield "", Statistics(lines=1)
 
@@ -128,7 +135,7 @@ def add(total: Statistics, part: Statistics) -> None:
 
 
 def _write(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, unit: str) -> None:
-    total, ends, end = Statistics(), [], [END]
+    total, ends, end = Statistics(), array("q"), [END]
     with (folder / "ids.bin").open("wb") as file:
 
         def put(tokens: np.ndarray | list[int]) -> None:
@@ -159,7 +166,7 @@ def _write(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, unit: 
     if not total.bytes or (unit == "line" and total.empty_lines == total.lines):
         raise _no_text(sources)
     if unit == "line":
-        np.array(ends, dtype=np.int64).tofile(folder / "ends.bin")
+        np.frombuffer(ends, dtype=np.int64).tofile(folder / "ends.bin")
     (folder / "statistics.json").write_text(json.dumps(asdict(total)))
 
 
@@ -174,9 +181,8 @@ def _content_key(sources: Sequence[Source], key: "hashlib.blake2b") -> str:
             with source.open() as file:
                 while block := file.read(BLOCK):
                     key.update(block)
-        except (OSError, EOFError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"{source.name}: cannot be read ({reason}); check the file") from None
+        except UNREADABLE as error:
+            raise unreadable(source, error) from None
     return key.hexdigest()
 
 

@@ -11,7 +11,9 @@ import json
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -21,6 +23,7 @@ from .builtin import builtin_text
 PIECE_BYTES = 1 << 20
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
+UNREADABLE = (OSError, EOFError, zlib.error)
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -50,6 +53,8 @@ def find_sources(spec: str, *, file_format: str = "auto", split: str = "train") 
     Raises:
         InputError: nothing there, or nothing that holds text.
     """
+    if not spec:
+        raise InputError("the name of the text is empty; give a file, a folder, a glob, - or builtin:python-docs")
     if spec.startswith("builtin:"):
         return [Source(spec, functools.partial(_open_builtin, spec, split), "text")]
     if spec.startswith("hf:"):
@@ -57,7 +62,7 @@ def find_sources(spec: str, *, file_format: str = "auto", split: str = "train") 
 
         return [Source(spec, functools.partial(hub_source, spec, split), "jsonl")]
     if spec == "-":
-        return [Source("<stdin>", functools.partial(_open, _spool_stdin()), _format("", file_format))]
+        return [Source("<stdin>", functools.partial(_open, _spool("-")), _format("", file_format))]
     return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in _paths(spec)]
 
 
@@ -78,6 +83,8 @@ def read_lines(sources: Iterable[Source]) -> Iterator[str]:
         if piece.begins_document and unfinished:
             yield "".join(unfinished)
             unfinished = []
+        if not piece.text:  # an empty document is an empty line
+            yield ""
         *lines, rest = piece.text.split("\n")
         for line in lines:
             yield "".join([*unfinished, line])
@@ -86,6 +93,12 @@ def read_lines(sources: Iterable[Source]) -> Iterator[str]:
             unfinished.append(rest)
     if unfinished:
         yield "".join(unfinished)
+
+
+def unreadable(source: Source, error: Exception) -> InputError:
+    """What to say of a file that cannot be opened or unpacked."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"{source.name}: cannot be read ({reason}); check the file")
 
 
 def _text(source: Source) -> Iterator[Piece]:
@@ -105,8 +118,8 @@ def _jsonl(source: Source) -> Iterator[Piece]:
             raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = getattr(error, "msg", "nested too deeply")
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "a number too long, or nested too deeply")
             raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
         text = record.get("text") if isinstance(record, dict) else None
         if not isinstance(text, str):
@@ -135,9 +148,8 @@ def _raw_pieces(source: Source) -> Iterator[bytes]:
                 if cut:
                     yield held[:cut]
                     held = held[cut:]
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{source.name}: cannot be read ({reason}); check the file") from None
+    except UNREADABLE as error:
+        raise unreadable(source, error) from None
     if held:
         yield held
 
@@ -170,6 +182,10 @@ def _decode(raw: bytes, name: str, line: int) -> str:
 
 def _paths(spec: str) -> list[Path]:
     path = Path(spec)
+    try:
+        path.exists()
+    except OSError as error:
+        raise InputError(f"{spec[:80]}: cannot be a file ({error.strerror}); check the name") from None
     if path.is_dir():
         found = sorted(p for p in path.rglob("*") if p.is_file() and p.name.removesuffix(".gz").endswith(TEXT_SUFFIXES))
         if not found:
@@ -179,7 +195,7 @@ def _paths(spec: str) -> list[Path]:
             )
         return found
     if path.exists():
-        return [path]
+        return [path if path.is_file() else _spool(spec)]
     found = sorted(Path(match) for match in glob.glob(spec, recursive=True) if Path(match).is_file())
     if not found:
         what = "no file matches" if glob.has_magic(spec) else "no such file"
@@ -202,12 +218,12 @@ def _open_builtin(spec: str, split: str) -> BinaryIO:
 
 
 @functools.cache
-def _spool_stdin() -> Path:
-    """Standard input can be read once; the text is read more often."""
+def _spool(spec: str) -> Path:
+    """Standard input or a pipe can be read once; the text is read more often."""
     folder = tempfile.TemporaryDirectory(prefix="seriatim-")
-    path = Path(folder.name) / "stdin"
-    with path.open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+    path = Path(folder.name) / "text"
+    with path.open("wb") as file, nullcontext(sys.stdin.buffer) if spec == "-" else Path(spec).open("rb") as pipe:
+        shutil.copyfileobj(pipe, file)
     _KEEP.append(folder)
     return path
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import InputError
-from .corpus import Statistics, add, encode_corpus, fit_corpus_tokenizer, measure
+from .corpus import encode_corpus, fit_corpus_tokenizer, measure
 from .readers import find_sources
 
 SHOWN = 5
@@ -25,18 +25,22 @@ def check_data(config: Config) -> dict[str, Any]:
     if specs["train"] is None:
         raise InputError("data.train: no text to check; give --data FILE")
     found = {
-        part: find_sources(spec, file_format=config.data.format, split=part) for part, spec in specs.items() if spec
+        part: find_sources(spec, file_format=config.data.format, split=part)
+        for part, spec in specs.items()
+        if spec is not None
     }
     tokenizer = fit_corpus_tokenizer(found["train"], config.tokenizer, unit=config.data.unit)
     report: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
     for part, sources in found.items():
         corpus = encode_corpus(sources, tokenizer, unit=config.data.unit)
         words: Counter[str] = Counter()
-        total, longest = Statistics(), 0
-        for text, counts in measure(sources, unit=config.data.unit):
+        longest = unfinished = 0
+        for text, _ in measure(sources, unit=config.data.unit):
             words.update(text.split())
-            add(total, counts)
-            longest = max(longest, *map(len, text.split("\n")))
+            first, *others = map(len, text.split("\n"))
+            unfinished = (unfinished if config.data.unit == "stream" else 0) + first
+            longest = max(longest, unfinished, *others)
+            unfinished = others[-1] if others else unfinished
         report[part] = {
             "files": [source.name for source in sources],
             **vars(corpus.statistics),

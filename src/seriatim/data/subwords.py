@@ -4,8 +4,9 @@
 ``unigram``: T. Kudo, "Subword regularization", ACL 2018. Both work on bytes, so that no text is unknown.
 """
 
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from .tokenizers import END, Tokenizer
 
 DEFAULT_SIZE = 8000
 PIECE_CHARACTERS = 20_000
+PIECES_TOGETHER = 64
 
 
 class SubwordTokenizer(Tokenizer):
@@ -69,8 +71,10 @@ class SubwordTokenizer(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         """The pieces' ids, plus one."""
-        encoded = self.inner.encode_batch_fast(list(_pieces(self.prepare(text))), add_special_tokens=False)
-        parts = [np.array(part.ids, dtype=np.int32) for part in encoded]
+        parts: list[np.ndarray] = []
+        for group in _groups(_pieces(self.prepare(text))):
+            encoded = self.inner.encode_batch_fast(group, add_special_tokens=False)
+            parts += [np.array(part.ids, dtype=np.int32) for part in encoded]
         return np.concatenate(parts) + np.int32(1) if parts else np.zeros(0, dtype=np.int32)
 
     def token_bytes(self, token: int) -> bytes:
@@ -93,6 +97,12 @@ def _pieces(text: str) -> Iterable[str]:
         start = cut
     if start < len(text):
         yield text[start:]
+
+
+def _groups(pieces: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(pieces)
+    while group := list(itertools.islice(rest, PIECES_TOGETHER)):
+        yield group
 
 
 def _bytes_by_symbol() -> dict[str, int]:

@@ -63,9 +63,9 @@ class Tokenizer(ABC):
         """The text as the tokenizer sees it."""
         return text.lower() if self.lowercase else text
 
-    def decoder(self) -> "Decoder":
-        """Turns tokens to text one by one."""
-        return Decoder(self)
+    def decoder(self, after: int = END) -> "Decoder":
+        """Turns tokens to text one by one; ``after`` is the token that stands before the first."""
+        return Decoder(self, after)
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of some tokens. Bytes that are not UTF-8 become the replacement character."""
@@ -91,10 +91,10 @@ class Tokenizer(ABC):
 class Decoder:
     """Text from tokens as they come; half a UTF-8 character waits for its other half."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, after: int) -> None:
         self.tokenizer = tokenizer
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.at_line_start = True
+        self.at_line_start = after == END
 
     def feed(self, token: int) -> str:
         """The text that this token completes."""

@@ -58,7 +58,8 @@ class Sampling:
         logits = logits.double()
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1.0)
-        probabilities = torch.softmax(logits / self.temperature, dim=1)
+        relative = logits - logits.amax(1, keepdim=True)  # so that no temperature overflows
+        probabilities = torch.softmax(relative / self.temperature, dim=1)
         if self.top_k is not None and self.top_k < logits.shape[1]:
             likeliest = probabilities.topk(self.top_k).indices
             kept = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(1, likeliest, True)

@@ -50,8 +50,8 @@ def evaluate_language_model(model: LanguageModel, corpus: Corpus, *, window: int
 
     return {
         **with_interval("loss", lambda loss: loss),
-        **with_interval("perplexity", _exp),
-        **with_interval("word_perplexity", lambda loss: _exp((loss + spelled) * tokens_per_word)),
+        **with_interval("perplexity", safe_exp),
+        **with_interval("word_perplexity", lambda loss: safe_exp((loss + spelled) * tokens_per_word)),
         **with_interval("bits_per_byte", lambda loss: (loss + spelled) * tokens_per_byte / math.log(2)),
         "tokens": counts.tokens,
         "words": counts.words,
@@ -68,7 +68,7 @@ def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Me
     statistics = held_out.statistics
     total = float(_counts(held_out.ids, vocabulary_size) @ cost)
     return {
-        "perplexity": _exp(total / statistics.tokens),
+        "perplexity": safe_exp(total / statistics.tokens),
         "bits_per_byte": (total + statistics.spelling_nats) / statistics.bytes / math.log(2),
     }
 
@@ -122,5 +122,6 @@ def _counts(ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
     return counts
 
 
-def _exp(x: float) -> float:
+def safe_exp(x: float) -> float:
+    """The exponential, held below overflow."""
     return math.exp(min(x, 700.0))

@@ -60,7 +60,7 @@ def layer(
         options: the architecture's own.
 
     Returns:
-        The layer itself, or a `Stack` where there is more than one.
+        The layer itself, or a `Stack` where there is more than one or a residual connection.
 
     Raises:
         ValueError: an unknown name or option, or a size that is not positive.
@@ -78,9 +78,8 @@ def layer(
     for _ in range(num_layers):
         width = layers[-1].output_size if layers else input_size
         layers.append(Bidirectional(one(width), one(width)) if bidirectional else one(width))
-    if len(layers) == 1:
-        return layers[0]
-    return Stack(layers, dropout=dropout, variational=variational_dropout, residual=residual)
+    stack = Stack(layers, dropout=dropout, variational=variational_dropout, residual=residual)
+    return layers[0] if len(layers) == 1 and not residual else stack
 
 
 def check_options(name: str, options: Mapping[str, object]) -> None:

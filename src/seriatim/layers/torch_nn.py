@@ -26,9 +26,10 @@ def from_torch(module: nn.RNNBase) -> SequenceLayer:
 
     def one(depth: int, width: int, direction: str) -> FusedRecurrence:
         made = twins[type(module)](width, module.hidden_size, **options)  # type: ignore[arg-type]
+        made.to(next(module.parameters()))  # type and device, before the copy
         names = [name for name in WEIGHTS if module.bias or name.startswith("weight")]
         made.load_state_dict({f"{name}_l0": getattr(module, f"{name}_l{depth}{direction}") for name in names})
-        return made.to(next(module.parameters()).dtype)
+        return made
 
     layers: list[SequenceLayer] = []
     for depth in range(module.num_layers):
@@ -44,20 +45,28 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     Raises:
         ValueError: `torch.nn` has no such module.
     """
-    layers = list(layer.layers) if isinstance(layer, Stack) and not layer.residual else [layer]
+    layers: list[SequenceLayer] = list(layer.layers) if isinstance(layer, Stack) and not layer.residual else [layer]
     pairs = [(one.forwards, one.backwards) if isinstance(one, Bidirectional) else (one,) for one in layers]
-    first = pairs[0][0]
     parts = [part for pair in pairs for part in pair]
-    alike = len({len(pair) for pair in pairs}) == 1 and len({type(part) for part in parts}) == 1
-    if not isinstance(first, FusedRecurrence) or not alike:
-        raise ValueError("torch.nn has no module for this layer; it has plain RNN, LSTM and GRU stacks")
+    fused = [part for part in parts if isinstance(part, FusedRecurrence)]
+    drop: nn.Module = layer.dropout if isinstance(layer, Stack) else nn.Dropout(0)
+    if (
+        len(fused) < len(parts)
+        or not isinstance(drop, nn.Dropout)
+        or len({(type(part), part.hidden_size, *part.twin_options().items()) for part in fused}) > 1
+        or len({len(pair) for pair in pairs}) > 1
+    ):
+        raise ValueError("torch.nn has no module for this layer; it has plain RNN, LSTM and GRU stacks of one width")
+    first = fused[0]
     module = first.twin(
         first.input_size,  # type: ignore[arg-type]
         first.hidden_size,
         num_layers=len(layers),
         bidirectional=len(pairs[0]) == 2,
+        dropout=drop.p,
         **first.twin_options(),  # type: ignore[arg-type]
     )
+    module.to(first.weight_hh_l0)
     weights = {
         f"{name}_l{depth}{direction}": getattr(part, f"{name}_l0")
         for depth, pair in enumerate(pairs)
@@ -66,4 +75,4 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
         if getattr(part, f"{name}_l0") is not None
     }
     module.load_state_dict(weights)
-    return module.to(first.weight_hh_l0.dtype)
+    return module

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import InputError
-from ..models.weights import load_tensors, load_weights, save_tensors, save_weights
+from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..state import State, state_from_dict, state_to_dict
 from .optimizers import optimizer_tensors, restore_optimizer
 
@@ -20,7 +20,7 @@ KEPT = 2
 class Progress:
     """How far a training has come. ``window`` counts what was read of the epoch; the order follows from the seed.
 
-    ``loss_sum`` and ``loss_tokens`` hold what is not yet in `metrics.jsonl`.
+    ``loss_sum`` and ``loss_tokens`` hold what is not yet in `metrics.jsonl`; ``data`` is the key of the training text.
     """
 
     step: int = 0
@@ -36,17 +36,23 @@ class Progress:
     loss_sum: float = 0.0
     loss_tokens: int = 0
     evaluated_at: int = -1
+    data: str = ""
 
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State | None, progress: Progress
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: State | None,
+    progress: Progress,
+    metadata: dict[str, str],
 ) -> None:
-    """Writes a checkpoint aside, renames it, and lets the oldest go."""
+    """Writes a checkpoint aside, renames it, and lets the oldest go. ``metadata`` says whose weights they are."""
     name = f"step-{progress.step:09d}"
     aside = folder / f"{name}.partial"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    save_weights(model, aside / "model.safetensors")
+    save_weights(model, aside / "model.safetensors", metadata)
     save_tensors(optimizer_tensors(model, optimizer), aside / "optimizer.safetensors")
     if state is not None:
         save_tensors(
@@ -65,7 +71,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, like: State
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, like: State, metadata: dict[str, str]
 ) -> tuple[State | None, Progress]:
     """Goes back to the last checkpoint of ``folder``.
 
@@ -74,12 +80,13 @@ def load_checkpoint(
         model: receives the parameters.
         optimizer: receives what it kept.
         like: a state of the model, for its structure.
+        metadata: what `save_checkpoint` was given.
 
     Returns:
         The carried state, or None, and the progress.
 
     Raises:
-        InputError: no checkpoint, or a damaged one.
+        InputError: no checkpoint, a damaged one, or one of another run.
     """
     found = checkpoints(folder)
     if not found:
@@ -91,6 +98,8 @@ def load_checkpoint(
         raise InputError(
             f"{last}/progress.json: missing or damaged; remove {last} to go on from the one before"
         ) from None
+    if read_metadata(last / "model.safetensors") != metadata:
+        raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
     restore_optimizer(model, optimizer, load_tensors(last / "optimizer.safetensors"))
     if not (last / "state.safetensors").exists():

@@ -7,12 +7,13 @@ from a checkpoint does what it would have done.
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ..data.batching import Batch
-from ..errors import TrainingError
+from ..errors import InputError, TrainingError
 from ..evaluation.perplexity import evaluate_language_model
 from ..models.weights import save_weights
 from ..state import State, map_state
@@ -48,25 +49,33 @@ class Trainer:
     def resume(self) -> None:
         """Goes back to the run's last checkpoint."""
         like = self.model.initial_state(1)
-        self.state, self.progress = load_checkpoint(self.job.folder / "checkpoints", self.model, self.optimizer, like)
+        folder = self.job.folder / "checkpoints"
+        self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
+        if self.progress.data != self.job.train.key:
+            raise InputError(
+                f"{self.job.config.data.train}: not the text that the run began with; restore it, or train anew"
+            )
 
     def run(self) -> Progress:
         """Trains until the budget is spent or patience ends."""
         self.model.train()
         self.log = MetricsLog(self.job.folder, step=self.progress.step)
+        if self.progress.step == 0:
+            self.checkpoint()
         self.began = time.perf_counter() - self.progress.seconds
         try:
             while not self.finished():
                 for batches in self.steps_of_epoch():
                     self.step(batches)
                     self.after_step()
-                    if self.spent() >= 1:
+                    if self.finished():
                         break
                 else:
                     self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
                     self.validate()
                     self.checkpoint()
             self.validate()
+            self.write_metrics()
             self.checkpoint()
         finally:
             self.log.close()
@@ -74,9 +83,8 @@ class Trainer:
 
     def finished(self) -> bool:
         """Whether the budget or the patience is spent."""
-        return self.spent() >= 1 or (
-            self.config.tolerance is not None and self.progress.failures >= self.config.patience
-        )
+        stopping = self.config.tolerance is not None or self.config.patience is not None
+        return self.spent() >= 1 or (stopping and self.progress.failures >= (self.config.patience or 1))
 
     def spent(self) -> float:
         """The share of the budget spent: whichever of epochs, steps and minutes has gone furthest."""
@@ -163,9 +171,7 @@ class Trainer:
         progress.seconds = time.perf_counter() - self.began
         speed = progress.tokens / max(progress.training_seconds, 1e-9)
         if progress.step % LOG_EVERY == 0:
-            mean = progress.loss_sum / progress.loss_tokens
-            self.log.write({**self.record, "loss": mean, "seconds": progress.seconds, "tokens_per_second": speed})
-            progress.loss_sum, progress.loss_tokens = 0.0, 0
+            self.write_metrics()
         share = min(self.spent(), 1.0)
         left = progress.seconds * (1 - share) / share if share else None
         self.reporter.step({**self.record, "tokens_per_second": speed, "progress": share, "seconds_left": left})
@@ -173,6 +179,14 @@ class Trainer:
             self.validate()
         if progress.step % self.config.checkpoint_every == 0:
             self.checkpoint()
+
+    def write_metrics(self) -> None:
+        """A line of `metrics.jsonl`: the mean loss over the tokens since the last one."""
+        progress = self.progress
+        if progress.loss_tokens:
+            mean, speed = progress.loss_sum / progress.loss_tokens, progress.tokens / progress.training_seconds
+            self.log.write({**self.record, "loss": mean, "seconds": progress.seconds, "tokens_per_second": speed})
+            progress.loss_sum, progress.loss_tokens = 0.0, 0
 
     def validate(self) -> None:
         """Measures the held-out text once a step, keeps the best weights, counts failures; without one, keeps them."""
@@ -215,7 +229,10 @@ class Trainer:
         """Writes a checkpoint; a run without validation also keeps the present weights."""
         if self.job.valid is None:
             self.keep()
-        save_checkpoint(self.job.folder / "checkpoints", self.model, self.optimizer, self.state, self.progress)
+        progress = replace(self.progress, data=self.job.train.key)
+        save_checkpoint(
+            self.job.folder / "checkpoints", self.model, self.optimizer, self.state, progress, self.metadata
+        )
 
 
 def _tokens(batch: Batch) -> int:

@@ -75,5 +75,6 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
         if name not in parameters:
             raise InputError(f"the checkpoint's optimizer keeps {name!r}, which this model does not have")
         parameter = parameters[name]
-        where = parameter.device if value.shape == parameter.shape else value.device
-        optimizer.state[parameter][key] = value.to(where)
+        if value.dim() and value.shape != parameter.shape:
+            raise InputError(f"the checkpoint's optimizer keeps {name!r} in another shape than this model's")
+        optimizer.state[parameter][key] = value.to(parameter.device)

@@ -21,6 +21,8 @@ def choose_device(wanted: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(wanted)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError(wanted)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InputError(f"training.device: {wanted!r} is not to be had on this machine; use auto or cpu") from None

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole
+
 Record = dict[str, Any]
 
 
@@ -70,6 +72,4 @@ class MetricsLog:
                     kept.append(line + "\n")
             except (ValueError, KeyError):  # the line a crash cut short
                 break
-        aside = self.path.with_name("metrics.jsonl.partial")
-        aside.write_text("".join(kept), encoding="utf-8")
-        aside.replace(self.path)
+        write_whole(self.path, "".join(kept))

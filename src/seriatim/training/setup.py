@@ -10,7 +10,7 @@ import numpy as np
 
 from ..config import Config
 from ..data.batching import Batches
-from ..data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
+from ..data.corpus import BLOCK, Corpus, encode_corpus, fit_corpus_tokenizer
 from ..data.readers import Source, find_sources
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
@@ -46,7 +46,13 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
         raise InputError(f"{folder}: a file stands where the run's folder should; choose another --out")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    others = [name for name in (*RUN_FILES, *RUN_FOLDERS) if (folder / name).exists()]
+    if others and not all((folder / name).is_file() for name in ("config.yaml", "tokenizer.json")):
+        raise InputError(f"{folder}: not a run, and its {others[0]} would be lost; choose another --out")
+    try:
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    except OSError as error:
+        raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
         raise InputError(f"{folder}: cannot be written (no permission in {existing}); choose another --out")
     return folder
@@ -91,6 +97,8 @@ def training_sources(config: Config) -> list[Source]:
     """
     if config.data.train is None:
         raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
+    if config.data.train == config.data.valid == "-":
+        raise InputError("data.valid: standard input is the training text already; give a file")
     return find_sources(config.data.train, file_format=config.data.format, split="train")
 
 
@@ -104,8 +112,10 @@ def validation_spec(config: Config) -> str | None:
 
 def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Source]) -> None:
     """Raises InputError for a text in which nothing is known."""
-    unknown = corpus.statistics.unknown_tokens
-    if unknown and unknown == len(corpus.ids) - int(np.count_nonzero(corpus.ids == END)):
+    if not corpus.statistics.unknown_tokens:
+        return
+    blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
+    if not any(np.any((block != END) & (block != tokenizer.unknown_id)) for block in blocks):
         raise InputError(
             f"{sources[0].name}: only unknown {tokenizer.kind}s; is it the right file, "
             "and tokenizer.min_count and vocabulary_size fit for it?"
@@ -113,8 +123,12 @@ def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Sourc
 
 
 def check_sizes(config: Config, train: Corpus) -> None:
-    """Raises InputError where a stream is too short for its batches."""
+    """Raises InputError where a stream is too short for its batches, or a schedule lacks held-out text."""
     tokens, settings = len(train.ids), config.training
+    stopping = settings.tolerance is not None or settings.patience is not None
+    if validation_spec(config) is None and (settings.schedule == "plateau" or stopping):
+        key = "tolerance and patience need" if stopping else "schedule: plateau needs"
+        raise InputError(f"training.{key} held-out text; give --valid FILE")
     if config.data.unit == "line":
         return
     if settings.sequence_length > tokens:
