@@ -4,7 +4,9 @@ import gzip
 import io
 import json
 import os
+import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ from hypothesis import strategies as st
 from seriatim.data import readers
 from seriatim.data.readers import find_sources, read_lines, read_pieces
 from seriatim.errors import InputError
-
 
 PACKED = gzip.compress(b"hello world" * 99, mtime=0)
 """Without the time: parallel workers must name the same tests."""
@@ -142,6 +143,36 @@ def test_the_built_in_corpus_is_english_in_three_parts() -> None:
     assert min(len(part) for part in parts.values()) > 50_000
     assert "Return" in parts["test"]
     assert text_of("builtin:python-docs:valid") == parts["valid"]
+
+
+class Column(dict):
+    """One part of a data set, as the datasets package gives it."""
+
+    column_names = property(list)
+
+
+def test_a_data_set_of_the_hub_by_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(name: str, config: str | None) -> dict[str, Column]:
+        if name != "some/corpus":
+            raise FileNotFoundError("no such data set")
+        return {
+            "train": Column(text=["one", "two\nthree"]),
+            "validation": Column(text=[config]),
+            "test": Column(line=[]),
+        }
+
+    module = types.ModuleType("datasets")
+    module.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    assert lines_of("hf:some/corpus") == ["one", "two", "three"]
+    assert text_of("hf:some/corpus:small", split="valid") == "small"
+    with pytest.raises(InputError, match="'test' with a column 'text'"):
+        text_of("hf:some/corpus", split="test")
+    with pytest.raises(InputError, match="no such data set"):
+        text_of("hf:other")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match=r"seriatim\[hub\]"):
+        text_of("hf:some/corpus")
 
 
 def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
