@@ -102,49 +102,46 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
 def _fit(trainer: Trainer) -> Run:
     """Trains, then writes `summary.json` and the model card."""
     job, config = trainer.job, trainer.job.config
-    parameters = sum(parameter.numel() for parameter in job.model.parameters())
-    unigram = unigram_metrics(job.train, job.valid or job.train, job.tokenizer.vocabulary_size)
     trainer.reporter.begin(
         {
-            "parameters": parameters,
-            "vocabulary_size": job.tokenizer.vocabulary_size,
+            **_facts(trainer),
             "train": vars(job.train.statistics),
             "valid": vars(job.valid.statistics) if job.valid else None,
-            "precision": config.training.precision,
-            "device": str(trainer.device),
             "step": trainer.progress.step,
         }
     )
     progress = trainer.run()
-    summary: dict[str, Any] = {
+    run = load(job.folder)
+    run.summary = {
         "task": config.task,
         "layer": config.model.layer,
-        "parameters": parameters,
-        "vocabulary_size": job.tokenizer.vocabulary_size,
+        **_facts(trainer),
         "tokens_per_second": progress.tokens / max(progress.training_seconds, 1e-9),
         "seconds": progress.seconds,
         "steps": progress.step,
         "epochs": progress.epoch,
         "tokens": progress.tokens,
         "best_valid": progress.best_valid,
-        "unigram": unigram if job.valid else None,
-        "precision": config.training.precision,
-        "device": str(trainer.device),
         "threads": torch.get_num_threads(),
-        "versions": {
-            "seriatim": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
     }
-    run = load(job.folder)
     if job.valid is not None:
-        summary["valid"] = evaluate_language_model(run.model, job.valid)
-    run.summary = summary
-    write_whole(job.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    write_whole(job.folder / "README.md", model_card(job.folder.name, config, summary))
-    trainer.reporter.end(summary)
+        run.summary["valid"] = evaluate_language_model(run.model, job.valid)
+        run.summary["unigram"] = unigram_metrics(job.train, job.valid, job.tokenizer.vocabulary_size)
+    write_whole(job.folder / "summary.json", json.dumps(run.summary, indent=2) + "\n")
+    write_whole(job.folder / "README.md", model_card(job.folder.name, config, run.summary))
+    trainer.reporter.end(run.summary)
     return run
+
+
+def _facts(trainer: Trainer) -> dict[str, Any]:
+    """What is known of a training before its first step."""
+    return {
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "vocabulary_size": trainer.job.tokenizer.vocabulary_size,
+        "precision": trainer.job.config.training.precision,
+        "device": str(trainer.device),
+    }
 
 
 def _settle(config: Config, device: torch.device) -> None:
