@@ -12,6 +12,8 @@ import seriatim
 from seriatim.decoding.sampling import Sampling
 from seriatim.errors import InputError
 
+from .conftest import small_config
+
 RUNS = ("char-stream", "char-line", "word-stream", "word-line", "bpe-line", "byte-stream")
 
 
@@ -107,6 +109,16 @@ def test_words_go_on_after_a_space(runs, name: str) -> None:
     second = "".join(stream.generate(max_tokens=1, seed=1))
     assert not first.startswith(" ")
     assert second.startswith(" ") != first.endswith("\n")
+
+
+def test_a_running_text_ends_only_where_documents_did(texts, tmp_path: Path) -> None:
+    """Short documents, so that the end of one is soon drawn."""
+    path = tmp_path / "documents.jsonl"
+    path.write_text('{"text": "ab"}\n' * 300)
+    config = small_config({"train": str(path), "valid": texts["valid"]}, tmp_path / "run", training={"steps": 60})
+    config["data"] = {"train": str(path)}
+    run = seriatim.train(config)
+    assert run.samples(3, max_tokens=50, temperature=0.1, seed=0) == ["ab"] * 3
 
 
 def test_text_comes_as_it_is_made(runs) -> None:

@@ -121,6 +121,7 @@ def _fit(trainer: Trainer) -> Run:
         "steps": progress.step,
         "epochs": progress.epoch,
         "tokens": progress.tokens,
+        "documents": job.train.statistics.documents,
         "best_valid": progress.best_valid,
         "threads": torch.get_num_threads(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},

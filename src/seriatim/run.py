@@ -41,8 +41,10 @@ class Run:
 
     @property
     def stop(self) -> int | None:
-        """The token that ends a text; None where the boundary symbol ends only lines of a running text."""
-        return None if self.tokenizer.ends_lines and self.config.data.unit == "stream" else END
+        """The token that ends a text; None for a running text in which it ends lines, or never stood."""
+        running = self.config.data.unit == "stream"
+        one_document = self.summary.get("documents") == 1
+        return None if running and (self.tokenizer.ends_lines or one_document) else END
 
     def generate(
         self,
