@@ -1,6 +1,7 @@
 """The command: ``seriatim VERB ...``. Heavy imports wait until a verb needs them."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -40,10 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run([argument for argument in given if argument != "--debug"])
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
         return 0
     except KeyboardInterrupt:
-        return _fail("interrupted; a training goes on with: seriatim train --resume RUN", 130)
+        hint = "; go on with: seriatim train --resume RUN" if given[:1] == ["train"] else ""
+        return _fail(f"interrupted{hint}", 130)
     except Exception as error:
         if debug:
             raise
