@@ -5,15 +5,15 @@ SERIATIM="${BIN:-.venv/bin}/seriatim"
 RUN=runs/demo
 
 "$SERIATIM" train lm --data builtin:python-docs --out "$RUN" --overwrite \
-    --tokenizer.kind bpe --tokenizer.vocabulary_size 4000 \
-    --layer lstm --model.embedding_size 256 --model.hidden_size 512 --model.dropout 0.2 \
-    --training.batch_size 16 --training.sequence_length 64 --training.learning_rate 3e-3 \
+    --tokenizer.kind bpe --tokenizer.vocabulary_size 2000 \
+    --layer lstm --model.embedding_size 256 --model.hidden_size 384 \
+    --training.batch_size 8 --training.sequence_length 64 --training.learning_rate 3e-3 \
     --training.warmup_steps 50 --training.minutes "${DEMO_MINUTES:-2}"
 
 echo
 echo "What it writes about \"The function\":"
 echo
-"$SERIATIM" generate "$RUN" --prompt "The function" --max-tokens 120 --temperature 0.7 --top-p 0.95 --seed 7
+"$SERIATIM" generate "$RUN" --prompt "The function" --max-tokens 120 --temperature 0.6 --top-p 0.95 --seed 7
 echo
 echo "Next, try:"
 echo "  $SERIATIM evaluate $RUN --data builtin:python-docs"
