@@ -11,11 +11,11 @@ RUN=runs/demo
     --training.warmup_steps 50 --training.minutes "${DEMO_MINUTES:-2}"
 
 echo
-echo "What it writes about \"The function\":"
+echo "What it writes after \"Return the\":"
 echo
-"$SERIATIM" generate "$RUN" --prompt "The function" --max-tokens 120 --temperature 0.6 --top-p 0.95 --seed 7
+"$SERIATIM" generate "$RUN" --prompt "Return the" --max-tokens 120 --temperature 0.6 --top-p 0.95 --seed 7
 echo
 echo "Next, try:"
 echo "  $SERIATIM evaluate $RUN --data builtin:python-docs"
-echo "  $SERIATIM generate $RUN --prompt \"Return\" --temperature 0.5 --samples 3"
+echo "  $SERIATIM generate $RUN --prompt \"The class\" --temperature 0.5 --samples 3"
 echo "  $SERIATIM train lm --data YOUR.txt --layer gru --training.minutes 2 --out runs/mine"
