@@ -9,6 +9,7 @@ over all logits of a batch, SGD 20 divided by 4 when the validation loss does no
 """
 
 import argparse
+import itertools
 import math
 import tempfile
 import time
@@ -138,7 +139,8 @@ def speed(jobs: dict[str, Job]) -> None:
         contestants[name] = trainer
     works = {}
     for name, contestant in contestants.items():
-        windows = first.batches.read(first.batches.shuffled(1, 0))
+        groups = first.batches.shuffled(1, 0)
+        windows = itertools.chain.from_iterable(first.batches.read(groups) for _ in itertools.count())
         works[name] = turn(contestant, windows)
         works[name]()
     found = machine.in_turn(works, TURNS)
