@@ -88,8 +88,10 @@ def test_what_torch_does_not_have_is_refused() -> None:
         to_torch(seriatim.Stack([seriatim.layer("rnn", 5, 6), seriatim.layer("rnn", 6, 6, activation="relu")]))
     with pytest.raises(ValueError, match="no module"):
         to_torch(seriatim.layer("gru", 5, 6, num_layers=2, dropout=0.1, variational_dropout=True))
-    with pytest.raises(ValueError, match="projections"):
-        from_torch(nn.LSTM(5, 6, proj_size=3))
+    with pytest.raises(ValueError, match="weight dropout"):
+        to_torch(seriatim.layer("gru", 5, 6, zoneout=0.1))
+    with pytest.raises(ValueError, match="RNN, LSTM or GRU"):
+        from_torch(nn.Linear(5, 6))
 
 
 @pytest.mark.parametrize("time", [1, 7])

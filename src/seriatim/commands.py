@@ -93,14 +93,11 @@ def check(options: argparse.Namespace) -> None:
 
 
 def layers(options: argparse.Namespace) -> None:
-    """``seriatim layers``: what each architecture keeps, whether it trains in parallel, its paper."""
+    """``seriatim layers``: what each architecture keeps, what that takes, whether it trains in parallel, its paper."""
     from .console import print_layers
-    from .layers import REGISTRY
+    from .layers import describe, names
 
-    rows = [
-        {"name": name, "keeps": cls.keeps, "parallel": cls.parallel, "paper": cls.paper}
-        for name, cls in REGISTRY.items()
-    ]
+    rows = [describe(name) for name in names()]
     if options.json:
         print(json.dumps(rows))
     else:

@@ -119,10 +119,16 @@ def print_statistics(report: dict[str, Any]) -> None:
 
 def print_layers(rows: Sequence[dict[str, Any]]) -> None:
     """Every architecture, a line each."""
-    table = _table("layer", "keeps of the past", "trains in parallel over time", "paper")
+    tokens = list(rows[0]["state_bytes"])
+    headings = ("layer", "keeps of the past", *(f"after {int(count):,}" for count in tokens), "in parallel", "paper")
+    table = _table(*headings, left=(0, 1, len(tokens) + 2, len(tokens) + 3))
     for row in rows:
-        table.add_row(row["name"], row["keeps"], "yes" if row["parallel"] else "no", row["paper"])
+        sizes = [f"{row['state_bytes'][count]:,}" for count in tokens]
+        table.add_row(row["name"], row["keeps"], *sizes, "yes" if row["parallel"] else "no", row["paper"])
     _print(table)
+    size = rows[0]["hidden_size"]
+    print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
+    print("in parallel: whether training runs in parallel over time; --json also lists each layer's options")
 
 
 def _cell(key: str, part: dict[str, Any]) -> str:
@@ -136,10 +142,10 @@ def _cell(key: str, part: dict[str, Any]) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def _table(*headings: str) -> Table:
+def _table(*headings: str, left: Sequence[int] = (0,)) -> Table:
     table = Table(box=None, pad_edge=False, show_header=any(headings))
     for i, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if i == 0 or len(headings) == 4 else "right", overflow="fold")
+        table.add_column(heading, justify="left" if i in left else "right", overflow="fold")
     return table
 
 

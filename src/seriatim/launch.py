@@ -20,7 +20,7 @@ from .training.loop import Trainer
 from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
-from .training.setup import check_out, clear_run, prepare
+from .training.setup import check_out, clear_run, prepare, with_window
 
 FIXED = (
     "task",
@@ -57,7 +57,7 @@ def train(
     Raises:
         InputError: whatever is wrong with configuration or data, before anything is written.
     """
-    config = resolve(config, overrides)
+    config = with_window(resolve(config, overrides))
     folder = check_out(config.out, overwrite=overwrite)
     device = choose_device(config.training.device)
     torch.manual_seed(config.training.seed)

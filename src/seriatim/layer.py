@@ -1,6 +1,7 @@
 """The one contract: what every sequence layer, and every cell of a recurrence, must offer."""
 
-from typing import ClassVar
+import itertools
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -8,15 +9,13 @@ from torch import Tensor, nn
 from .lengths import check_lengths, zero_padding
 from .state import State
 
+Wrap: TypeAlias = Literal["none", "residual", "block"]
+"""Around a layer: nothing; a norm and a residual connection; these, and a feed-forward network likewise."""
 
-class SequenceLayer(nn.Module):
-    """A function of a sequence that says what it keeps of the past.
 
-    A subclass sets ``input_size`` and ``output_size`` and writes `initial_state` and `forward`; `step` follows.
-    Modules hold parameters and constants only: state goes in and comes out, and the given state is never changed.
-    """
+class Stateful(nn.Module):
+    """What layers and cells share."""
 
-    causal: bool = True
     keeps: ClassVar[str] = ""
     """What the state holds, in words, for the table of architectures."""
     parallel: ClassVar[bool] = False
@@ -25,6 +24,27 @@ class SequenceLayer(nn.Module):
 
     input_size: int
     output_size: int
+
+    def zeros(self, batch_size: int, *sizes: int) -> Tensor:
+        """Zeros ``(batch, *sizes)`` of the type and on the device of the layer's parameters and constants."""
+        like = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
+        return like.new_zeros(batch_size, *sizes)
+
+
+class SequenceLayer(Stateful):
+    """A function of a sequence that says what it keeps of the past.
+
+    A subclass sets ``input_size`` and ``output_size`` and writes `initial_state` and `forward`; `step` follows.
+    Modules hold parameters and constants only: state goes in and comes out, and the given state is never changed.
+    """
+
+    causal: bool = True
+    takes_memory: bool = False
+    """Whether `initial_state` needs a memory to attend to."""
+    wrap: ClassVar[Wrap] = "none"
+    """What `seriatim.layer` puts around it unless told otherwise."""
+    square: ClassVar[bool] = False
+    """Whether it gives as many features as it takes, so that other inputs need a linear map first."""
 
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
@@ -73,19 +93,12 @@ class SequenceLayer(nn.Module):
             state = self.initial_state(inputs.shape[0])
         return zero_padding(inputs, lengths), state, lengths
 
-    def zeros(self, batch_size: int, *sizes: int) -> Tensor:
-        """Zeros ``(batch, *sizes)`` of the type and on the device of the layer's parameters."""
-        like = next(self.parameters(), None)
-        if like is None:
-            return torch.zeros(batch_size, *sizes)
-        return like.new_zeros(batch_size, *sizes)
 
-
-class RecurrentCell(nn.Module):
+class RecurrentCell(Stateful):
     """One step of a recurrence, written as its equations."""
 
-    input_size: int
-    output_size: int
+    recurrent_weights: ClassVar[tuple[str, ...]] = ()
+    """Names of the parameters that act on the state, which weight dropout drops."""
 
     def initial_state(self, batch_size: int) -> State:
         """The state before the first input."""

@@ -1,7 +1,9 @@
 """What a model keeps of the past.
 
 A state is a tensor, or a tuple (usually a ``NamedTuple``) of states. Dimension 0 of every leaf is the batch.
-These functions are written once, for every architecture; a state is never changed in place.
+A leaf that grows with time grows along one dimension, which is 0 in the initial state; the newest entry is last, and
+a row that has kept less than the longest is zero in front. These functions are written once, for every architecture; a
+state is never changed in place.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +11,7 @@ from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 State: TypeAlias = Tensor | tuple["State", ...]
 S = TypeVar("S", bound=State)
@@ -39,8 +42,11 @@ def select_state(state: S, index: Tensor) -> S:
 
 
 def join_states(states: list[S]) -> S:
-    """Joins the rows of several states of one structure into one batch, in order."""
-    return map_state(lambda *leaves: torch.cat(leaves), *states)
+    """Joins the rows of several states of one structure into one batch, in order.
+
+    Leaves that have grown to different sizes are filled up with zeros in front.
+    """
+    return map_state(lambda *leaves: torch.cat(_level(leaves)), *states)
 
 
 def detach_state(state: S) -> S:
@@ -48,17 +54,22 @@ def detach_state(state: S) -> S:
     return map_state(Tensor.detach, state)
 
 
+def state_leaves(state: State) -> list[Tensor]:
+    """The tensors of the state, in order."""
+    if isinstance(state, Tensor):
+        return [state]
+    return [leaf for part in state for leaf in state_leaves(part)]
+
+
 def state_bytes(state: State) -> int:
     """Bytes the state's values take."""
-    if isinstance(state, Tensor):
-        return state.numel() * state.element_size()
-    return sum(state_bytes(part) for part in state)
+    return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
 
 
 def state_to_dict(state: State) -> dict[str, Tensor]:
-    """Names every leaf by its path (``"0.cell"``), ready for a file of named tensors."""
+    """Names every leaf by its path (``"0.cell"``), contiguous, ready for a file of named tensors."""
     if isinstance(state, Tensor):
-        return {"": state}
+        return {"": state.contiguous()}
     return {
         f"{name}.{path}" if path else name: leaf
         for name, part in zip(_names(state), state, strict=True)
@@ -70,7 +81,8 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
     """Puts the leaves written by `state_to_dict` back into the structure of ``like``.
 
     Raises:
-        ValueError: a leaf is missing, left over, or of another type or shape (the batch aside).
+        ValueError: a leaf is missing, left over, or of another type or shape (the batch, and what has size 0 in
+            ``like`` and grows, aside).
     """
     expected = state_to_dict(like)
     if set(expected) != set(tensors):
@@ -78,12 +90,26 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
         raise ValueError(f"the saved state does not belong to this model: it differs in {', '.join(odd)}")
     for name, leaf in expected.items():
         found = tensors[name]
-        if found.shape[1:] != leaf.shape[1:] or found.dtype != leaf.dtype:
+        fits = found.dim() == leaf.dim() and all(
+            size in (0, given) for size, given in zip(leaf.shape[1:], found.shape[1:], strict=True)
+        )
+        if not fits or found.dtype != leaf.dtype:
             raise ValueError(
                 f"the saved state does not belong to this model: {name!r} holds {tuple(found.shape)} "
                 f"{found.dtype}, this model keeps {tuple(leaf.shape)} {leaf.dtype}"
             )
     return _fill(like, tensors, "")
+
+
+def _level(leaves: tuple[Tensor, ...]) -> list[Tensor]:
+    """Gives leaves that differ in a dimension its largest size, with zeros in front."""
+    sizes = [max(found) for found in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
+    return [
+        leaf
+        if list(leaf.shape[1:]) == sizes
+        else F.pad(leaf, [n for size, has in zip(sizes, leaf.shape[1:], strict=True) for n in (0, size - has)][::-1])
+        for leaf in leaves
+    ]
 
 
 def _fill(like: S, tensors: Mapping[str, Tensor], prefix: str) -> S:

@@ -1,24 +1,26 @@
 """Every architecture, one a file, behind one contract."""
 
 from .bidirectional import Bidirectional
-from .gru import GRU
-from .lstm import LSTM
-from .registry import REGISTRY, check_options, find, layer, names
-from .rnn import RNN
+from .build import check_options, layer, options_of
+from .describe import describe
+from .experts import count_experts
+from .registry import REGISTRY, find, names
+from .residual import Residual
 from .stack import Stack
 from .torch_nn import from_torch, to_torch
 
 __all__ = [
-    "GRU",
-    "LSTM",
     "REGISTRY",
-    "RNN",
     "Bidirectional",
+    "Residual",
     "Stack",
     "check_options",
+    "count_experts",
+    "describe",
     "find",
     "from_torch",
     "layer",
     "names",
+    "options_of",
     "to_torch",
 ]

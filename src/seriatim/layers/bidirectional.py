@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..layer import SequenceLayer
+from ..errors import InputError
+from ..layer import SequenceLayer, refuse_memory
 from ..lengths import reverse
 from ..state import State
 
@@ -36,12 +37,13 @@ class Bidirectional(SequenceLayer):
     def __init__(self, forwards: SequenceLayer, backwards: SequenceLayer) -> None:
         super().__init__()
         if not (forwards.causal and backwards.causal):
-            raise ValueError("both directions need a causal layer; this one sees the whole sequence already")
+            raise InputError("both directions need a causal layer; this one sees the whole sequence already")
         if forwards.input_size != backwards.input_size:
             raise ValueError(
                 f"both directions read the same inputs; got widths {forwards.input_size} and {backwards.input_size}"
             )
         self.forwards, self.backwards = forwards, backwards
+        self.takes_memory = forwards.takes_memory or backwards.takes_memory
         self.input_size = forwards.input_size
         self.output_size = forwards.output_size + backwards.output_size
 
@@ -49,10 +51,14 @@ class Bidirectional(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """Both directions' initial states."""
-        return BidirectionalState(
-            self.forwards.initial_state(batch_size, memory, memory_lengths),
-            self.backwards.initial_state(batch_size, memory, memory_lengths),
+        if not self.takes_memory:
+            refuse_memory(self, memory)
+        given = (memory, memory_lengths)
+        there, back = (
+            layer.initial_state(batch_size, *given if layer.takes_memory else ())
+            for layer in (self.forwards, self.backwards)
         )
+        return BidirectionalState(there, back)
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
+
 
 class VariationalDropout(nn.Module):
     """Drops whole features: one mask a row, the same at every time step of a call.
@@ -35,5 +37,5 @@ def dropout(p: float, *, variational: bool = False) -> nn.Module:
         ValueError: a rate outside [0, 1).
     """
     if not 0 <= p < 1:
-        raise ValueError(f"dropout must lie in [0, 1); got {p}")
+        raise InputError(f"dropout must lie in [0, 1); got {p}")
     return VariationalDropout(p) if variational else nn.Dropout(p)

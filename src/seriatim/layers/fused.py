@@ -8,22 +8,35 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..lengths import run_by_length
 from ..state import State
+from ..unroll.zoneout import check_rate, hold_back
+from .initialization import initialize_gates
 
 
 class FusedRecurrence(SequenceLayer):
     """One layer of a recurrence run by a fused kernel.
 
     A subclass names its ``torch.nn`` twin, counts its gates and writes `dense`, a sequence without padding, and
-    `step`.
+    `advance`, one step.
 
     Args:
         input_size: width of an input.
         hidden_size: width of the state, and of an output.
         bias: whether the gates have biases.
+        weight_dropout: rate at which recurrent weights are dropped in training, one mask a call (S. Merity,
+            N. S. Keskar and R. Socher, "Regularizing and optimizing LSTM language models", ICLR 2018).
+        zoneout: rate at which values of the state stay as they were (see `seriatim.unroll.zoneout`); above 0 the
+            layer runs as a loop over the kernel of one step.
+        projection_size: width of the output and of what the gates see of it, where the twin has such a projection; 0
+            for ``hidden_size``.
+
+    Raises:
+        ValueError: a rate outside [0, 1), or a projection that does not narrow.
     """
 
     twin: ClassVar[type[nn.RNNBase]]
@@ -31,26 +44,46 @@ class FusedRecurrence(SequenceLayer):
 
     bias_ih_l0: nn.Parameter | None
     bias_hh_l0: nn.Parameter | None
+    weight_hr_l0: nn.Parameter | None
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        weight_dropout: float = 0.0,
+        zoneout: float = 0.0,
+        projection_size: int = 0,
+    ) -> None:
         super().__init__()
-        self.input_size = input_size
-        self.output_size = self.hidden_size = hidden_size
+        self.weight_dropout = check_rate("weight_dropout", weight_dropout)
+        self.zoneout = check_rate("zoneout", zoneout)
+        if not 0 <= projection_size < hidden_size:
+            raise InputError(
+                f"projection_size must lie in 0..{hidden_size - 1}, below hidden_size; got {projection_size}"
+            )
+        self.input_size, self.hidden_size, self.projection_size = input_size, hidden_size, projection_size
+        self.output_size = projection_size or hidden_size
         self.weight_ih_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, input_size))
-        self.weight_hh_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, hidden_size))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, self.output_size))
         for name in ("bias_ih_l0", "bias_hh_l0"):
             self.register_parameter(name, nn.Parameter(torch.empty(self.gates * hidden_size)) if bias else None)
+        projection = nn.Parameter(torch.empty(projection_size, hidden_size)) if projection_size else None
+        self.register_parameter("weight_hr_l0", projection)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform input weights and orthogonal recurrent weights, gate by gate; zero biases."""
-        for gate in range(self.gates):
-            rows = slice(gate * self.hidden_size, (gate + 1) * self.hidden_size)
-            nn.init.xavier_uniform_(self.weight_ih_l0.data[rows])
-            nn.init.orthogonal_(self.weight_hh_l0.data[rows])
+        """Glorot-uniform input weights and orthogonal recurrent weights, gate by gate; zero biases.
+
+        A projection is recurrent, and so orthogonal.
+        """
+        initialize_gates(self.weight_ih_l0, self.weight_hh_l0, self.gates)
         for bias in (self.bias_ih_l0, self.bias_hh_l0):
             if bias is not None:
                 nn.init.zeros_(bias)
+        if self.weight_hr_l0 is not None:
+            nn.init.orthogonal_(self.weight_hr_l0)
 
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
@@ -66,17 +99,43 @@ class FusedRecurrence(SequenceLayer):
         inputs, state, lengths = self.begin(inputs, state, lengths)
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
+        weights = self.weights()  # once a call: every step sees the same mask
+        run = self.loop if self.zoneout else self.dense
         if lengths is not None:
-            return run_by_length(self.dense, inputs, state, lengths)
-        return self.dense(inputs, state)
+            return run_by_length(lambda rows, kept: run(rows, kept, weights), inputs, state, lengths)
+        return run(inputs, state, weights)
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, hidden_size)``."""
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The kernel of one step, and zoneout."""
+        return self.zoned(inputs, state, self.weights())
+
+    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+        """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, output_size)``."""
         raise NotImplementedError
 
+    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+        """One step: ``(batch, input_size)`` to ``(batch, output_size)``."""
+        raise NotImplementedError
+
+    def loop(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+        """What `dense` does, one step after another, with zoneout."""
+        outputs = []
+        for x_t in inputs.unbind(1):
+            output, state = self.zoned(x_t, state, weights)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1), state
+
+    def zoned(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+        """One step, with part of the state held back where the layer has zoneout."""
+        outputs, new = self.advance(inputs, state, weights)
+        if not self.zoneout:
+            return outputs, new
+        return hold_back(outputs, new, state, rate=self.zoneout, training=self.training)
+
     def weights(self) -> list[Tensor]:
-        """The parameters in the order the kernels take them."""
-        found = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        """The parameters in the order the kernels take them, the recurrent ones under a new mask in training."""
+        recurrent = F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+        found = (self.weight_ih_l0, recurrent, self.bias_ih_l0, self.bias_hh_l0, self.weight_hr_l0)
         return [weight for weight in found if weight is not None]
 
     def options(self) -> tuple[bool, int, float, bool, bool, bool]:
@@ -84,7 +143,13 @@ class FusedRecurrence(SequenceLayer):
         return self.bias_ih_l0 is not None, 1, 0.0, self.training, False, True
 
     def twin_options(self) -> dict[str, object]:
-        """What the twin's constructor takes beside sizes."""
+        """What the twin's constructor takes beside sizes.
+
+        Raises:
+            ValueError: `torch.nn` knows neither weight dropout nor zoneout.
+        """
+        if self.weight_dropout or self.zoneout:
+            raise ValueError("torch.nn has no weight dropout and no zoneout; give both as 0 to convert")
         return {"bias": self.bias_ih_l0 is not None, "batch_first": True}
 
     def extra_repr(self) -> str:

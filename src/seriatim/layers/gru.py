@@ -1,8 +1,9 @@
 """Gated recurrent unit, in the form of cuDNN and `torch.nn.GRU`.
 
 K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation",
-EMNLP 2014. The fused kernels differ from the paper twice: the reset gate acts after the recurrent product, and
-z keeps the old state where the paper's z takes the new one.
+EMNLP 2014. The fused kernels differ from what textbooks print twice: the reset gate acts after the recurrent product,
+and z keeps the old state where the textbook's z takes the new one. The textbook's form is registered as
+``gru-original`` (`seriatim.layers.gru_original`).
 
     r_t = σ(W_r x_t + U_r h_{t−1} + b_r)                    reset gate
     z_t = σ(W_z x_t + U_z h_{t−1} + b_z)                    update gate
@@ -21,21 +22,40 @@ from .fused import FusedRecurrence
 
 
 class GRU(FusedRecurrence):
-    """One layer of gated recurrent units. The state is one vector ``(batch, hidden_size)``."""
+    """One layer of gated recurrent units. The state is one vector ``(batch, hidden_size)``.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of the state.
+        bias: whether the gates have biases.
+        weight_dropout: rate at which U is dropped in training, one mask a call; see `FusedRecurrence`.
+        zoneout: rate at which values of the state stay as they were.
+    """
 
     keeps = "one vector"
     paper = "Cho et al. 2014, reset gate after the product as in cuDNN"
     twin = nn.GRU
     gates = 3
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        weight_dropout: float = 0.0,
+        zoneout: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias=bias, weight_dropout=weight_dropout, zoneout=zoneout)
+
+    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel over a batch without padding."""
         assert isinstance(state, Tensor)
-        outputs, hidden = torch.gru(inputs, state.unsqueeze(0).contiguous(), self.weights(), *self.options())
+        outputs, hidden = torch.gru(inputs, state.unsqueeze(0).contiguous(), weights, *self.options())
         return outputs, hidden.squeeze(0)
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel of one step."""
         assert isinstance(state, Tensor)
-        hidden = torch.gru_cell(inputs, state, *self.weights())
+        hidden = torch.gru_cell(inputs, state, *weights)
         return hidden, hidden

@@ -10,12 +10,17 @@ F. Gers, J. Schmidhuber and F. Cummins, "Learning to forget", Neural Computation
 
 x_t inputs · h_t outputs and ``state.hidden`` · C_t ``state.cell`` · W ``weight_ih_l0`` · U ``weight_hh_l0`` ·
 b ``bias_ih_l0 + bias_hh_l0`` (two vectors, as in `torch.nn`). Gates are stacked i, f, C̃, o. Nothing is simplified.
+
+With a projection (H. Sak, A. Senior and F. Beaufays, "Long short-term memory recurrent neural network architectures
+for large scale acoustic modeling", Interspeech 2014) h is narrower than C: h_t = W_r (o ⊙ tanh(C_t)), W_r
+``weight_hr_l0``.
 """
 
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..layer import refuse_memory
 from ..state import State
@@ -23,7 +28,7 @@ from .fused import FusedRecurrence
 
 
 class LSTMState(NamedTuple):
-    """Both vectors ``(batch, hidden_size)``."""
+    """Both vectors ``(batch, hidden_size)``; with a projection ``hidden`` has its width."""
 
     hidden: Tensor
     cell: Tensor
@@ -38,6 +43,9 @@ class LSTM(FusedRecurrence):
         bias: whether the gates have biases.
         forget_bias: what the forget gate's bias starts at; 1 lets memory last from the first step
             (Jozefowicz et al. 2015).
+        weight_dropout: rate at which U is dropped in training, one mask a call; see `FusedRecurrence`.
+        zoneout: rate at which values of hidden and cell state stay as they were.
+        projection_size: width of the output and the hidden state; 0 for ``hidden_size``.
     """
 
     keeps = "two vectors: hidden and cell"
@@ -45,9 +53,26 @@ class LSTM(FusedRecurrence):
     twin = nn.LSTM
     gates = 4
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: float = 1.0) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        forget_bias: float = 1.0,
+        weight_dropout: float = 0.0,
+        zoneout: float = 0.0,
+        projection_size: int = 0,
+    ) -> None:
         self.forget_bias = forget_bias
-        super().__init__(input_size, hidden_size, bias=bias)
+        super().__init__(
+            input_size,
+            hidden_size,
+            bias=bias,
+            weight_dropout=weight_dropout,
+            zoneout=zoneout,
+            projection_size=projection_size,
+        )
 
     def reset_parameters(self) -> None:
         """As every fused recurrence, with the forget gate open."""
@@ -58,17 +83,28 @@ class LSTM(FusedRecurrence):
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> LSTMState:
-        """Zeros, both ``(batch, hidden_size)``."""
+        """Zeros ``(batch, output_size)`` and ``(batch, hidden_size)``."""
         refuse_memory(self, memory)
-        return LSTMState(self.zeros(batch_size, self.hidden_size), self.zeros(batch_size, self.hidden_size))
+        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel over a batch without padding."""
         start = [leaf.unsqueeze(0).contiguous() for leaf in cast(LSTMState, state)]
-        outputs, hidden, cell = torch.lstm(inputs, start, self.weights(), *self.options())
+        outputs, hidden, cell = torch.lstm(inputs, start, weights, *self.options())
         return outputs, LSTMState(hidden.squeeze(0), cell.squeeze(0))
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The fused kernel of one step."""
-        hidden, cell = torch.lstm_cell(inputs, list(cast(LSTMState, state)), *self.weights())
+    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+        """The fused kernel of one step, or the equations where there is a projection: it knows none."""
+        hidden, cell = cast(LSTMState, state)
+        if self.weight_hr_l0 is None:
+            hidden, cell = torch.lstm_cell(inputs, [hidden, cell], *weights)
+            return hidden, LSTMState(hidden, cell)
+        gates = F.linear(inputs, weights[0], self.bias_ih_l0) + F.linear(hidden, weights[1], self.bias_hh_l0)
+        i, f, candidate, o = gates.chunk(4, dim=1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(candidate)
+        hidden = F.linear(torch.sigmoid(o) * torch.tanh(cell), self.weight_hr_l0)
         return hidden, LSTMState(hidden, cell)
+
+    def twin_options(self) -> dict[str, object]:
+        """Adds the projection."""
+        return {**super().twin_options(), "proj_size": self.projection_size}

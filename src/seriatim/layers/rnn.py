@@ -27,6 +27,8 @@ class RNN(FusedRecurrence):
         hidden_size: width of the state.
         activation: g, by name; `tanh` and `relu` have fused kernels, any other runs as a loop.
         bias: whether there is a bias.
+        weight_dropout: rate at which W_h is dropped in training, one mask a call; see `FusedRecurrence`.
+        zoneout: rate at which values of the state stay as they were.
     """
 
     keeps = "one vector"
@@ -34,31 +36,39 @@ class RNN(FusedRecurrence):
     twin = nn.RNN
     gates = 1
 
-    def __init__(self, input_size: int, hidden_size: int, *, activation: str = "tanh", bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        activation: str = "tanh",
+        bias: bool = True,
+        weight_dropout: float = 0.0,
+        zoneout: float = 0.0,
+    ) -> None:
         self.activation = activation
         self.g = activation_named(activation)
-        super().__init__(input_size, hidden_size, bias=bias)
+        super().__init__(input_size, hidden_size, bias=bias, weight_dropout=weight_dropout, zoneout=zoneout)
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel where g has one; else the input product for all time at once, then a loop."""
         assert isinstance(state, Tensor)
         if self.activation in FUSED:
             kernel = FUSED[self.activation]
-            fused, hidden = kernel(inputs, state.unsqueeze(0).contiguous(), self.weights(), *self.options())
+            fused, hidden = kernel(inputs, state.unsqueeze(0).contiguous(), weights, *self.options())
             return fused, hidden.squeeze(0)
-        projected = F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+        projected = F.linear(inputs, weights[0], self.bias_ih_l0)
         outputs = []
         for x_t in projected.unbind(1):
-            state = self.g(x_t + F.linear(state, self.weight_hh_l0, self.bias_hh_l0))
+            state = self.g(x_t + F.linear(state, weights[1], self.bias_hh_l0))
             outputs.append(state)
         return torch.stack(outputs, dim=1), state
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
         """The equation, once."""
         assert isinstance(state, Tensor)
-        hidden = self.g(
-            F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0) + F.linear(state, self.weight_hh_l0, self.bias_hh_l0)
-        )
+        w_x, w_h = weights[:2]
+        hidden = self.g(F.linear(inputs, w_x, self.bias_ih_l0) + F.linear(state, w_h, self.bias_hh_l0))
         return hidden, hidden
 
     def twin_options(self) -> dict[str, object]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..layer import SequenceLayer
+from ..layer import SequenceLayer, refuse_memory
+from ..lengths import zero_padding
 from ..state import State
 from .dropout import dropout as make_dropout
 
@@ -18,6 +19,7 @@ class Stack(SequenceLayer):
         dropout: rate between layers (none after the last).
         variational: one dropout mask a sequence instead of one a step.
         residual: adds a layer's inputs to its outputs wherever their widths are equal.
+        norm: what the top layer's outputs pass through, if anything.
 
     Raises:
         ValueError: no layers, or widths that do not meet.
@@ -30,6 +32,7 @@ class Stack(SequenceLayer):
         dropout: float = 0.0,
         variational: bool = False,
         residual: bool = False,
+        norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         if not layers:
@@ -42,15 +45,20 @@ class Stack(SequenceLayer):
         self.layers: Sequence[SequenceLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.dropout = make_dropout(dropout, variational=variational)
         self.residual = residual
+        self.norm = norm
         self.input_size = layers[0].input_size
         self.output_size = layers[-1].output_size
         self.causal = all(layer.causal for layer in layers)
+        self.takes_memory = any(layer.takes_memory for layer in layers)
 
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
-        """The tuple of the layers' initial states; a memory goes to every layer."""
-        return tuple(layer.initial_state(batch_size, memory, memory_lengths) for layer in self.layers)
+        """The tuple of the layers' initial states; a memory goes to the layers that take one."""
+        if not self.takes_memory:
+            refuse_memory(self, memory)
+        given = (memory, memory_lengths)
+        return tuple(layer.initial_state(batch_size, *given if layer.takes_memory else ()) for layer in self.layers)
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
@@ -62,7 +70,7 @@ class Stack(SequenceLayer):
             outputs, end = layer(self.dropout(hidden) if i else hidden, start, lengths=lengths)
             hidden = self.join(hidden, outputs)
             ends.append(end)
-        return hidden, tuple(ends)
+        return zero_padding(self.finish(hidden), lengths), tuple(ends)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of every layer."""
@@ -71,7 +79,11 @@ class Stack(SequenceLayer):
             outputs, end = layer.step(self.dropout(hidden) if i else hidden, start)
             hidden = self.join(hidden, outputs)
             ends.append(end)
-        return hidden, tuple(ends)
+        return self.finish(hidden), tuple(ends)
+
+    def finish(self, hidden: Tensor) -> Tensor:
+        """The norm at the top."""
+        return hidden if self.norm is None else self.norm(hidden)
 
     def join(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """The residual connection around one layer."""

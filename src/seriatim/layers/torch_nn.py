@@ -8,27 +8,30 @@ from .fused import FusedRecurrence
 from .registry import REGISTRY
 from .stack import Stack
 
-WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 def from_torch(module: nn.RNNBase) -> SequenceLayer:
     """A layer that computes what a `torch.nn.RNN`, `LSTM` or `GRU` computes, with a copy of its weights.
 
     Raises:
-        ValueError: another module, or an LSTM with projections.
+        ValueError: another module.
     """
     twins = {cls.twin: cls for cls in REGISTRY.values() if issubclass(cls, FusedRecurrence)}
-    if type(module) not in twins or module.proj_size:
-        raise ValueError("from_torch takes a torch.nn.RNN, LSTM (without projections) or GRU")
+    if type(module) not in twins:
+        raise ValueError("from_torch takes a torch.nn.RNN, LSTM or GRU")
     options: dict[str, object] = {"bias": module.bias}
+    if module.proj_size:
+        options["projection_size"] = module.proj_size
     if isinstance(module, nn.RNN):
         options["activation"] = module.nonlinearity
 
     def one(depth: int, width: int, direction: str) -> FusedRecurrence:
         made = twins[type(module)](width, module.hidden_size, **options)  # type: ignore[arg-type]
         made.to(next(module.parameters()))  # type and device, before the copy
-        names = [name for name in WEIGHTS if module.bias or name.startswith("weight")]
-        made.load_state_dict({f"{name}_l0": getattr(module, f"{name}_l{depth}{direction}") for name in names})
+        made.load_state_dict(
+            {name: getattr(module, name.replace("_l0", f"_l{depth}{direction}")) for name in made.state_dict()}
+        )
         return made
 
     layers: list[SequenceLayer] = []

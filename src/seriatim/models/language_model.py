@@ -45,7 +45,12 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         if not layer.causal:
-            raise InputError("model.bidirectional: a language model must not see what it predicts; set it to false")
+            raise InputError(
+                "model.bidirectional: a language model must not see what it predicts; set it to false, "
+                "and model.options.causal, if given, to true"
+            )
+        if layer.takes_memory:
+            raise InputError("model.options.memory_size: a language model has no memory to attend to; leave it out")
         if tie_weights and layer.input_size != layer.output_size:
             raise InputError(
                 f"model.tie_weights: needs equal widths; embedding_size is {layer.input_size}, "

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..auxiliary import collect
 from ..data.batching import Batch
 from ..errors import InputError, TrainingError
 from ..evaluation.perplexity import evaluate_language_model
@@ -148,11 +149,14 @@ class Trainer:
     def backward(self, batch: Batch, tokens: int) -> float:
         """Adds one window's share of the gradient; returns its summed loss in nats and carries the state on."""
         start = None if batch.fresh else self.state
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+        precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
+        with precision, collect() as contributed:
             loss, state = self.model.loss(
                 batch.inputs.to(self.device), batch.targets.to(self.device), start, lengths=batch.lengths
             )
-        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        share = _tokens(batch) / tokens
+        objective = loss / tokens + share * sum(contributed, torch.zeros((), device=self.device))
+        objective.backward()  # type: ignore[no-untyped-call]
         self.state = map_state(self.carry, state)
         return loss.item()
 

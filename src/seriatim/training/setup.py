@@ -14,9 +14,12 @@ from ..data.corpus import BLOCK, Corpus, encode_corpus, fit_corpus_tokenizer
 from ..data.readers import Source, find_sources
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
+from ..layers import check_options, options_of
 from ..models import LanguageModel
 
 RUN_FILES = ("config.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
+STREAM_WINDOW = 512
+"""Inputs that attention sees of a running text, unless told otherwise."""
 RUN_FOLDERS = ("checkpoints", "tensorboard")
 
 
@@ -87,6 +90,17 @@ def prepare(config: Config, folder: Path, tokenizer: Tokenizer | None = None) ->
         refuse_unknown(valid, tokenizer, sources)
     batches = Batches(train, config.training.batch_size, config.training.sequence_length)
     return Job(config, folder, tokenizer, model, batches, train, valid)
+
+
+def with_window(config: Config) -> Config:
+    """Bounds what attention keeps of a running text, which has no end, unless a window is given."""
+    name, options = config.model.layer, config.model.options
+    check_options(name, options)
+    known = [options_of(one, options).get("window") for one in name.split(",")]
+    if config.data.unit != "stream" or "window" in options or not any(known):
+        return config
+    bounded = config.model.model_copy(update={"options": {**options, "window": STREAM_WINDOW}})
+    return config.model_copy(update={"model": bounded})
 
 
 def training_sources(config: Config) -> list[Source]:

@@ -2,5 +2,6 @@
 
 from .recurrent import Recurrent
 from .reference import unroll
+from .zoneout import Zoneout
 
-__all__ = ["Recurrent", "unroll"]
+__all__ = ["Recurrent", "Zoneout", "unroll"]

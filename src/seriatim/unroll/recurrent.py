@@ -1,21 +1,44 @@
 """A recurrent cell as a sequence layer."""
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
 
+from ..errors import InputError
 from ..layer import RecurrentCell, SequenceLayer, refuse_memory
 from ..state import State
 from .reference import unroll
+from .zoneout import Zoneout, check_rate
 
 
 class Recurrent(SequenceLayer):
-    """Runs a `RecurrentCell` over sequences, behind the contract of every layer."""
+    """Runs a `RecurrentCell` over sequences, behind the contract of every layer.
 
-    def __init__(self, cell: RecurrentCell) -> None:
+    Args:
+        cell: one step.
+        weight_dropout: rate at which recurrent weights are dropped in training, one mask a call (S. Merity,
+            N. S. Keskar and R. Socher, "Regularizing and optimizing LSTM language models", ICLR 2018). The cell names
+            these weights in its class attribute ``recurrent_weights``, such as ``("u.weight",)``.
+        zoneout: rate at which values of the state stay as they were; see `seriatim.unroll.zoneout`.
+
+    Raises:
+        ValueError: a cell without its sizes, a rate outside [0, 1), or weight dropout where the cell names no weights.
+    """
+
+    def __init__(self, cell: RecurrentCell, *, weight_dropout: float = 0.0, zoneout: float = 0.0) -> None:
         super().__init__()
         for name in ("input_size", "output_size"):
             if not isinstance(getattr(cell, name, None), int):
                 raise ValueError(f"{type(cell).__name__} must set {name}, the width of one step, as an integer")
-        self.cell = cell
+        recurrent = cell.recurrent_weights
+        self.weight_dropout = check_rate("weight_dropout", weight_dropout)
+        if weight_dropout and not recurrent:
+            raise InputError(
+                f"{type(cell).__name__} names no weights to drop; give weight_dropout 0, or the class an attribute "
+                "recurrent_weights"
+            )
+        self.cell = Zoneout(cell, zoneout) if check_rate("zoneout", zoneout) else cell
+        self.recurrent_weights = tuple(f"cell.{name}" for name in recurrent) if zoneout else recurrent
         self.input_size = cell.input_size
         self.output_size = cell.output_size
 
@@ -31,9 +54,38 @@ class Recurrent(SequenceLayer):
     ) -> tuple[Tensor, State]:
         """Runs the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        return unroll(self.cell, inputs, state, lengths)
+        if not self.dropping:
+            return unroll(self.cell, inputs, state, lengths)
+        weights = {f"cell.{name}": weight for name, weight in self.dropped_weights().items()}
+        output: tuple[Tensor, State] = functional_call(_Loop(self.cell), weights, (inputs, state, lengths))
+        return output
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the cell."""
-        output: tuple[Tensor, State] = self.cell(inputs, state)
+        output: tuple[Tensor, State]
+        if self.dropping:
+            output = functional_call(self.cell, self.dropped_weights(), (inputs, state))
+        else:
+            output = self.cell(inputs, state)
         return output
+
+    @property
+    def dropping(self) -> bool:
+        """Whether this call drops weights."""
+        return self.training and self.weight_dropout > 0
+
+    def dropped_weights(self) -> dict[str, Tensor]:
+        """The cell's recurrent weights under a new mask, by name."""
+        weights = {name: self.cell.get_parameter(name) for name in self.recurrent_weights}
+        return {name: F.dropout(weight, self.weight_dropout) for name, weight in weights.items()}
+
+
+class _Loop(nn.Module):
+    """The loop as a module, so that one `functional_call` gives every step the same weights."""
+
+    def __init__(self, cell: RecurrentCell) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        return unroll(self.cell, inputs, state, lengths)

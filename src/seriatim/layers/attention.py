@@ -1,0 +1,119 @@
+"""Multi-head attention of a sequence to itself.
+
+A. Vaswani et al., "Attention is all you need", NeurIPS 2017; fewer heads of keys and values: J. Ainslie et al., "GQA",
+EMNLP 2023; the sliding window: I. Beltagy, M. Peters and A. Cohan, "Longformer", 2020.
+
+    head_i  = softmax(score(x W_i^Q, x W_i^K)) x W_i^V
+    y       = [head_1; …; head_H] W^O
+
+Position t sees itself and what came before it, the last `window` inputs where there is a window, and everything where
+it is not causal.
+
+x inputs · W^Q ``query`` · W^K, W^V ``key_value``, key and value of a head side by side · W^O ``leave`` · H
+``num_heads``. There is no dropout on the attention weights.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, nearest
+from .attending import Attending
+from .positions import RELATIVE, Rotary, positions, slopes
+from .scoring import scoring
+
+HEAD_SIZE = 32
+"""The least width of a head, where their number is not given."""
+
+
+class Attention(Attending):
+    """Multi-head attention.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of an output, shared out among the heads.
+        num_heads: None for as many as leave each at least `HEAD_SIZE` features.
+        num_kv_heads: heads of keys and values, which divide the heads; None for as many.
+        causal: whether the future is hidden.
+        window: inputs that are seen, the present one included; None for all.
+        position: `none`, `rotary` or `alibi` (`seriatim.layer` also takes `sinusoidal` and `learned`).
+        score: `dot`, `scaled-dot`, `bilinear` or `additive`.
+        bias: whether the maps have biases.
+
+    Raises:
+        ValueError: heads that do not divide the width, a window of 0, a name that does not exist.
+    """
+
+    keeps = "keys and values of all inputs, or of a window"
+    paper = "Vaswani et al. 2017"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        num_heads: int | None = None,
+        num_kv_heads: int | None = None,
+        causal: bool = True,
+        window: int | None = None,
+        position: str = "rotary",
+        score: str = "scaled-dot",
+        bias: bool = False,
+    ) -> None:
+        if position not in RELATIVE:
+            raise InputError(f"unknown position {position!r}; {nearest(position, list(RELATIVE))}")
+        found = heads(hidden_size, num_heads)
+        super().__init__(causal=causal, window=window, slopes=slopes(found) if position == "alibi" else None)
+        self.input_size, self.output_size, self.num_heads = input_size, hidden_size, found
+        self.kept_heads = self.num_heads if num_kv_heads is None else num_kv_heads
+        if self.kept_heads < 1 or self.num_heads % self.kept_heads:
+            raise InputError(
+                f"num_kv_heads: {num_kv_heads} does not divide num_heads, {self.num_heads}; "
+                f"take one of {_divisors(self.num_heads)}"
+            )
+        self.head_size = hidden_size // self.num_heads
+        self.kept_size = 2 * self.head_size
+        self.query = nn.Linear(input_size, hidden_size, bias=bias)
+        self.key_value = nn.Linear(input_size, self.kept_heads * self.kept_size, bias=bias)
+        self.leave = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.score = scoring(score, self.head_size, self.head_size, num_heads=self.num_heads)
+        self.rotary = Rotary(self.head_size) if position == "rotary" else None
+
+    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries, and keys and values side by side, turned by their position."""
+        queries = self.query(inputs).unflatten(2, (self.num_heads, self.head_size)).transpose(1, 2)  # (B, H, T, D)
+        kept = self.key_value(inputs).unflatten(2, (self.kept_heads, self.kept_size)).transpose(1, 2)
+        if self.rotary is not None:
+            position = positions(count, inputs.shape[1])
+            keys, values = kept.chunk(2, dim=3)
+            queries = self.rotary(queries, position)
+            kept = torch.cat([self.rotary(keys, position), values], dim=3)
+        return queries, kept
+
+    def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """The two halves."""
+        keys, values = kept.chunk(2, dim=3)
+        return keys, values
+
+    def merge(self, attended: Tensor) -> Tensor:
+        """The heads side by side, through the last map."""
+        return cast(Tensor, self.leave(attended.transpose(1, 2).flatten(2)))
+
+
+def heads(hidden_size: int, num_heads: int | None) -> int:
+    """How many heads share a width.
+
+    Raises:
+        ValueError: they do not divide it.
+    """
+    divisors = _divisors(hidden_size)
+    if num_heads is None:
+        return max(n for n in divisors if n == 1 or hidden_size // n >= HEAD_SIZE)
+    if num_heads not in divisors:
+        raise InputError(f"num_heads: {num_heads} does not divide the width, {hidden_size}; take one of {divisors}")
+    return num_heads
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]

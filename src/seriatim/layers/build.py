@@ -1,0 +1,145 @@
+"""From a name and options to layers: what `seriatim.layer` does."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, get_args
+
+from torch import nn
+
+from ..errors import InputError, nearest
+from ..layer import RecurrentCell, SequenceLayer, Wrap
+from ..unroll import Recurrent
+from .bidirectional import Bidirectional
+from .block import wrapped
+from .feed_forward import feed_forward
+from .norms import norm as norm_named
+from .pointwise import Pointwise
+from .positions import ABSOLUTE, Positions
+from .registry import find
+from .stack import Stack
+
+Options = Mapping[str, Any]
+
+
+def layer(
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    *,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+    variational_dropout: bool = False,
+    residual: bool = False,
+    **options: object,
+) -> SequenceLayer:
+    """Builds an architecture by name.
+
+    Args:
+        name: one of `names`, or several with commas between them, bottom first, for a stack that mixes them.
+        input_size: width of an input.
+        hidden_size: width of a layer.
+        num_layers: how many, one on top of another; with several names, how often they are repeated.
+        bidirectional: read in both directions; the output is twice as wide.
+        dropout: rate between layers, or on what is added where layers have residual connections of their own.
+        variational_dropout: one dropout mask a sequence instead of one a step.
+        residual: add a layer's inputs to its outputs wherever their widths are equal.
+        options: the architecture's own (see `options_of`); among several names, each takes what it knows. `block`
+            puts the layer into a block with a feed-forward network (true), or leaves it bare (false).
+
+    Returns:
+        The layer itself, or a `Stack` where there is more to it.
+
+    Raises:
+        ValueError: an unknown name or option, or a size that does not fit.
+    """
+    check_options(name, options)
+    for what, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if size < 1:
+            raise InputError(f"{what} must be at least 1; got {size}")
+    layers: list[SequenceLayer] = []
+    for one in name.split(",") * num_layers:
+        width = layers[-1].output_size if layers else input_size
+        made = [_one(one, width, hidden_size, options, dropout) for _ in range(1 + bidirectional)]
+        layers.append(Bidirectional(*made) if bidirectional else made[0])
+    wraps = {wrap_of(one, options) for one in name.split(",")}
+    top = None
+    if wraps != {"none"} and options.get("norm_first", True):
+        top = norm_named(str(options.get("norm", "rms")), layers[-1].output_size)
+    between = dropout if wraps == {"none"} else 0.0
+    stack = Stack(layers, dropout=between, variational=variational_dropout, residual=residual, norm=top)
+    whole = layers[0] if len(layers) == 1 and not residual and top is None else stack
+    if options.get("position") in ABSOLUTE:
+        bottom = Positions(input_size, learned=options["position"] == "learned", **_known(Positions, options))
+        return Stack([bottom, whole])
+    return whole
+
+
+def wrap_of(name: str, options: Options) -> Wrap:
+    """What goes around a layer: its own choice, unless ``block`` is given."""
+    block = options.get("block")
+    if block is not None:
+        return "block" if block else "none"
+    architecture = find(name)
+    return "none" if issubclass(architecture, RecurrentCell) else architecture.wrap
+
+
+def options_of(name: str, options: Options | None = None) -> dict[str, inspect.Parameter]:
+    """The options of one architecture, given the others: what is around it, too, has options."""
+    options = options or {}
+    architecture, wrap = find(name), wrap_of(name, options)
+    known = _keywords(architecture)
+    if issubclass(architecture, RecurrentCell):
+        known |= _keywords(Recurrent)
+    if options.get("position") == "learned":
+        known |= {"max_length": _keywords(Positions)["max_length"]}
+    if wrap != "none":
+        known |= {key: value for key, value in _keywords(wrapped).items() if key != "dropout"}
+    if wrap == "block":
+        known |= _keywords(feed_forward)
+    return known | {"block": inspect.Parameter("block", inspect.Parameter.KEYWORD_ONLY, annotation=bool | None)}
+
+
+def check_options(name: str, options: Options) -> None:
+    """Raises InputError where no architecture of ``name`` has an option, or its value is of another type."""
+    found = [options_of(one, options) for one in name.split(",")]
+    known = {key: parameter for options in found for key, parameter in options.items()}
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"layer {name!r} has no option {key!r}; {nearest(key, list(known))}")
+        wanted = known[key].annotation
+        kinds = get_args(wanted) or (wanted,)
+        accepted = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+            named = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise InputError(f"model.options.{key}: {value!r} does not fit; give a value of type {named}")
+
+
+def _one(name: str, width: int, hidden_size: int, options: Options, dropout: float) -> SequenceLayer:
+    """One layer with what goes around it, and a linear map before it where it cannot change the width."""
+    architecture, wrap = find(name), wrap_of(name, options)
+    own = _known(architecture, options)
+    if own.get("position") in ABSOLUTE:
+        own["position"] = "none"  # it is added below all layers
+    square = wrap != "none" or (issubclass(architecture, SequenceLayer) and architecture.square)
+    inner = hidden_size if square else width
+    made: Any = architecture(inner, hidden_size, **own)
+    whole: SequenceLayer = Recurrent(made, **_known(Recurrent, options)) if isinstance(made, RecurrentCell) else made
+    if wrap != "none":
+        network = feed_forward(hidden_size, **_known(feed_forward, options)) if wrap == "block" else None
+        whole = wrapped(whole, network, dropout=dropout, **_known(wrapped, options))
+    if inner == width:
+        return whole
+    return Stack([Pointwise(width, inner, module=nn.Linear(width, inner)), whole])
+
+
+def _keywords(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """What a function takes by keyword only."""
+    parameters = inspect.signature(function).parameters.items()
+    return {key: value for key, value in parameters if value.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _known(function: Callable[..., object], options: Options) -> dict[str, Any]:
+    """The options that a function takes."""
+    return {key: options[key] for key in _keywords(function) if key in options}

@@ -1,0 +1,99 @@
+"""Causal, dilated, gated convolutions.
+
+A. van den Oord et al., "WaveNet: a generative model for raw audio", 2016; for text: Y. Dauphin, A. Fan, M. Auli and
+D. Grangier, "Language modeling with gated convolutional networks", ICML 2017.
+
+    z_t = tanh(Σ_k W_k x_{t−kd}) ⊙ σ(Σ_k V_k x_{t−kd}),    y_t = x_t + U z_t
+
+x ``inputs``, normalised · k = 0 … ``kernel_size`` − 1 · d the dilation: 1, 2, 4, … from one convolution to the next, so
+that the reach doubles with each · W, V ``taps``, stacked · U ``leave``. WaveNet's skip connections to the output are
+left out: every convolution adds to one sum.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..layer import SequenceLayer, refuse_memory
+from ..lengths import run_by_length
+from ..state import State
+from .history import remember
+from .norms import norm as norm_named
+from .pointwise import Pointwise
+from .residual import Residual
+from .stack import Stack
+
+
+class GatedConvolution(SequenceLayer):
+    """One causal convolution and its gate. The state is the last ``(kernel_size − 1) · dilation`` inputs.
+
+    Args:
+        size: width of an input and of an output.
+        kernel_size: inputs that are seen.
+        dilation: how far they are apart.
+    """
+
+    def __init__(self, size: int, *, kernel_size: int, dilation: int) -> None:
+        super().__init__()
+        self.input_size = self.output_size = size
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.taps = nn.Linear(kernel_size * size, 2 * size)
+        self.leave = nn.Linear(size, size)
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> State:
+        """Zeros ``(batch, reach, size)``."""
+        refuse_memory(self, memory)
+        return self.zeros(batch_size, (self.kernel_size - 1) * self.dilation, self.input_size)
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Runs over ``(batch, time, size)``; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        if lengths is not None:
+            return run_by_length(self.dense, inputs, state, lengths)
+        return self.dense(inputs, state)
+
+    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """A batch without padding: the taps side by side, then one matrix product."""
+        assert isinstance(state, Tensor)
+        extended, state = remember(inputs, state)
+        time = inputs.shape[1]
+        shifted = [extended[:, k * self.dilation : k * self.dilation + time] for k in range(self.kernel_size)]
+        content, gate = self.taps(torch.cat(shifted, dim=2)).chunk(2, dim=2)
+        return self.leave(torch.tanh(content) * torch.sigmoid(gate)), state
+
+
+class Convolution(Stack):
+    """Gated convolutions, each with a norm and a residual connection; the dilation doubles from each to the next.
+
+    Args:
+        input_size: width of an input; another than ``hidden_size`` is mapped to it first.
+        hidden_size: width of an output.
+        kernel_size: inputs that each convolution sees.
+        depth: how many convolutions; the reach is 1 + (kernel_size − 1)(2^depth − 1) inputs.
+        norm: by name; see `norms`.
+
+    Raises:
+        ValueError: a kernel or a depth of 0.
+    """
+
+    keeps = "the last inputs, as far as it reaches"
+    parallel = True
+    paper = "van den Oord et al. 2016; Dauphin et al. 2017"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, kernel_size: int = 3, depth: int = 4, norm: str = "rms"
+    ) -> None:
+        for name, value in (("kernel_size", kernel_size), ("depth", depth)):
+            if value < 1:
+                raise InputError(f"{name} must be at least 1; got {value}")
+        layers: list[SequenceLayer] = [
+            Residual(GatedConvolution(hidden_size, kernel_size=kernel_size, dilation=2**i), norm=norm)
+            for i in range(depth)
+        ]
+        if input_size != hidden_size:
+            layers.insert(0, Pointwise(input_size, hidden_size, module=nn.Linear(input_size, hidden_size)))
+        super().__init__(layers, norm=norm_named(norm, hidden_size))

@@ -1,0 +1,114 @@
+"""Attention to a memory, such as an encoder's outputs.
+
+D. Bahdanau, K. Cho and Y. Bengio, "Neural machine translation by jointly learning to align and translate", ICLR 2015;
+with heads: A. Vaswani et al., "Attention is all you need", NeurIPS 2017.
+
+    head_i = softmax(score(x W_i^Q, m W_i^K)) m W_i^V,    y = [head_1; …; head_H] W^O
+
+x inputs · m memory · W^Q ``query`` · W^K, W^V ``key_value``, side by side · W^O ``leave``. The memory enters through
+`initial_state`, is mapped once, and lives in the state.
+"""
+
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..layer import SequenceLayer
+from ..lengths import check_lengths, valid_mask, zero_padding
+from ..state import State
+from .attention import heads
+from .scoring import attend, scoring
+
+
+class Memory(NamedTuple):
+    """What is attended to: keys and values side by side ``(batch, heads, time, size)``, and how many ``(batch,)``."""
+
+    kept: Tensor
+    lengths: Tensor
+
+
+class CrossAttention(SequenceLayer):
+    """Multi-head attention to the memory given to `initial_state`.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of an output, shared out among the heads.
+        memory_size: width of the memory; None for ``hidden_size``.
+        num_heads: None for as many as leave each at least `attention.HEAD_SIZE` features.
+        score: `dot`, `scaled-dot`, `bilinear` or `additive`.
+        bias: whether the maps have biases.
+
+    Raises:
+        ValueError: heads that do not divide the width, or an unknown score.
+    """
+
+    keeps = "keys and values of the memory"
+    paper = "Bahdanau et al. 2015; Vaswani et al. 2017"
+    parallel = True
+    takes_memory = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        memory_size: int | None = None,
+        num_heads: int | None = None,
+        score: str = "scaled-dot",
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.memory_size = memory_size or hidden_size
+        self.num_heads = heads(hidden_size, num_heads)
+        head_size = hidden_size // self.num_heads
+        self.query = nn.Linear(input_size, hidden_size, bias=bias)
+        self.key_value = nn.Linear(self.memory_size, 2 * hidden_size, bias=bias)
+        self.leave = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.score = scoring(score, head_size, head_size, num_heads=self.num_heads)
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> State:
+        """The memory ``(batch, memory_time, memory_size)``, mapped to keys and values.
+
+        Raises:
+            ValueError: none is given, or it does not fit.
+        """
+        if memory is None:
+            raise ValueError(
+                "cross-attention needs a memory to attend to; give initial_state(batch_size, memory, memory_lengths)"
+            )
+        if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, self.memory_size):
+            raise ValueError(
+                f"memory must have shape ({batch_size}, memory_time, {self.memory_size}); got {tuple(memory.shape)}"
+            )
+        lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])
+        memory = zero_padding(memory, lengths)
+        if lengths is None:
+            lengths = torch.full((batch_size,), memory.shape[1])
+        kept = self.key_value(memory).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, S, 2D)
+        return Memory(kept.contiguous(), lengths.to(memory.device, copy=True))
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Attends from ``(batch, time, input_size)`` to the memory in the state, which does not change.
+
+        Raises:
+            ValueError: no state, and so no memory.
+        """
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        kept, memory_lengths = cast(Memory, state)
+        if inputs.shape[1] == 0 or kept.shape[2] == 0:
+            return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
+        queries = self.query(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
+        keys, values = kept.chunk(2, dim=3)
+        mask = None
+        if int(memory_lengths.min()) < kept.shape[2]:
+            seen = memory_lengths.clamp(min=1)  # a row without memory looks at padding, and what it finds is dropped
+            mask = valid_mask(seen, kept.shape[2]).view(len(seen), 1, 1, -1)
+        attended = attend(self.score, queries, keys, values, mask=mask)
+        attended = attended.masked_fill((memory_lengths == 0).view(-1, 1, 1, 1), 0)
+        return zero_padding(self.leave(attended.transpose(1, 2).flatten(2)), lengths), state

@@ -1,0 +1,49 @@
+"""What each architecture keeps, and what that takes: the table of `seriatim layers`."""
+
+from typing import Any
+
+import torch
+
+from ..state import state_bytes
+from .build import layer, options_of
+from .registry import find
+
+WIDTH = 256
+TOKENS = (1, 1_000, 100_000)
+
+
+def describe(name: str) -> dict[str, Any]:
+    """One architecture in words and figures, with the defaults of its options, one layer of width `WIDTH`.
+
+    Returns:
+        ``name``, ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options`` (name to default) and
+        ``state_bytes`` (after how many tokens, to bytes).
+    """
+    architecture = find(name)
+    return {
+        "name": name,
+        "keeps": architecture.keeps,
+        "parallel": architecture.parallel,
+        "paper": architecture.paper,
+        "hidden_size": WIDTH,
+        "state_bytes": state_sizes(name, TOKENS),
+        "options": {key: _default(option) for key, option in options_of(name).items()},
+    }
+
+
+@torch.inference_mode()
+def state_sizes(name: str, tokens: tuple[int, ...]) -> dict[str, int]:
+    """Bytes of one row's state after each number of tokens, read from states of the real layer.
+
+    What a state keeps of a token takes the same room whichever token it is. A state is therefore measured at three
+    short lengths; where it grew evenly between them it goes on growing so, and where it did not grow it stays.
+    """
+    made = layer(name, WIDTH, WIDTH).eval()
+    short = (1, 500, 501)
+    sizes = dict(zip(short, (state_bytes(made(torch.zeros(1, time, WIDTH))[1]) for time in short), strict=True))
+    growth = sizes[501] - sizes[500]
+    return {str(count): sizes[1] if count == 1 else sizes[500] + (count - 500) * growth for count in tokens}
+
+
+def _default(option: Any) -> Any:
+    return None if option.default is option.empty else option.default

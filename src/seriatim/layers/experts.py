@@ -1,0 +1,120 @@
+"""A sparse mixture of experts: each input is sent to the few networks that a router finds fittest.
+
+N. Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts layer", ICLR 2017; the
+balance of W. Fedus, B. Zoph and N. Shazeer, "Switch transformers", JMLR 2022; the gate of A. Jiang et al., "Mixtral of
+experts", 2024.
+
+    p = softmax(R x);  K = the k largest of p;  g_e = p_e / Σ_K p;  y = Σ_{e ∈ K} g_e Expert_e(x)
+    balance loss = E Σ_e f_e P_e,  f_e the share of inputs that chose e, P_e the mean of p_e
+
+R ``router.weight`` · E number of experts. No expert has a limit on its inputs, so that no input is dropped.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..auxiliary import contribute
+from ..errors import InputError
+
+
+class Routing(NamedTuple):
+    """Where inputs go: gates and experts ``(inputs, chosen)``, probabilities ``(inputs, experts)``."""
+
+    gates: Tensor
+    experts: Tensor
+    probabilities: Tensor
+
+
+class Router(nn.Linear):
+    """Chooses ``per_token`` of ``num_experts`` for every input ``(inputs, size)``."""
+
+    def __init__(self, size: int, num_experts: int, *, per_token: int) -> None:
+        super().__init__(size, num_experts, bias=False)
+        self.per_token = per_token
+
+    def forward(self, inputs: Tensor) -> Routing:  # type: ignore[override]
+        """The gates, which sum to one over the chosen."""
+        probabilities = torch.softmax(super().forward(inputs).to(torch.promote_types(inputs.dtype, torch.float32)), -1)
+        gates, experts = probabilities.topk(self.per_token, dim=-1)
+        return Routing(gates / gates.sum(-1, keepdim=True), experts, probabilities)
+
+
+class Experts(nn.Module):
+    """A mixture: ``(..., size)`` to the same shape.
+
+    Args:
+        size: width of an input.
+        experts: the networks.
+        per_token: how many of them see an input.
+        balance: weight of the load-balancing loss, contributed to the training under way.
+
+    Raises:
+        ValueError: fewer than one, or more chosen than there are.
+    """
+
+    def __init__(self, size: int, experts: Sequence[nn.Module], *, per_token: int = 2, balance: float = 0.01) -> None:
+        super().__init__()
+        if not experts:
+            raise InputError(f"num_experts must be at least 1; got {len(experts)}")
+        if not 1 <= per_token <= len(experts):
+            raise InputError(f"experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}")
+        if balance < 0:
+            raise InputError(f"balance must be at least 0; got {balance}")
+        self.router = Router(size, len(experts), per_token=per_token)
+        self.experts = nn.ModuleList(experts)
+        self.balance = balance
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Every expert once, over the inputs sent to it."""
+        rows = inputs.flatten(0, -2)
+        routing = self.router(rows)
+        if self.training and self.balance:
+            contribute(self.balance * balance_loss(routing))
+        outputs = torch.zeros_like(rows)
+        for e, expert in enumerate(self.experts):
+            row, place = torch.where(routing.experts == e)
+            if len(row):
+                gate = routing.gates[row, place].unsqueeze(1)
+                outputs = outputs.index_add(0, row, (gate * expert(rows[row])).to(outputs.dtype))
+        return outputs.view(inputs.shape)
+
+
+def balance_loss(routing: Routing) -> Tensor:
+    """E Σ_e f_e P_e of one batch: k, the number of experts chosen, where all carry the same load."""
+    if not len(routing.experts):
+        return routing.probabilities.sum()
+    num_experts = routing.probabilities.shape[1]
+    shares = counts(routing) / len(routing.experts)
+    return num_experts * (shares * routing.probabilities.mean(0)).sum()
+
+
+def counts(routing: Routing) -> Tensor:
+    """How many inputs chose each expert ``(experts,)``."""
+    return torch.bincount(routing.experts.flatten(), minlength=routing.probabilities.shape[1])
+
+
+@contextmanager
+def count_experts(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Counts, inside the ``with`` block, how many inputs each expert of every mixture in ``model`` has seen.
+
+    Gives a dictionary from the mixture's name in the model to counts ``(experts,)``.
+    """
+    found: dict[str, Tensor] = {}
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, Experts):
+            found[name] = torch.zeros(len(module.experts), dtype=torch.long)
+
+            def add(_router: nn.Module, _inputs: object, routing: Routing, name: str = name) -> None:
+                found[name] += counts(routing).cpu()
+
+            hooks.append(module.router.register_forward_hook(add))
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,86 @@
+"""The feed-forward network of a block, plain or gated.
+
+    plain:  W₂ g(W₁ x)             A. Vaswani et al. 2017 (ReLU); D. Hendrycks and K. Gimpel 2016 (GELU)
+    gated:  W₂ (W₁ x ⊙ g(V x))      N. Shazeer, "GLU variants improve transformer", 2020; Y. Dauphin et al. 2017
+
+W₁ ``enter`` · V ``gate`` · W₂ ``leave`` · g ``activation``.
+"""
+
+from torch import Tensor, nn
+
+from ..errors import InputError, nearest
+from .activations import activation
+from .experts import Experts
+
+PLAIN = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu-tanh", "silu": "silu"}
+GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu", "bilinear": "identity"}
+MULTIPLE = 8
+"""Widths are rounded up to a multiple of this, which matrix products like."""
+
+
+class FeedForward(nn.Module):
+    """``(..., size)`` to the same shape.
+
+    Args:
+        size: width of an input and of an output.
+        inner_size: width between the two maps.
+        kind: one of `PLAIN` or `GATED`.
+        bias: whether the maps have biases.
+    """
+
+    def __init__(self, size: int, inner_size: int, *, kind: str, bias: bool = False) -> None:
+        super().__init__()
+        self.activation = activation({**PLAIN, **GATED}[kind])
+        self.enter = nn.Linear(size, inner_size, bias=bias)
+        self.gate = nn.Linear(size, inner_size, bias=bias) if kind in GATED else None
+        self.leave = nn.Linear(inner_size, size, bias=bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The equation."""
+        entered: Tensor = self.enter(inputs)
+        hidden = self.activation(entered) if self.gate is None else entered * self.activation(self.gate(inputs))
+        outputs: Tensor = self.leave(hidden)
+        return outputs
+
+
+def feed_forward(
+    size: int,
+    *,
+    feed_forward: str = "swiglu",
+    feed_forward_size: int | None = None,
+    num_experts: int | None = None,
+    experts_per_token: int = 2,
+    balance: float = 0.01,
+    bias: bool = False,
+) -> nn.Module | None:
+    """The feed-forward network of a block, or a mixture of several.
+
+    Args:
+        size: width of the block.
+        feed_forward: its kind, `none` for none.
+        feed_forward_size: width between its maps; None for four times ``size``, or for as many weights where gated.
+        num_experts: how many networks to choose from; None for one and no choice.
+        experts_per_token: how many are chosen.
+        balance: weight of the load-balancing loss.
+        bias: whether the maps have biases.
+
+    Raises:
+        ValueError: no such kind, or more experts chosen than there are.
+    """
+    kinds = ["none", *PLAIN, *GATED]
+    if feed_forward not in kinds:
+        raise InputError(f"unknown feed_forward {feed_forward!r}; {nearest(feed_forward, kinds)}")
+    if feed_forward == "none":
+        return None
+    inner = feed_forward_size
+    if inner is None:
+        inner = -(-(8 * size // 3 if feed_forward in GATED else 4 * size) // MULTIPLE) * MULTIPLE
+    if inner < 1:
+        raise InputError(f"feed_forward_size must be at least 1; got {inner}")
+
+    def one() -> nn.Module:
+        return FeedForward(size, inner, kind=feed_forward, bias=bias)
+
+    if num_experts is None:
+        return one()
+    return Experts(size, [one() for _ in range(num_experts)], per_token=experts_per_token, balance=balance)

@@ -1,0 +1,68 @@
+"""Long short-term memory whose gates see the cell.
+
+F. Gers and J. Schmidhuber, "Recurrent nets that time and count", IJCNN 2000.
+
+    i_t = σ(W_i x_t + U_i h_{t−1} + p_i ⊙ C_{t−1} + b_i)   input gate
+    f_t = σ(W_f x_t + U_f h_{t−1} + p_f ⊙ C_{t−1} + b_f)   forget gate
+    C̃_t = tanh(W_C x_t + U_C h_{t−1} + b_C)                candidate
+    C_t = f_t ⊙ C_{t−1} + i_t ⊙ C̃_t
+    o_t = σ(W_o x_t + U_o h_{t−1} + p_o ⊙ C_t + b_o)       output gate
+    h_t = o_t ⊙ tanh(C_t)
+
+x_t inputs · h_t outputs and ``state.hidden`` · C_t ``state.cell`` · W, b ``w`` · U ``u`` · p ``peepholes``. Gates are
+stacked i, f, C̃, o in ``w`` and ``u`` as in `torch.nn.LSTM`, and i, f, o in ``peepholes``. Simplified: peepholes
+start at zero, so that the cell starts as an ordinary LSTM.
+"""
+
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..layer import RecurrentCell
+from ..state import State
+from .initialization import initialize_gates
+from .lstm import LSTMState
+
+
+class PeepholeLSTM(RecurrentCell):
+    """Long short-term memory with peepholes. The state is hidden and cell, both ``(batch, hidden_size)``.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of hidden and cell state.
+        forget_bias: what the forget gate's bias starts at.
+    """
+
+    keeps = "two vectors: hidden and cell"
+    paper = "Gers & Schmidhuber 2000"
+    recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
+
+    def __init__(self, input_size: int, hidden_size: int, *, forget_bias: float = 1.0) -> None:
+        super().__init__()
+        self.input_size, self.output_size, self.forget_bias = input_size, hidden_size, forget_bias
+        self.w = nn.Linear(input_size, 4 * hidden_size)
+        self.u = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
+        self.peepholes = nn.Parameter(torch.empty(3, hidden_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot-uniform and orthogonal, gate by gate; zero biases but for the forget gate's, and no peepholes yet."""
+        initialize_gates(self.w.weight, self.u.weight, gates=4)
+        nn.init.zeros_(self.w.bias)
+        nn.init.constant_(self.w.bias.data.chunk(4)[1], self.forget_bias)
+        nn.init.zeros_(self.peepholes)
+
+    def initial_state(self, batch_size: int) -> LSTMState:
+        """Zeros, both ``(batch, hidden_size)``."""
+        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.output_size))
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The six equations."""
+        hidden, cell = cast(LSTMState, state)
+        i, f, candidate, o = (self.w(inputs) + self.u(hidden)).chunk(4, dim=1)
+        p_i, p_f, p_o = self.peepholes.unbind()
+        i, f = torch.sigmoid(i + p_i * cell), torch.sigmoid(f + p_f * cell)
+        cell = f * cell + i * torch.tanh(candidate)
+        hidden = torch.sigmoid(o + p_o * cell) * torch.tanh(cell)
+        return hidden, LSTMState(hidden, cell)

@@ -1,0 +1,84 @@
+"""The minimal gated recurrent unit that trains in parallel over time.
+
+L. Feng, F. Tung, M. O. Ahmed, Y. Bengio and H. Hajimirsadeghi, "Were RNNs all we needed?", arXiv:2410.01201, 2024.
+
+    z_t = σ(W_z x_t + b_z)    update gate
+    h̃_t = W_h x_t + b_h       candidate
+    h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ h̃_t
+
+x_t inputs · h_t outputs and the state · W, b ``w``, stacked z, h̃. Gate and candidate do not see the state, so that the
+recurrence is linear in it and is trained by a scan (`seriatim.layers.scan`).
+
+This is the paper's plain form. Its other form passes the candidate through g(x) = x + ½ where x ≥ 0, else σ(x), which
+keeps h positive so that the scan can run on logarithms; the scan here needs none, and h keeps its sign.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..layer import SequenceLayer, refuse_memory
+from ..lengths import run_by_length
+from ..state import State
+from .scan import linear_scan
+
+
+class MinGRU(SequenceLayer):
+    """A gated average of what the inputs propose. The state is one vector ``(batch, hidden_size)``.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of the state.
+    """
+
+    parallel = True
+    keeps = "one vector"
+    paper = "Feng et al. 2024"
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.w = nn.Linear(input_size, 2 * hidden_size)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot-uniform weights, map by map; zero biases."""
+        for weight in self.w.weight.data.chunk(2):
+            nn.init.xavier_uniform_(weight)
+        nn.init.zeros_(self.w.bias)
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> Tensor:
+        """Zeros ``(batch, hidden_size)``."""
+        refuse_memory(self, memory)
+        return self.zeros(batch_size, self.output_size)
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Scans ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        if lengths is not None:
+            return run_by_length(self.dense, inputs, state, lengths)
+        return self.dense(inputs, state)
+
+    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """A batch without padding."""
+        assert isinstance(state, Tensor)
+        if not inputs.shape[1]:
+            return inputs.new_zeros(inputs.shape[0], 0, self.output_size), state
+        z, candidate = self.gates(inputs, state)
+        outputs = linear_scan(1 - z, z * candidate, state)
+        return outputs, outputs[:, -1].clone()  # not a view that keeps all outputs alive
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The equations, once."""
+        assert isinstance(state, Tensor)
+        z, candidate = self.gates(inputs, state)
+        hidden = (1 - z) * state + z * candidate
+        return hidden, hidden
+
+    def gates(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The gate z and the candidate h̃ in the state's type, which autocast leaves as it is."""
+        z, candidate = self.w(inputs).to(state.dtype).chunk(2, dim=-1)
+        return torch.sigmoid(z), candidate

@@ -1,0 +1,123 @@
+"""Where an input stands in its sequence.
+
+Added to the inputs, once, below all layers:
+
+    sinusoidal   PE(t, 2i) = sin(t / 10000^{2i/d}),  PE(t, 2i+1) = cos(…)    A. Vaswani et al. 2017
+    learned      a vector for each of the first `max_length` positions        J. Gehring et al. 2017
+
+Inside an attention, so that a score depends on the distance t − s alone:
+
+    rotary       the pair (x_i, x_{i+d/2}) of a query or key turned by the angle t / 10000^{2i/d}    J. Su et al. 2021
+    alibi        the score lowered by 2^{−8h/H} (t − s) in head h = 1…H           O. Press et al. 2022
+
+An odd last feature of a head is not turned. ALiBi's slopes are one geometric sequence for every number of heads, where
+the authors interpolate unless it is a power of two.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..layer import SequenceLayer, refuse_memory
+from ..lengths import zero_padding
+from ..state import State
+
+ABSOLUTE = ("sinusoidal", "learned")
+RELATIVE = ("none", "rotary", "alibi")
+BASE = 10_000.0
+
+
+class Positions(SequenceLayer):
+    """Adds to each input a vector that says where it stands; the state counts the inputs of each row ``(batch,)``.
+
+    Args:
+        input_size: width of an input.
+        learned: vectors learned, or else sinusoidal.
+        max_length: positions there are, where they are learned.
+    """
+
+    keeps = "how many inputs there were"
+    parallel = True
+
+    def __init__(self, input_size: int, *, learned: bool = False, max_length: int = 1024) -> None:
+        super().__init__()
+        if max_length < 1:
+            raise InputError(f"max_length must be at least 1; got {max_length}")
+        self.input_size = self.output_size = input_size
+        self.table = nn.Parameter(0.02 * torch.randn(max_length, input_size)) if learned else None
+        self.register_buffer("like", torch.zeros(()), persistent=False)
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> State:
+        """Zero inputs."""
+        refuse_memory(self, memory)
+        return self.zeros(batch_size).long()
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Adds positions to ``(batch, time, input_size)``; see `SequenceLayer.forward`.
+
+        Raises:
+            ValueError: a position beyond those learned.
+        """
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        assert isinstance(state, Tensor)
+        position = positions(state, inputs.shape[1])
+        end = state + (inputs.shape[1] if lengths is None else lengths.to(state.device))
+        if self.table is None:
+            vectors = sinusoids(position, self.input_size).to(inputs.dtype)
+        else:
+            if end.numel() and int(end.max()) > len(self.table):
+                raise InputError(
+                    f"position {int(end.max())} lies beyond the {len(self.table)} learned; raise max_length, "
+                    "or take position rotary, alibi or sinusoidal"
+                )
+            vectors = self.table[position.clamp(max=len(self.table) - 1)]
+        return zero_padding(inputs + vectors, lengths), end
+
+
+class Rotary(nn.Module):
+    """Turns queries and keys by their position.
+
+    Args:
+        head_size: width of a query.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, head_size: int) -> None:
+        super().__init__()
+        self.pairs = head_size // 2
+        self.register_buffer("frequencies", _frequencies(self.pairs), persistent=False)
+
+    def forward(self, vectors: Tensor, position: Tensor) -> Tensor:
+        """Vectors ``(batch, heads, time, head_size)``, position ``(batch or 1, time)``, to the same shape."""
+        angles = (position.unsqueeze(-1) * self.frequencies.double()).unsqueeze(1)  # (B, 1, T, D/2)
+        cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
+        first, second, rest = torch.split(vectors, [self.pairs, self.pairs, vectors.shape[-1] - 2 * self.pairs], dim=-1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+
+
+def slopes(num_heads: int) -> Tensor:
+    """ALiBi's slope of each head ``(heads,)``."""
+    return torch.pow(2.0, -8.0 * torch.arange(1, num_heads + 1) / num_heads)
+
+
+def positions(count: Tensor, time: int) -> Tensor:
+    """Positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)`` if equal."""
+    if len(count) and bool((count == count[0]).all()):
+        count = count[:1]
+    return count.unsqueeze(1) + torch.arange(time, device=count.device)
+
+
+def sinusoids(position: Tensor, size: int) -> Tensor:
+    """PE of positions ``(...,)``: ``(..., size)``, sines at even places and cosines at odd ones, in float64."""
+    angles = position.unsqueeze(-1) * _frequencies((size + 1) // 2, size).to(position.device)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
+
+
+def _frequencies(count: int, size: int | None = None) -> Tensor:
+    """1 / BASE^{2i/size} for i below ``count``, size being twice the count unless given, in float64."""
+    return torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))

@@ -1,0 +1,109 @@
+"""Linear recurrences over time, h_t = a_t ⊙ h_{t−1} + b_t, with a gradient derived by hand.
+
+With λ_t the gradient with respect to h_t, all later use included, and g_t what reaches h_t directly,
+
+    λ_T = g_T,  λ_t = g_t + ā_{t+1} ⊙ λ_{t+1}
+    ∂a_t = λ_t ⊙ h̄_{t−1},  ∂b_t = λ_t,  ∂h_0 = ā_1 ⊙ λ_1
+
+(the bar is the complex conjugate): the same recurrence, run backwards. Nothing is divided by a product of decays and
+nothing is a logarithm, so that decays may be zero, negative or complex.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WIDE = 8192
+"""Elements a step from which a loop over single steps is as fast as one over chunks (measured on a CPU)."""
+
+
+def linear_scan(decays: Tensor, inputs: Tensor, start: Tensor) -> Tensor:
+    """All states of h_t = a_t ⊙ h_{t−1} + b_t.
+
+    Args:
+        decays: a, ``(batch, time, ...)``.
+        inputs: b, of the same shape and type.
+        start: h_0, ``(batch, ...)``.
+
+    Returns:
+        h_1 to h_T, ``(batch, time, ...)``. The gradient can be taken once, not twice.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    if decays.shape != inputs.shape or start.shape != (inputs.shape[0], *inputs.shape[2:]):
+        raise ValueError(
+            "a scan takes decays and inputs (batch, time, ...) and a start (batch, ...); got "
+            f"{tuple(decays.shape)}, {tuple(inputs.shape)} and {tuple(start.shape)}"
+        )
+    states: Tensor = _LinearScan.apply(decays, inputs, start)  # type: ignore[no-untyped-call]
+    return states
+
+
+class _LinearScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, decays: Tensor, inputs: Tensor, start: Tensor) -> Tensor:
+        states = inputs.new_empty(inputs.shape)
+        _scan(decays, inputs, start, states)
+        ctx.save_for_backward(decays, start, states)
+        return states
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        decays, start, states = ctx.saved_tensors
+        if not states.numel():
+            return torch.zeros_like(states), torch.zeros_like(states), torch.zeros_like(start)
+        decays = decays.conj().resolve_conj()
+        into_inputs, into_decays = torch.empty_like(states), torch.empty_like(states)
+        into_inputs[:, -1] = gradient[:, -1]
+        _scan(decays[:, 1:], gradient[:, :-1], gradient[:, -1], into_inputs[:, :-1], backwards=True)
+        torch.mul(into_inputs[:, 0], start.conj(), out=into_decays[:, 0])
+        torch.mul(into_inputs[:, 1:], states[:, :-1].conj(), out=into_decays[:, 1:])
+        return into_decays, into_inputs, decays[:, 0] * into_inputs[:, 0]
+
+
+def _scan(a: Tensor, b: Tensor, h: Tensor, states: Tensor, *, backwards: bool = False) -> None:
+    """Fills ``states``: in single steps where these are wide, else about √time chunks side by side."""
+    time = a.shape[1]
+    chunks = math.isqrt(time) if h.numel() < WIDE else 1
+    rest = time if chunks < 2 else time % chunks
+    head, body = slice(0, rest), slice(rest, time)
+    if backwards:
+        head, body = slice(time - rest, time), slice(0, time - rest)
+    h = _in_steps(a[:, head], b[:, head], h, states[:, head], backwards)
+    if rest < time:
+        a, b, states = (_fold(x[:, body], chunks) for x in (a, b, states))
+        _in_chunks(a, b, h, states, backwards)
+
+
+def _fold(x: Tensor, chunks: int) -> Tensor:
+    """``(batch, chunks * length, ...)`` as ``(batch, length, chunks, ...)``, without a copy."""
+    return x.view(x.shape[0], chunks, x.shape[1] // chunks, *x.shape[2:]).transpose(1, 2)
+
+
+def _in_steps(a: Tensor, b: Tensor, h: Tensor, states: Tensor, backwards: bool) -> Tensor:
+    """Fills ``states``, one step after another, and returns the last."""
+    steps = list(zip(a.unbind(1), b.unbind(1), states.unbind(1), strict=True))
+    for a_t, b_t, state in reversed(steps) if backwards else steps:
+        h = torch.addcmul(b_t, a_t, h, out=state)
+    return h
+
+
+def _in_chunks(a: Tensor, b: Tensor, h: Tensor, states: Tensor, backwards: bool) -> None:
+    """Fills ``states`` ``(batch, length, chunks, ...)`` in two passes over the length, all chunks side by side.
+
+    The first finds what each chunk gives from zero and the product of its decays, and so where the next begins; the
+    second runs them all from there.
+    """
+    steps = list(zip(a.unbind(1), b.unbind(1), strict=True))
+    (decay, end), *later = reversed(steps) if backwards else steps
+    for a_t, b_t in later:
+        decay, end = decay * a_t, torch.addcmul(b_t, a_t, end)
+    begin = torch.empty_like(end)
+    first, given, next_ = (-1, slice(1, None), slice(0, -1)) if backwards else (0, slice(0, -1), slice(1, None))
+    begin[:, first] = h
+    _in_steps(decay[:, given], end[:, given], h, begin[:, next_], backwards)
+    _in_steps(a, b, begin, states, backwards)

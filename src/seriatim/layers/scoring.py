@@ -1,0 +1,135 @@
+"""How well a query fits a key: the scoring functions of every attention in the library.
+
+    dot          qᵀk                       Luong, Pham & Manning 2015
+    scaled-dot   qᵀk / √d                  Vaswani et al. 2017
+    bilinear     qᵀ W k                    Luong, Pham & Manning 2015 ("general")
+    additive     vᵀ tanh(W₁ q + W₂ k)      Bahdanau, Cho & Bengio 2015
+
+    α = softmax over n of score(q, k_n),   c = Σ_n α_n v_n
+
+Queries are ``(batch, heads, queries, size)``, keys ``(batch, key_heads, keys, size)``; where there are fewer heads of
+keys, each serves a group of neighbouring heads of queries (J. Ainslie et al., "GQA", EMNLP 2023).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import InputError, nearest
+
+
+class Dot(nn.Module):
+    """The product qᵀk times a constant: no parameters."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """``(B, H, T, D)`` and ``(B, H, S, D)`` to scores ``(B, H, T, S)``."""
+        return self.scale * queries @ keys.mT
+
+
+class Bilinear(nn.Module):
+    """The form qᵀ W k, with a W for every head."""
+
+    def __init__(self, query_size: int, key_size: int, num_heads: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(_weights(num_heads, query_size, key_size))
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """``(B, H, T, D)`` and ``(B, H, S, K)`` to scores ``(B, H, T, S)``."""
+        return queries @ self.weight @ keys.mT
+
+
+class Additive(nn.Module):
+    """The network vᵀ tanh(W₁ q + W₂ k), with parameters for every head, as wide inside as the key."""
+
+    def __init__(self, query_size: int, key_size: int, num_heads: int = 1) -> None:
+        super().__init__()
+        self.query_weight = nn.Parameter(_weights(num_heads, query_size, key_size))
+        self.key_weight = nn.Parameter(_weights(num_heads, key_size, key_size))
+        self.vector = nn.Parameter(_weights(num_heads, key_size, 1))
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """``(B, H, T, D)`` and ``(B, H, S, K)`` to scores ``(B, H, T, S)``."""
+        q, k = queries @ self.query_weight, keys @ self.key_weight
+        hidden = torch.tanh(q.unsqueeze(3) + k.unsqueeze(2))  # (B, H, T, S, K)
+        return (hidden @ self.vector.unsqueeze(1)).squeeze(4)
+
+
+SCORES = ("dot", "scaled-dot", "bilinear", "additive")
+
+
+def scoring(name: str, query_size: int, key_size: int, *, num_heads: int = 1) -> nn.Module:
+    """A scoring function by name.
+
+    Args:
+        name: one of `SCORES`.
+        query_size: width of a query of one head.
+        key_size: width of a key of one head.
+        num_heads: heads of the queries.
+
+    Raises:
+        ValueError: no such function, or a dot product of different widths.
+    """
+    if name not in SCORES:
+        raise InputError(f"unknown score {name!r}; {nearest(name, list(SCORES))}")
+    if name == "bilinear":
+        return Bilinear(query_size, key_size, num_heads)
+    if name == "additive":
+        return Additive(query_size, key_size, num_heads)
+    if query_size != key_size:
+        raise InputError(f"score {name!r} needs queries as wide as keys; got {query_size} and {key_size}")
+    return Dot(key_size**-0.5 if name == "scaled-dot" else 1.0)
+
+
+def attend(
+    score: nn.Module,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """What queries find: Σ_n softmax_n(score(q, k_n)) v_n.
+
+    Args:
+        score: made by `scoring`.
+        queries: ``(batch, heads, queries, size)``.
+        keys: ``(batch, key_heads, keys, size)``; ``key_heads`` divides ``heads``.
+        values: ``(batch, key_heads, keys, value_size)``.
+        mask: added to the scores, or False where a query must not look; every query needs something to look at.
+            Broadcast to ``(batch, heads, queries, keys)``.
+        causal: query i sees keys 0..i only, without a mask.
+
+    Returns:
+        ``(batch, heads, queries, value_size)``.
+    """
+    grouped = keys.shape[1] != queries.shape[1]
+    if isinstance(score, Dot):
+        return F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, is_causal=causal, scale=score.scale, enable_gqa=grouped
+        )
+    if grouped:
+        keys, values = (x.repeat_interleave(queries.shape[1] // x.shape[1], dim=1) for x in (keys, values))
+    return attention_weights(score, queries, keys, mask=mask, causal=causal) @ values
+
+
+def attention_weights(
+    score: nn.Module, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """The softmax of the scores ``(batch, heads, queries, keys)``; as in `attend`, with as many heads of keys."""
+    scores: Tensor = score(queries, keys)
+    if causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return torch.softmax(scores, dim=-1)
+
+
+def _weights(num_heads: int, rows: int, columns: int) -> Tensor:
+    """Glorot-uniform for every head."""
+    bound = (6 / (rows + columns)) ** 0.5
+    return torch.empty(num_heads, rows, columns).uniform_(-bound, bound)

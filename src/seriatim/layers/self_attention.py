@@ -1,0 +1,66 @@
+"""Self-attention in its bare textbook form, for teaching: no parameters.
+
+The form that A. Vaswani et al., "Attention is all you need", NeurIPS 2017 start from, without its maps:
+
+    α_ij = softmax over j ≤ i of x_i·x_j,    y_i = Σ_{j≤i} α_ij x_j
+
+x ``inputs`` · y ``outputs``. Without the causal mask, permuted inputs give permuted outputs: it does not know their
+order, which a recurrence does.
+"""
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .attending import Attending
+from .scoring import Dot
+
+
+class SelfAttention(Attending):
+    """Attention whose queries, keys and values are the inputs themselves.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: the same width.
+        causal: whether the future is hidden.
+        window: inputs that are seen, the present one included; None for all.
+        scaled: divides the scores by the square root of the width.
+
+    Raises:
+        ValueError: two widths, or a window of 0.
+    """
+
+    keeps = "all inputs, or a window of them"
+    paper = "Vaswani et al. 2017, without its maps"
+    square = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        causal: bool = True,
+        window: int | None = None,
+        scaled: bool = False,
+    ) -> None:
+        super().__init__(causal=causal, window=window)
+        if input_size != hidden_size:
+            raise InputError(
+                f"bare self-attention gives what it takes: hidden_size must be {input_size}; got {hidden_size}"
+            )
+        self.input_size = self.output_size = self.kept_size = input_size
+        self.kept_heads = 1
+        self.score = Dot(input_size**-0.5 if scaled else 1.0)
+        self.register_buffer("like", torch.zeros(()), persistent=False)
+
+    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs themselves, twice."""
+        return inputs.unsqueeze(1), inputs.unsqueeze(1)
+
+    def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs themselves, twice."""
+        return kept, kept
+
+    def merge(self, attended: Tensor) -> Tensor:
+        """The one head."""
+        return attended.squeeze(1)

@@ -1,0 +1,24 @@
+"""The Transformer: attention in a block.
+
+A. Vaswani et al., "Attention is all you need", NeurIPS 2017; norms before the sums: R. Xiong et al., "On layer
+normalization in the transformer architecture", ICML 2020.
+
+    u = x + Attention(norm(x))
+    y = u + FeedForward(norm(u))
+
+and between the two, where there is a memory, v = u + CrossAttention(norm(u), memory). With `causal` it is a decoder,
+without an encoder. The defaults are those of today's language models (norm first, RMSNorm, rotary positions, SwiGLU);
+``norm="layer", norm_first=False, feed_forward="relu", position="sinusoidal", bias=True`` is the paper's.
+
+x ``inputs`` · Attention `attention.Attention` · the rest `block.wrapped`.
+"""
+
+from .attention import Attention
+
+
+class Transformer(Attention):
+    """Multi-head attention inside a block: norm, attention, sum, norm, feed-forward network, sum."""
+
+    keeps = "keys and values of all inputs, or of a window"
+    paper = "Vaswani et al. 2017"
+    wrap = "block"

@@ -1,0 +1,73 @@
+"""The feed-forward network over a window: the neural n-gram model.
+
+Y. Bengio, R. Ducharme, P. Vincent and C. Jauvin, "A neural probabilistic language model", JMLR 3, 2003.
+
+    x = [e_{t−n+2}; …; e_t],  h_t = g(W_h x + b)
+
+so that a language model predicts from the last n − 1 words. e ``inputs``, embeddings, zero before the first ·
+n − 1 ``context`` · W_h, b ``hidden`` · g ``activation`` · h ``outputs``. The direct connections from x to the softmax are left
+out, as in the authors' best models.
+"""
+
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..layer import SequenceLayer, refuse_memory
+from ..lengths import run_by_length
+from ..state import State
+from .activations import activation as activation_named
+from .history import remember
+
+
+class Window(SequenceLayer):
+    """A feed-forward network over the last inputs. The state is those before the present one.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of an output.
+        context: inputs that are seen, the present one included.
+        activation: g, by name.
+        bias: whether there is a bias.
+
+    Raises:
+        ValueError: a context of 0, or an unknown activation.
+    """
+
+    keeps = "the last n − 1 inputs"
+    parallel = True
+    paper = "Bengio et al. 2003"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, context: int = 5, activation: str = "tanh", bias: bool = True
+    ) -> None:
+        super().__init__()
+        if context < 1:
+            raise InputError(f"context must be at least 1, the input itself; got {context}")
+        self.input_size, self.output_size, self.context = input_size, hidden_size, context
+        self.g = activation_named(activation)
+        self.hidden = nn.Linear(context * input_size, hidden_size, bias=bias)
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> State:
+        """Zeros ``(batch, context − 1, input_size)``."""
+        refuse_memory(self, memory)
+        return self.zeros(batch_size, self.context - 1, self.input_size)
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Runs over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        if lengths is not None:
+            return run_by_length(self.dense, inputs, state, lengths)
+        return self.dense(inputs, state)
+
+    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """A batch without padding."""
+        assert isinstance(state, Tensor)
+        extended, state = remember(inputs, state)
+        if inputs.shape[1] == 0:
+            return inputs.new_zeros(inputs.shape[0], 0, self.output_size), state
+        windows = extended.unfold(1, self.context, 1).transpose(2, 3).flatten(2)  # (B, T, context · input_size)
+        return self.g(self.hidden(windows)), state
