@@ -21,15 +21,15 @@ Nothing is divided by a product of decays, so no input can make it overflow. Sta
 (batch, state, channels): the long dimension is the contiguous one.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK_ELEMENTS = 2**20
-"""About how many elements a buffer of one chunk holds: 4 MiB in float32."""
+MIN = 8
+CHUNK_ELEMENTS = 2**19
+"""About how many elements each of three buffers holds: 2 MiB in float32 (measured on a CPU)."""
 
 
 def selective_scan_reference(
@@ -49,6 +49,8 @@ def selective_scan(
 ) -> tuple[Tensor, Tensor]:
     """Runs the recurrence over a sequence of at least one step, in float32 or wider.
 
+    It works time-major: sequences that are stored so, and only seen batch-first, are not copied.
+
     Args:
         inputs: ``(batch, time, channels)``.
         delta: ``(batch, time, channels)``, positive.
@@ -66,7 +68,7 @@ def selective_scan(
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in wide):
         outputs, end = _SelectiveScan.apply(*wide)  # type: ignore[no-untyped-call]
     else:
-        outputs, end = _forward(*wide, borders=None)
+        outputs, end, _ = _forward(*wide, keep=False)
     return outputs.to(inputs.dtype), end.to(state.dtype)
 
 
@@ -74,101 +76,118 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def _chunk_steps(state: Tensor) -> int:
-    """Steps of one chunk: as many as the buffers hold, within bounds."""
-    return min(max(CHUNK_ELEMENTS // state.numel(), 8), 64)
+def _time_major(*sequences: Tensor) -> list[Tensor]:
+    """Each ``(batch, time, width)`` as ``(time, batch, width)``, contiguous."""
+    return [sequence.transpose(0, 1).contiguous() for sequence in sequences]
 
 
-class _Chunk:
-    """Buffers of one chunk, and its recurrence."""
+class _Chunks:
+    """Chunks of time, and the buffers that serve one after another.
 
-    def __init__(self, steps: int, a: Tensor, state: Tensor) -> None:
+    Within a chunk of S steps, ``decay[t]`` is Ā of step t, and ``states[t]`` the state before it.
+    """
+
+    def __init__(self, time: int, a: Tensor, state: Tensor) -> None:
+        self.steps = min(max(CHUNK_ELEMENTS // max(state.numel(), 1), MIN), 64, time)
+        self.count = -(-time // self.steps)
         self.a = a.t().contiguous()  # (N, D)
-        self.decay = state.new_empty(steps, *state.shape)  # (S, B, N, D)
-        self.states = state.new_empty(steps + 1, *state.shape)  # states[t] comes before step t
+        self.decay = state.new_empty(self.steps, *state.shape)  # (S, B, N, D)
+        self.states = state.new_empty(self.steps + 1, *state.shape)
         self.decay_of, self.state_of = self.decay.unbind(0), self.states.unbind(0)
 
-    def run(self, start: Tensor, drive: Tensor, delta: Tensor, b: Tensor) -> None:
-        """Fills ``decay`` and ``states`` for as many steps as ``delta`` (steps, batch, channels) has."""
+    def split(self, *sequences: Tensor) -> list[tuple[Tensor, ...]]:
+        """For every chunk, its part of each sequence ``(time, batch, width)``."""
+        return list(zip(*(sequence.split(self.steps) for sequence in sequences), strict=True))
+
+    def run(self, start: Tensor, delta: Tensor, drive: Tensor, b: Tensor) -> int:
+        """Fills ``decay`` and ``states`` over one chunk; returns its number of steps."""
         steps = delta.shape[0]
         self.state_of[0].copy_(start)  # first: it may be the last state of the chunk before
         torch.mul(delta.unsqueeze(2), self.a, out=self.decay[:steps]).exp_()
         torch.mul(b.unsqueeze(3), drive.unsqueeze(2), out=self.states[1 : steps + 1])
         for t in range(steps):
             self.state_of[t + 1].addcmul_(self.decay_of[t], self.state_of[t])
-
-
-def _spans(time: int, steps: int) -> Iterator[slice]:
-    return (slice(start, min(start + steps, time)) for start in range(0, time, steps))
+        return steps
 
 
 def _forward(
-    inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor, borders: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Fills ``borders`` (chunks, batch, state_size, channels) with the state before each chunk, where it is given."""
-    steps = min(_chunk_steps(state), inputs.shape[1])
-    chunk = _Chunk(steps, a, state)
-    outputs = inputs * skip
-    for i, span in enumerate(_spans(inputs.shape[1], steps)):
-        if borders is not None:
-            borders[i].copy_(state)
-        x, step, drive_in, read = (part[:, span].transpose(0, 1) for part in (inputs, delta, b, c))
-        chunk.run(state, step * x, step, drive_in)
-        count = x.shape[0]
-        seen = torch.matmul(read.unsqueeze(2), chunk.states[1 : count + 1]).squeeze(2)  # (S, B, D)
-        outputs[:, span] += seen.transpose(0, 1)
-        state = chunk.state_of[count]
-    return outputs, state.clone()
+    inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor, *, keep: bool
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Outputs, the last state and, if they are to be kept, the states before each chunk."""
+    chunks = _Chunks(inputs.shape[1], a, state)
+    borders = []
+    with torch.autocast(inputs.device.type, enabled=False):
+        inputs, delta, b, c = _time_major(inputs, delta, b, c)
+        drive = delta * inputs
+        outputs = torch.empty_like(inputs)
+        for delta_k, drive_k, b_k, c_k, outputs_k in chunks.split(delta, drive, b, c, outputs):
+            if keep:
+                borders.append(state.clone())
+            steps = chunks.run(state, delta_k, drive_k, b_k)
+            _row_products(c_k, chunks.states[1 : steps + 1], outputs_k)
+            state = chunks.state_of[steps]
+        outputs.addcmul_(inputs, skip)
+    return outputs.transpose(0, 1), state.clone(), borders
+
+
+def _row_products(rows: Tensor, matrices: Tensor, out: Tensor) -> None:
+    """out_tb = rows_tb · matrices_tb for every step t and row b of the batch."""
+    torch.bmm(rows.flatten(0, 1).unsqueeze(1), matrices.flatten(0, 1), out=out.flatten(0, 1).unsqueeze(1))
 
 
 class _SelectiveScan(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        chunks = -(-inputs.shape[1] // _chunk_steps(state))
-        borders = state.new_empty(chunks, *state.shape)
-        with torch.autocast(inputs.device.type, enabled=False):
-            results = _forward(inputs, delta, a, b, c, skip, state, borders)
-        ctx.save_for_backward(inputs, delta, a, b, c, skip, borders)
-        return results
+    def forward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, end, borders = _forward(*given, keep=True)
+        ctx.save_for_backward(*given[:-1], *borders)
+        return outputs, end
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, d_outputs: Tensor, d_state: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_outputs: Tensor, d_end: Tensor) -> tuple[Tensor, ...]:
+        given, borders = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
         with torch.autocast(d_outputs.device.type, enabled=False):
-            return _backward(*ctx.saved_tensors, d_outputs, d_state)
+            return _backward(*given, borders, d_outputs, d_end)
 
 
 def _backward(
-    inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, borders: Tensor,
-    d_outputs: Tensor, d_state: Tensor,
+    inputs: Tensor,
+    delta: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    skip: Tensor,
+    borders: tuple[Tensor, ...],
+    d_outputs: Tensor,
+    d_end: Tensor,
 ) -> tuple[Tensor, ...]:
     """The gradients of all arguments of `selective_scan`, in their order; see the head of this file."""
-    steps = min(_chunk_steps(d_state), inputs.shape[1])
-    chunk = _Chunk(steps, a, d_state)
-    gradient = torch.empty_like(chunk.decay)
-    gradient_of = gradient.unbind(0)
-    d_inputs, d_delta = d_outputs * skip, torch.empty_like(delta)
-    d_a, d_b, d_c = torch.zeros_like(chunk.a), torch.empty_like(b), torch.empty_like(c)
-    tail = d_state.clone()
-    for i, span in reversed(list(enumerate(_spans(inputs.shape[1], steps)))):
-        x, step, drive_in, read, dy = (p[:, span].transpose(0, 1) for p in (inputs, delta, b, c, d_outputs))
-        drive, count = step * x, x.shape[0]
-        chunk.run(borders[i], drive, step, drive_in)
-        g, decay = gradient[:count], chunk.decay[:count]
-        torch.mul(read.unsqueeze(3), dy.unsqueeze(2), out=g)
-        gradient_of[count - 1].add_(tail)
-        for t in range(count - 1, 0, -1):
-            gradient_of[t - 1].addcmul_(chunk.decay_of[t], gradient_of[t])
-        torch.mul(chunk.decay_of[0], gradient_of[0], out=tail)
-        d_c[:, span] = torch.matmul(chunk.states[1 : count + 1], dy.unsqueeze(3)).squeeze(3).transpose(0, 1)
-        d_b[:, span] = torch.matmul(g, drive.unsqueeze(3)).squeeze(3).transpose(0, 1)
-        d_drive = torch.matmul(drive_in.unsqueeze(2), g).squeeze(2)
-        d_exponent = decay.mul_(g).mul_(chunk.states[:count])
-        torch.mul(d_exponent, chunk.a, out=g)
-        d_inputs[:, span] += (d_drive * step).transpose(0, 1)
-        d_delta[:, span] = g.sum(2).addcmul_(d_drive, x).transpose(0, 1)
-        d_a += d_exponent.mul_(step.unsqueeze(2)).sum((0, 1))
+    chunks = _Chunks(inputs.shape[1], a, borders[0])
+    gradient = torch.empty_like(chunks.decay)
+    gradient_of, tail = gradient.unbind(0), d_end.clone()
+    inputs, delta, b, c, d_outputs = _time_major(inputs, delta, b, c, d_outputs)
+    drive = delta * inputs
+    d_drive, d_delta, d_b, d_c = (torch.empty_like(sequence) for sequence in (drive, delta, b, c))
+    d_a, d_a_k = torch.zeros_like(chunks.a), torch.empty_like(chunks.a)
+    parts = chunks.split(delta, drive, b, c, d_outputs, d_drive, d_delta, d_b, d_c)
+    for border, part in zip(reversed(borders), reversed(parts), strict=True):
+        delta_k, drive_k, b_k, c_k, d_outputs_k, d_drive_k, d_delta_k, d_b_k, d_c_k = part
+        steps = chunks.run(border, delta_k, drive_k, b_k)
+        g, decay = gradient[:steps], chunks.decay[:steps]
+        torch.mul(c_k.unsqueeze(3), d_outputs_k.unsqueeze(2), out=g)
+        gradient_of[steps - 1].add_(tail)
+        for t in range(steps - 1, 0, -1):
+            gradient_of[t - 1].addcmul_(chunks.decay_of[t], gradient_of[t])
+        torch.mul(chunks.decay_of[0], gradient_of[0], out=tail)
+        _row_products(d_outputs_k, chunks.states[1 : steps + 1].transpose(2, 3), d_c_k)
+        _row_products(drive_k, g.transpose(2, 3), d_b_k)
+        _row_products(b_k, g, d_drive_k)
+        d_exponent = decay.mul_(g).mul_(chunks.states[:steps])
+        torch.sum(torch.mul(d_exponent, chunks.a, out=g), 2, out=d_delta_k)
+        d_a += torch.sum(d_exponent.mul_(delta_k.unsqueeze(2)), (0, 1), out=d_a_k)
+    d_inputs = (d_outputs * skip).addcmul_(d_drive, delta)
+    d_delta.addcmul_(d_drive, inputs)
     d_skip = (d_outputs * inputs).sum((0, 1))
+    back = (sequence.transpose(0, 1) for sequence in (d_inputs, d_delta, d_b, d_c))
+    d_inputs, d_delta, d_b, d_c = back
     return d_inputs, d_delta, d_a.t(), d_b, d_c, d_skip, tail

@@ -1,0 +1,76 @@
+"""Every architecture on real text: perplexity, size, speed and state, side by side.
+
+Claim: every name that `seriatim layers` lists trains with its defaults and beats the unigram by far.
+
+    python benchmarks/architectures.py --names names.txt --seconds 60
+
+Each is trained for the same time on first names (characters, a line each; the split of names.py) and on the
+documentation that ships with Python (characters, one running text), in the configuration that `seriatim train` uses
+where nothing is said, and measured on held-out text. The state is one row's after 1,000 tokens.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import machine
+from names import split
+
+import seriatim
+from seriatim.state import state_bytes
+
+MIXED = ("mamba,mamba,transformer",)
+
+
+def train(layer: str, data: dict[str, str], seconds: float, folder: str) -> seriatim.Run:
+    return seriatim.train(
+        {
+            "data": data,
+            "model": {"layer": layer},
+            "training": {"minutes": seconds / 60},
+            "out": f"{folder}/{layer}-{data['unit']}",
+        }
+    )
+
+
+def kept(run: seriatim.Run, tokens: int = 1000) -> int:
+    """Bytes of the state after so many tokens."""
+    import torch
+
+    with torch.inference_mode():
+        _, state = run.model(torch.zeros(1, tokens, dtype=torch.long))
+    return state_bytes(state)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--names", required=True, type=Path)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--layers", nargs="*", default=[*seriatim.layers.names(), *MIXED])
+    arguments = parser.parse_args()
+    print(machine.describe(), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        parts = split(arguments.names, Path(folder))
+        corpora = {
+            "names": {"train": parts["train"], "valid": parts["valid"], "unit": "line"},
+            "python-docs": {"train": "builtin:python-docs", "unit": "stream"},
+        }
+        for corpus, data in corpora.items():
+            print(f"\n{corpus}, {arguments.seconds:g} seconds of training each")
+            print("| layer | perplexity | unigram | bits per byte | parameters | tokens/s | state bytes |")
+            print("|---|---|---|---|---|---|---|")
+            worst = 0.0
+            for layer in arguments.layers:
+                run = train(layer, data, arguments.seconds, folder)
+                valid, unigram = run.summary["valid"], run.summary["unigram"]["perplexity"]
+                worst = max(worst, valid["perplexity"] / unigram)
+                print(
+                    f"| {layer} | {valid['perplexity']:.3f} | {unigram:.2f} | {valid['bits_per_byte']:.3f} "
+                    f"| {run.summary['parameters']:,} | {run.summary['tokens_per_second']:,.0f} | {kept(run):,} |",
+                    flush=True,
+                )
+            print(f"worst: {worst:.3f} of the unigram's perplexity")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Attention layers against those of transformers: training, and decoding with a cache.
+
+Claim: training our attention layers is no slower than transformers' on the CPU.
+
+    python benchmarks/attention.py
+
+The same architecture and sizes on both sides, which the number of parameters proves: GPT-2, Llama with grouped queries,
+the encoder of BERT, Mixtral. Vectors go in and vectors come out, in float32, without dropout; the loss is the mean
+square of the outputs. Theirs run with `sdpa` attention, GPT-2 with the fused form of its GELU, Mixtral with the experts
+transformers takes by default and with its eager ones. Decoding reads one vector at a time and keeps keys and values.
+Ratios are theirs over ours, so that above 1 we are faster. The share is that of the machine's best matrix product that
+our matrix products reach; half of a causal attention is counted.
+"""
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import machine
+import torch
+from torch import Tensor, nn
+
+import seriatim
+from seriatim.layer import SequenceLayer
+from seriatim.layers.experts import Experts
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # read when it is imported, which is therefore later
+
+Run = Callable[[Tensor], Tensor]
+
+
+class Shape(NamedTuple):
+    """One architecture twice, and how theirs is called."""
+
+    ours: SequenceLayer
+    theirs: nn.Module
+    call: Run
+
+
+def config(kind: str, sizes: argparse.Namespace, **more: Any) -> Any:
+    """A configuration of transformers under the names that most of its models share."""
+    import transformers
+
+    common = {
+        "vocab_size": 8,  # vectors are given, so that no embedding is used
+        "hidden_size": sizes.width,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "max_position_embeddings": max(sizes.time, sizes.tokens),
+        "attn_implementation": "sdpa",
+    }
+    return getattr(transformers, kind)(**common, **more)
+
+
+def ours(sizes: argparse.Namespace, **options: Any) -> SequenceLayer:
+    return seriatim.layer(
+        "transformer", sizes.width, sizes.width, num_layers=sizes.layers, num_heads=sizes.heads, **options
+    )
+
+
+def gpt2(sizes: argparse.Namespace) -> Shape:
+    from transformers import GPT2Model
+
+    off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    made = config("GPT2Config", sizes, activation_function="gelu_pytorch_tanh", **off)
+    theirs = GPT2Model(made)
+    layer = ours(
+        sizes,
+        position="learned",
+        max_length=made.max_position_embeddings,
+        norm="layer",
+        feed_forward="gelu-tanh",
+        bias=True,
+    )
+    return Shape(layer, theirs, lambda x: theirs(inputs_embeds=x, use_cache=False).last_hidden_state)
+
+
+def llama(sizes: argparse.Namespace) -> Shape:
+    from transformers import LlamaModel
+
+    theirs = LlamaModel(config("LlamaConfig", sizes, num_key_value_heads=sizes.kv_heads, intermediate_size=sizes.inner))
+    layer = ours(sizes, num_kv_heads=sizes.kv_heads, feed_forward_size=sizes.inner)
+    return Shape(layer, theirs, lambda x: theirs(inputs_embeds=x, use_cache=False).last_hidden_state)
+
+
+def bert(sizes: argparse.Namespace) -> Shape:
+    from transformers import BertModel
+
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    made = config("BertConfig", sizes, intermediate_size=4 * sizes.width, **off)
+    theirs = BertModel(made, add_pooling_layer=False).encoder
+    layer = ours(sizes, causal=False, position="none", norm="layer", norm_first=False, feed_forward="gelu", bias=True)
+    return Shape(layer, theirs, lambda x: theirs(x).last_hidden_state)
+
+
+def mixtral(sizes: argparse.Namespace, experts: str | None = None) -> Shape:
+    from transformers import MixtralModel
+
+    more = {"num_key_value_heads": sizes.kv_heads, "num_local_experts": 8, "num_experts_per_tok": 2}
+    made = config("MixtralConfig", sizes, intermediate_size=sizes.inner, experts_implementation=experts, **more)
+    theirs = MixtralModel(made)
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if name.endswith("gate.weight"):  # of the size ours has, so that the load is as even
+                parameter.uniform_(-(sizes.width**-0.5), sizes.width**-0.5)
+    layer = ours(
+        sizes,
+        num_kv_heads=sizes.kv_heads,
+        feed_forward_size=sizes.inner,
+        num_experts=8,
+        experts_per_token=2,
+        balance=0.0,  # theirs leaves the balance out unless asked
+    )
+    return Shape(layer, theirs, lambda x: theirs(inputs_embeds=x, use_cache=False).last_hidden_state)
+
+
+SHAPES: dict[str, Callable[[argparse.Namespace], Shape]] = {
+    "gpt-2": gpt2,
+    "llama": llama,
+    "bert": bert,
+    "mixtral": mixtral,
+    "mixtral, eager experts": lambda sizes: mixtral(sizes, "eager"),
+}
+
+
+def trainable(model: nn.Module) -> int:
+    """Parameters in use: the embedding of tokens is passed by."""
+    passed_by = ("wte.weight", "embed_tokens.weight")
+    return sum(p.numel() for name, p in model.named_parameters() if name not in passed_by)
+
+
+def linear_flops(layer: nn.Module) -> float:
+    """Of one input through every matrix once."""
+    flops = sum(2.0 * module.weight.numel() for module in layer.modules() if isinstance(module, nn.Linear))
+    for module in layer.modules():
+        if isinstance(module, Experts):
+            idle = 1 - module.router.per_token / len(module.experts)
+            flops -= idle * linear_flops(module.experts)
+    return flops
+
+
+def attention_flops(sizes: argparse.Namespace, pairs: float) -> float:
+    """Of scores and sums in every layer, for so many pairs of a query and a key."""
+    return 4.0 * pairs * sizes.width * sizes.layers
+
+
+def training_flops(layer: SequenceLayer, sizes: argparse.Namespace) -> float:
+    """Three times the forward pass: twice as much goes back."""
+    pairs = sizes.time * (sizes.time + 1) / 2 if layer.causal else sizes.time**2
+    return 3 * sizes.batch * (sizes.time * linear_flops(layer) + attention_flops(sizes, pairs))
+
+
+def decoding_flops(layer: SequenceLayer, sizes: argparse.Namespace) -> float:
+    return sizes.tokens * linear_flops(layer) + attention_flops(sizes, sizes.tokens * (sizes.tokens + 1) / 2)
+
+
+def training(model: nn.Module, run: Run, inputs: Tensor) -> Callable[[], None]:
+    def work() -> None:
+        for parameter in model.parameters():
+            parameter.grad = None
+        run(inputs).square().mean().backward()
+
+    return work
+
+
+def step_ours(layer: SequenceLayer, inputs: Tensor) -> Callable[[], None]:
+    @torch.inference_mode()
+    def work() -> None:
+        state = layer.initial_state(1)
+        for t in range(inputs.shape[1]):
+            _, state = layer.step(inputs[:, t], state)
+
+    return work
+
+
+def step_theirs(model: nn.Module, inputs: Tensor) -> Callable[[], None]:
+    from transformers import DynamicCache
+
+    @torch.inference_mode()
+    def work() -> None:
+        cache = DynamicCache(config=model.config)
+        for t in range(inputs.shape[1]):
+            model(inputs_embeds=inputs[:, t : t + 1], past_key_values=cache, use_cache=True)
+
+    return work
+
+
+def compare(name: str, works: dict[str, Callable[[], None]], flops: float, repeats: int, best: float) -> float:
+    """Runs both in turn, prints a row, gives the ratio."""
+    for work in works.values():
+        work()
+    found = machine.in_turn(works, repeats)
+    ratio, rate = found["theirs"] / found["ours"], flops / found["ours"] / 1e9
+    print(
+        f"{name:24} {found['ours']:8.3f} {found['theirs']:8.3f} {ratio:8.2f} {rate:8.0f} {rate / best:9.0%}", flush=True
+    )
+    return ratio
+
+
+def train(name: str, sizes: argparse.Namespace, best: float) -> float:
+    torch.manual_seed(0)
+    shape = SHAPES[name](sizes)
+    shape.ours.train(), shape.theirs.train()
+    inputs = torch.randn(sizes.batch, sizes.time, sizes.width)
+    works = {
+        "ours": training(shape.ours, lambda x: shape.ours(x)[0], inputs),
+        "theirs": training(shape.theirs, shape.call, inputs),
+    }
+    assert trainable(shape.ours) == trainable(shape.theirs), "not the same architecture"
+    return compare(name, works, training_flops(shape.ours, sizes), sizes.repeats, best)
+
+
+def decode(sizes: argparse.Namespace, best: float) -> float:
+    torch.manual_seed(0)
+    shape = llama(sizes)
+    shape.ours.eval(), shape.theirs.eval()
+    inputs = torch.randn(1, sizes.tokens, sizes.width)
+    works = {"ours": step_ours(shape.ours, inputs), "theirs": step_theirs(shape.theirs, inputs)}
+    return compare("llama, decoding", works, decoding_flops(shape.ours, sizes), max(3, sizes.repeats // 3), best)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--kv-heads", type=int, default=2)
+    parser.add_argument("--inner", type=int, default=688, help="width of the gated feed-forward networks")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--time", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=300, help="decoded one at a time")
+    parser.add_argument("--repeats", type=int, default=15)
+    sizes = parser.parse_args()
+    import transformers
+
+    print(f"{machine.describe()}; transformers {transformers.__version__}")
+    print(
+        f"{sizes.layers} layers of {sizes.width}, {sizes.heads} heads ({sizes.kv_heads} of keys in llama and mixtral)"
+    )
+    print(f"training on {sizes.batch} × {sizes.time}, decoding {sizes.tokens} one at a time; medians of seconds")
+    print(f"{'':24} {'ours':>8} {'theirs':>8} {'ratio':>8} {'GF/s':>8} {'of best':>9}")
+    best = machine.product_rate(torch.float32)
+    ratios = {name: train(name, sizes, best) for name in SHAPES}
+    print(f"decoding, ratio {decode(sizes, best):.2f}")
+    lowest = min(ratios, key=lambda name: ratios[name])
+    print(f"training, lowest ratio {ratios[lowest]:.2f} ({lowest}); the claim is 1")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""What a token costs in training, in time and in memory, as sequences grow.
+
+Claim: the cost of a token does not depend on the length for recurrent, state-space, convolutional and windowed layers.
+
+    python benchmarks/length.py [--longest 16384] [--plot benchmarks/length.png]
+
+One layer, batch 1, forward and backward, in float32. Every length of every layer runs in a process of its own. Memory is
+the peak of resident memory in one run above what was resident just before it, gradients of the parameters included from
+the start; so it falls with the length where something does not depend on it. Time is the median of further runs.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import machine
+import torch
+
+import seriatim
+
+LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in ("rnn", "lstm", "gru", "mingru", "s4d", "mamba", "window", "convolution")},
+    "attention, window 256": ("attention", {"window": 256}),
+    "attention, full": ("attention", {}),
+}
+GROWS = "attention, full"
+KINDS = {"mingru": "scan", "s4d": "scan", "mamba": "scan", "rnn": "loop", "lstm": "loop", "gru": "loop"}
+COLOURS = {"loop": "#0072B2", "scan": "#009E73", "local": "#E69F00", "full": "#D55E00"}  # Okabe and Ito
+LOOKS = (("o", "-"), ("s", "--"), ("^", ":"))
+WARM_UP = 64
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def status(field: str) -> int:
+    """Bytes, of this process, by a name of Linux: `VmRSS` is resident now, `VmHWM` was at most."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def measure(label: str, length: int, width: int, seconds: float) -> dict[str, float]:
+    """Time and memory a token, in this process."""
+    torch.manual_seed(0)
+    name, options = LAYERS[label]
+    layer = seriatim.layer(name, width, width, **options)
+
+    def train(inputs: torch.Tensor) -> None:
+        layer(inputs)[0].square().mean().backward()
+        inputs.grad = None
+
+    inputs = torch.randn(1, length, width, requires_grad=True)
+    train(torch.randn(1, WARM_UP, width, requires_grad=True))  # kernels load, gradients take their place
+    CLEAR.write_text("5")  # forgets the peak so far
+    before = status("VmRSS")
+    train(inputs)
+    extra = status("VmHWM") - before
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - start < seconds:
+        times.append(machine.seconds(lambda: train(inputs)))
+    return {"microseconds": 1e6 * statistics.median(times) / length, "bytes": extra / length}
+
+
+def apart(label: str, length: int, width: int, seconds: float) -> dict[str, float]:
+    """`measure`, in a fresh process."""
+    command = [sys.executable, __file__, "--one", label, str(length), "--width", str(width), "--seconds", str(seconds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def table(title: str, rows: dict[str, list[float]], lengths: list[int]) -> None:
+    print(f"\n{title}\n{'':22}" + "".join(f"{length:>9,}" for length in lengths))
+    for label, row in rows.items():
+        print(f"{label:22}" + "".join(f"{value:9.1f}" if value < 1000 else f"{value:9,.0f}" for value in row))
+
+
+def spread(places: list[float], gap: float) -> list[float]:
+    """The same order with at least ``gap`` between neighbours, moved as little as that needs."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    groups: list[tuple[float, list[int]]] = []  # (middle, members), each group evenly spaced
+    for i in order:
+        groups.append((places[i], [i]))
+        while len(groups) > 1 and _overlap(groups[-2], groups[-1], gap):
+            (_, last), (_, before) = groups.pop(), groups.pop()
+            members = before + last
+            groups.append((sum(places[m] for m in members) / len(members), members))
+    moved = list(places)
+    for middle, members in groups:
+        for k, member in enumerate(members):
+            moved[member] = middle + gap * (k - (len(members) - 1) / 2)
+    return moved
+
+
+def _overlap(low: tuple[float, list[int]], high: tuple[float, list[int]], gap: float) -> bool:
+    return high[0] - low[0] < gap * (len(low[1]) + len(high[1])) / 2
+
+
+def style(label: str, labels: list[str]) -> dict[str, Any]:
+    """Colour by kind, marker and dashes within a kind; the one that rises stands out."""
+    kinds = {each: "full" if each == GROWS else KINDS.get(each, "local") for each in labels}
+    kind = kinds[label]
+    place = [each for each in labels if kinds[each] == kind].index(label)
+    marker, dashes = LOOKS[place % len(LOOKS)]
+    heavy = label == GROWS
+    return {
+        "color": COLOURS[kind],
+        "marker": marker,
+        "linestyle": dashes,
+        "linewidth": 3.2 if heavy else 1.6,
+        "markersize": 7 if heavy else 5,
+        "zorder": 3 if heavy else 2,
+    }
+
+
+def panel(axes: Any, rows: dict[str, list[float]], lengths: list[int], title: str, unit: str) -> None:
+    """Lines, each labelled at its right end."""
+    labels = list(rows)
+    for label in labels:
+        axes.plot(lengths, rows[label], **style(label, labels))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=35, ha="right")
+    axes.minorticks_off()
+    axes.set_xlabel("length of the sequence (tokens)")
+    axes.set_ylabel(unit)
+    axes.set_title(title, loc="left", fontweight="bold")
+    axes.grid(color="#dddddd", linewidth=0.7)
+    axes.spines[["top", "right"]].set_visible(False)
+    label_ends(axes, {label: rows[label][-1] for label in labels}, labels)
+
+
+def label_ends(axes: Any, ends: dict[str, float], labels: list[str]) -> None:
+    """Names beside the last points, pushed apart where they would lie on one another."""
+    import matplotlib.transforms
+
+    beside = matplotlib.transforms.blended_transform_factory(axes.transAxes, axes.transAxes)
+    places = [axes.transAxes.inverted().transform(axes.transData.transform((1, end)))[1] for end in ends.values()]
+    for label, place, moved in zip(ends, places, spread(places, 0.052), strict=True):
+        look = style(label, labels)
+        axes.plot([0.97, 1.03], [place, moved], color=look["color"], linewidth=0.7, transform=beside, clip_on=False)
+        weight = "bold" if label == GROWS else "normal"
+        axes.text(
+            1.04, moved, label, color=look["color"], transform=beside, va="center", fontsize=9.5, fontweight=weight
+        )
+
+
+def plot(found: dict[str, dict[str, list[float]]], lengths: list[int], width: int, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.4), layout="constrained")
+    panel(left, found["microseconds"], lengths, "Time: full attention rises, the others do not", "µs a token")
+    kilobytes = {label: [value / 1024 for value in row] for label, row in found["bytes"].items()}
+    panel(right, kilobytes, lengths, "Memory: none rises", "peak memory above the idle process (KiB a token)")
+    figure.suptitle(f"Training one layer of width {width}: the cost of a token, by the length of its sequence")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--shortest", type=int, default=256)
+    parser.add_argument("--longest", type=int, default=16_384)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of timing at each length, three runs at least")
+    parser.add_argument("--plot", type=Path, default=Path(__file__).with_suffix(".png"))
+    parser.add_argument("--one", nargs=2, metavar=("LAYER", "LENGTH"), help="measure one in this process")
+    arguments = parser.parse_args()
+    if arguments.one:
+        label, length = arguments.one
+        print(json.dumps(measure(label, int(length), arguments.width, arguments.seconds)))
+        return
+    print(machine.describe(), flush=True)
+    lengths = [arguments.shortest]
+    while lengths[-1] < arguments.longest:
+        lengths.append(2 * lengths[-1])
+    labels = [label for label, (name, _) in LAYERS.items() if name in seriatim.layers.names()]
+    runs = {label: [apart(label, length, arguments.width, arguments.seconds) for length in lengths] for label in labels}
+    found = {
+        what: {label: [run[what] for run in row] for label, row in runs.items()} for what in ("microseconds", "bytes")
+    }
+    table("microseconds a token", found["microseconds"], lengths)
+    table("bytes of peak memory a token", found["bytes"], lengths)
+    plot(found, lengths, arguments.width, arguments.plot)
+    print(f"\na token at length {lengths[-1]:,} against one at {lengths[0]:,}; the claim is 1 but for full attention")
+    for label in labels:
+        longer = {what: rows[label][-1] / rows[label][0] for what, rows in found.items()}
+        print(f"{label:22} time {longer['microseconds']:6.2f}   memory {longer['bytes']:6.2f}")
+
+
+if __name__ == "__main__":
+    main()

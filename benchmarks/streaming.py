@@ -1,0 +1,148 @@
+"""A long stream, one token at a time: does the state stay small, the memory flat and the pace even?
+
+Claim: 100,000 tokens through `step` for every layer whose state does not grow, with flat memory, and time per token
+that does not grow.
+
+    python benchmarks/streaming.py [--tokens 100000]
+
+Layers whose state would grow take part with a window of 256, where they have one. Each runs in a process of its own,
+batch 1, without gradients. Times are medians over blocks of a hundredth of the stream, in the first and in the last
+tenth of it; memory is what is resident, from after the first tenth to the end. Full attention, whose state grows, is the
+counter-example: it reads all it keeps at every step, but does not copy it.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import machine
+import torch
+from torch import Tensor
+
+import seriatim
+from seriatim.layers import describe, names
+from seriatim.layers.build import options_of
+from seriatim.state import State, state_bytes
+
+BLOCKS, WINDOW, POOL = 100, 256, 256
+MARKS = (0.25, 0.5, 1.0)
+STATUS = Path("/proc/self/status")
+
+
+def resident_megabytes() -> float:
+    gc.collect()
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def constant() -> dict[str, dict[str, Any]]:
+    """Layers whose state does not grow, with the options that keep it from growing."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in names():
+        sizes = describe(name)["state_bytes"]
+        if sizes["1000"] == sizes["100000"]:
+            found[name] = {}
+        elif "window" in options_of(name):
+            found[name] = {"window": WINDOW}
+    return found
+
+
+class Stream:
+    """A layer and its state, fed with vectors made beforehand."""
+
+    def __init__(self, name: str, width: int, options: dict[str, Any]) -> None:
+        torch.manual_seed(0)
+        self.layer = seriatim.layer(name, width, width, **options).eval()
+        self.state: State = self.layer.initial_state(1)
+        self.inputs: list[Tensor] = list(torch.randn(POOL, 1, width))
+        self.read = 0
+
+    @torch.inference_mode()
+    def block(self, tokens: int) -> float:
+        """Reads so many tokens; microseconds for each."""
+
+        def work() -> None:
+            for t in range(self.read, self.read + tokens):
+                _, self.state = self.layer.step(self.inputs[t % POOL], self.state)
+
+        taken = machine.seconds(work)
+        self.read += tokens
+        return 1e6 * taken / tokens
+
+
+def even(name: str, width: int, options: dict[str, Any], tokens: int) -> dict[str, float]:
+    """One stream through a layer that keeps a constant state."""
+    stream, size, tenth = Stream(name, width, options), tokens // BLOCKS, BLOCKS // 10
+    first = [stream.block(size) for _ in range(tenth)]
+    before = resident_megabytes()
+    for _ in range(BLOCKS - 2 * tenth):
+        stream.block(size)
+    last = [stream.block(size) for _ in range(tenth)]
+    return {
+        "first": statistics.median(first),
+        "last": statistics.median(last),
+        "grown": resident_megabytes() - before,
+        "state": state_bytes(stream.state),
+    }
+
+
+def growing(width: int, tokens: int) -> list[dict[str, float]]:
+    """Full attention: the pace just before each mark, and what is kept there."""
+    stream, found = Stream("attention", width, {}), []
+    size = max(1, tokens // 200)
+    for mark in MARKS:
+        until, times = int(mark * tokens), []
+        while stream.read < until:
+            times.append(stream.block(min(size, until - stream.read)))
+        found.append({"tokens": until, "pace": statistics.median(times[-10:]), "state": state_bytes(stream.state)})
+    return found
+
+
+def apart(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function of this file in a fresh process."""
+    command = [sys.executable, __file__, "--call", work.__name__, json.dumps(arguments)]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--growing-tokens", type=int, default=4000)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--call", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.call:
+        work, given = arguments.call
+        print(json.dumps({"even": even, "growing": growing}[work](*json.loads(given))))
+        return
+    if arguments.tokens < BLOCKS:
+        parser.error(f"--tokens must be at least {BLOCKS}")
+    print(machine.describe())
+    print(f"{arguments.tokens:,} tokens through one layer of width {arguments.width}; µs a token, MB, bytes")
+    print(f"{'':24} {'first tenth':>12} {'last tenth':>12} {'ratio':>8} {'grown MB':>10} {'state bytes':>12}")
+    ratios, growths = {}, {}
+    for name, options in constant().items():
+        found = apart(even, name, arguments.width, options, arguments.tokens)
+        label = f"{name}, window {WINDOW}" if options else name
+        ratios[label], growths[label] = found["last"] / found["first"], found["grown"]
+        print(
+            f"{label:24} {found['first']:12.1f} {found['last']:12.1f} {ratios[label]:8.2f} {found['grown']:10.2f} "
+            f"{found['state']:12,}",
+            flush=True,
+        )
+    print("\nattention without a window")
+    for row in apart(growing, arguments.width, arguments.growing_tokens):
+        print(f"after {row['tokens']:7,} tokens {row['pace']:8.1f} µs a token {row['state']:12,} bytes of state")
+    slowest, biggest = max(ratios, key=lambda n: ratios[n]), max(growths, key=lambda n: growths[n])
+    print(f"\nmost memory gained {growths[biggest]:.2f} MB ({biggest}); the claim is flat")
+    print(f"worst ratio of last to first {ratios[slowest]:.2f} ({slowest}); the claim is 1")
+
+
+if __name__ == "__main__":
+    main()
