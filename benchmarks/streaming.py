@@ -7,8 +7,8 @@ that does not grow.
 
 Layers whose state would grow take part with a window of 256, where they have one. Each runs in a process of its own,
 batch 1, without gradients. Times are medians over blocks of a hundredth of the stream, in the first and in the last
-tenth of it; memory is what is resident, from after the first tenth to the end. Full attention, whose state grows, is the
-counter-example: it reads all it keeps at every step, but does not copy it.
+tenth of it; memory is what is resident, from after the first tenth to the end. Full attention, whose state grows, is
+the counter-example: it reads all it keeps at every step, but does not copy it.
 """
 
 import argparse

@@ -10,10 +10,12 @@ from .lstm import LSTM
 from .lstm_coupled import CoupledLSTM
 from .lstm_layernorm import LayerNormLSTM
 from .lstm_peephole import PeepholeLSTM
+from .mamba import Mamba
 from .mgu import MGU
 from .mingru import MinGRU
 from .residual_rnn import ResidualRNN
 from .rnn import RNN
+from .s4d import S4D
 from .self_attention import SelfAttention
 from .transformer import Transformer
 from .window import Window
@@ -29,8 +31,10 @@ REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
     "lstm-coupled": CoupledLSTM,
     "lstm-layernorm": LayerNormLSTM,
     "mingru": MinGRU,
+    "mamba": Mamba,
     "window": Window,
     "convolution": Convolution,
+    "s4d": S4D,
     "self-attention": SelfAttention,
     "attention": Attention,
     "transformer": Transformer,

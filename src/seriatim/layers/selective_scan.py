@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-MIN = 8
 CHUNK_ELEMENTS = 2**19
 """About how many elements each of three buffers holds: 2 MiB in float32 (measured on a CPU)."""
 
@@ -38,10 +37,19 @@ def selective_scan_reference(
     """The equations, one step after another; arguments and results as `selective_scan`."""
     outputs = []
     for x_t, delta_t, b_t, c_t in zip(inputs.unbind(1), delta.unbind(1), b.unbind(1), c.unbind(1), strict=True):
-        decay = torch.exp(delta_t.unsqueeze(1) * a.t())  # (B, N, D)
-        state = decay * state + b_t.unsqueeze(2) * (delta_t * x_t).unsqueeze(1)
-        outputs.append((c_t.unsqueeze(2) * state).sum(1) + skip * x_t)
+        y_t, state = selective_step(x_t, delta_t, a, b_t, c_t, skip, state)
+        outputs.append(y_t)
     return torch.stack(outputs, dim=1), state
+
+
+def selective_step(
+    inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of `selective_scan`: sequences come without their time dimension."""
+    decay = torch.exp(delta.unsqueeze(1) * a.t())  # (B, N, D)
+    after = torch.addcmul(decay * state, b.unsqueeze(2), (delta * inputs).unsqueeze(1))
+    outputs = (c.unsqueeze(2) * after).sum(1) + skip * inputs
+    return outputs.to(inputs.dtype), after.to(state.dtype)
 
 
 def selective_scan(
@@ -88,7 +96,7 @@ class _Chunks:
     """
 
     def __init__(self, time: int, a: Tensor, state: Tensor) -> None:
-        self.steps = min(max(CHUNK_ELEMENTS // max(state.numel(), 1), MIN), 64, time)
+        self.steps = min(max(CHUNK_ELEMENTS // max(state.numel(), 1), 8), 64, time)
         self.count = -(-time // self.steps)
         self.a = a.t().contiguous()  # (N, D)
         self.decay = state.new_empty(self.steps, *state.shape)  # (S, B, N, D)

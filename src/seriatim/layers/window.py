@@ -5,8 +5,8 @@ Y. Bengio, R. Ducharme, P. Vincent and C. Jauvin, "A neural probabilistic langua
     x = [e_{t−n+2}; …; e_t],  h_t = g(W_h x + b)
 
 so that a language model predicts from the last n − 1 words. e ``inputs``, embeddings, zero before the first ·
-n − 1 ``context`` · W_h, b ``hidden`` · g ``activation`` · h ``outputs``. The direct connections from x to the softmax are left
-out, as in the authors' best models.
+n − 1 ``context`` · W_h, b ``hidden`` · g ``activation`` · h ``outputs``. The direct connections
+from x to the softmax are left out, as in the authors' best models.
 """
 
 from torch import Tensor, nn

@@ -1,0 +1,187 @@
+"""Mamba: a state space whose step, input and output maps are functions of the input.
+
+A. Gu and T. Dao, "Mamba: Linear-time sequence modeling with selective state spaces", 2023, figure 3.
+
+    x, z    = W_in u                                   two branches
+    x_t     = SiLU(b + Σ_k w_k ⊙ x_{t−K+1+k})          short causal convolution, each channel on its own
+    δ, B, C = W_x x_t
+    Δ_t     = softplus(W_Δ δ + b_Δ)
+    h_t     = exp(Δ_t A) ⊙ h_{t−1} + (Δ_t x_t) B_tᵀ    the selective scan
+    y_t     = W_out ((h_t C_t + D ⊙ x_t) ⊙ SiLU(z_t))
+
+u inputs · y outputs · the last K − 1 of x ``state.recent`` · h ``state.memory`` · W_in ``enter`` · w ``taps`` ·
+b ``taps_bias`` · W_x ``select`` · W_Δ, b_Δ ``rate`` · A = −exp(``log_a``) · D ``skip`` · W_out ``leave``. This is the
+mixer alone: the norm before it and the residual connection around it are the registry's. Nothing is simplified.
+Inside, sequences are (time, batch, width), so that one step is contiguous.
+"""
+
+import math
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from ..errors import InputError
+from ..layer import SequenceLayer, refuse_memory
+from ..lengths import run_by_length
+from ..state import State
+from .history import remember
+from .selective_scan import selective_scan, selective_step
+
+
+class MambaState(NamedTuple):
+    """``recent`` (batch, kernel_size − 1, inner) and ``memory`` (batch, state_size, inner)."""
+
+    recent: Tensor
+    memory: Tensor
+
+
+class Mamba(SequenceLayer):
+    """One Mamba mixer.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of an output.
+        state_size: N, numbers kept for every inner channel.
+        expansion: inner channels for every output.
+        kernel_size: K, inputs the short convolution sees.
+        dt_rank: width of δ; None for a sixteenth of ``hidden_size``, rounded up.
+        dt_min: the smallest Δ at the start.
+        dt_max: the largest.
+
+    Raises:
+        ValueError: a size below 1, or not 0 < dt_min ≤ dt_max.
+    """
+
+    keeps = "one small matrix, and the last inputs of a short convolution"
+    paper = "Gu & Dao 2023"
+    parallel = True
+    wrap = "residual"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        state_size: int = 16,
+        expansion: int = 2,
+        kernel_size: int = 4,
+        dt_rank: int | None = None,
+        dt_min: float = 0.001,
+        dt_max: float = 0.1,
+    ) -> None:
+        super().__init__()
+        dt_rank = math.ceil(hidden_size / 16) if dt_rank is None else dt_rank
+        sizes = {"state_size": state_size, "expansion": expansion, "kernel_size": kernel_size, "dt_rank": dt_rank}
+        for name, size in sizes.items():
+            if size < 1:
+                raise InputError(f"{name} must be at least 1; got {size}")
+        if not 0 < dt_min <= dt_max:
+            raise InputError(f"dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+        self.input_size, self.output_size, self.inner = input_size, hidden_size, expansion * hidden_size
+        self.state_size, self.kernel_size, self.dt_rank = state_size, kernel_size, dt_rank
+        self.dt_min, self.dt_max = dt_min, dt_max
+        self.enter = nn.Linear(input_size, 2 * self.inner, bias=False)
+        self.taps = nn.Parameter(torch.empty(kernel_size, self.inner))
+        self.taps_bias = nn.Parameter(torch.empty(self.inner))
+        self.select = nn.Linear(self.inner, dt_rank + 2 * state_size, bias=False)
+        self.rate = nn.Linear(dt_rank, self.inner)
+        self.log_a = nn.Parameter(torch.empty(self.inner, state_size))
+        self.skip = nn.Parameter(torch.empty(self.inner))
+        self.leave = nn.Linear(self.inner, hidden_size, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """A = −1 … −N for every channel, D = 1, and b_Δ such that Δ starts log-uniform in [dt_min, dt_max]."""
+        bound = self.kernel_size**-0.5
+        nn.init.uniform_(self.taps, -bound, bound)
+        nn.init.uniform_(self.taps_bias, -bound, bound)
+        nn.init.uniform_(self.rate.weight, -(self.dt_rank**-0.5), self.dt_rank**-0.5)
+        nn.init.ones_(self.skip)
+        with torch.no_grad():
+            self.log_a.copy_(torch.arange(1, self.state_size + 1).log())
+            delta = torch.empty(self.inner).uniform_(math.log(self.dt_min), math.log(self.dt_max)).exp()
+            self.rate.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # softplus, inverted
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> MambaState:
+        """Zeros; see `MambaState`."""
+        refuse_memory(self, memory)
+        return MambaState(
+            self.zeros(batch_size, self.kernel_size - 1, self.inner),
+            self.zeros(batch_size, self.state_size, self.inner),
+        )
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Runs over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        if 0 in inputs.shape[:2]:
+            return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
+        if lengths is not None:
+            return run_by_length(self.dense, inputs, state, lengths)
+        return self.dense(inputs, state)
+
+    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
+        """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, hidden_size)``."""
+        recent, memory = cast(MambaState, state)
+        inputs = inputs.transpose(0, 1).contiguous()
+        x, z = (F.linear(inputs, weight) for weight in self.enter.weight.chunk(2))  # apart, each is contiguous
+        extended, recent = remember(x, recent.transpose(0, 1), time_dim=0)
+        x = F.silu(_DepthwiseConvolution.apply(extended, self.taps, self.taps_bias))  # type: ignore[no-untyped-call]
+        delta, b, c = (part.transpose(0, 1) for part in self.selected(x))
+        y, memory = selective_scan(x.transpose(0, 1), delta, self.a(), b, c, self.skip, memory)
+        outputs = self.leave(y.transpose(0, 1) * F.silu(z))
+        return outputs.transpose(0, 1), MambaState(recent.transpose(0, 1).contiguous(), memory)
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
+        """The equations, once."""
+        recent, memory = cast(MambaState, state)
+        x, z = self.enter(inputs).chunk(2, dim=-1)
+        extended, recent = remember(x.unsqueeze(1), recent)
+        x = F.silu((extended * self.taps).sum(1) + self.taps_bias)
+        delta, b, c = self.selected(x)
+        y, memory = selective_step(x, delta, self.a(), b, c, self.skip, memory)
+        return self.leave(y * F.silu(z)), MambaState(recent, memory)
+
+    def selected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Δ, B and C of inner inputs ``(..., inner)``."""
+        low, b, c = self.select(x).split([self.dt_rank, self.state_size, self.state_size], dim=-1)
+        delta = self.rate(low)
+        return F.softplus(delta.to(torch.promote_types(delta.dtype, torch.float32))), b, c
+
+    def a(self) -> Tensor:
+        """A ``(inner, state_size)``, negative."""
+        return -torch.exp(self.log_a.to(torch.promote_types(self.log_a.dtype, torch.float32)))
+
+    def extra_repr(self) -> str:
+        """Sizes, for ``print``."""
+        return f"{self.input_size}, {self.output_size}, state_size={self.state_size}"
+
+
+class _DepthwiseConvolution(torch.autograd.Function):
+    """Σ_k w_k ⊙ x_{t+k} + b over ``(K − 1 + time, batch, channels)``, as K shifted products in one result."""
+
+    @staticmethod
+    def forward(ctx: Any, extended: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(extended, taps)
+        time = extended.shape[0] - taps.shape[0] + 1
+        outputs = torch.addcmul(bias, extended[:time], taps[0])
+        for k in range(1, taps.shape[0]):
+            outputs.addcmul_(extended[k : k + time], taps[k])
+        return outputs
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        extended, taps = ctx.saved_tensors
+        time = gradient.shape[0]
+        d_extended, d_taps, product = torch.zeros_like(extended), torch.empty_like(taps), torch.empty_like(gradient)
+        for k in range(taps.shape[0]):
+            d_extended[k : k + time].addcmul_(gradient, taps[k])
+            torch.sum(torch.mul(gradient, extended[k : k + time], out=product), (0, 1), out=d_taps[k])
+        return d_extended, d_taps, gradient.sum((0, 1))
