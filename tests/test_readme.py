@@ -34,6 +34,19 @@ def test_the_example_of_the_contract_runs() -> None:
     assert names["outputs"].shape == (8, 3, 512)
 
 
+def test_the_example_of_an_encoder_and_a_decoder_runs() -> None:
+    block = next(block for block in BLOCKS if "decoder" in block)
+    names = {"seriatim": seriatim, "sources": torch.randn(2, 4, 256), "targets": torch.randn(2, 3, 256)}
+    exec(compile(block, "README.md", "exec"), names | {"source_lengths": torch.tensor([4, 1])})
+
+
+def test_every_architecture_and_option_is_named() -> None:
+    for name in seriatim.layers.names():
+        assert f"`{name}`" in README, name
+        for option in seriatim.layers.options_of(name, {"block": True, "position": "learned"}):
+            assert f"`{option}`" in README, f"{name}: {option}"
+
+
 def test_the_example_of_a_run_runs(tmp_path: Path, monkeypatch) -> None:
     """As written, but for the time it takes."""
     block = next(block for block in BLOCKS if "seriatim.train(" in block)

@@ -16,7 +16,7 @@ from .feed_forward import feed_forward
 from .norms import norm as norm_named
 from .pointwise import Pointwise
 from .positions import ABSOLUTE, Positions
-from .registry import find
+from .registry import find, split_names
 from .stack import Stack
 
 Options = Mapping[str, Any]
@@ -59,11 +59,11 @@ def layer(
         if size < 1:
             raise InputError(f"{what} must be at least 1; got {size}")
     layers: list[SequenceLayer] = []
-    for one in name.split(",") * num_layers:
+    for one in split_names(name) * num_layers:
         width = layers[-1].output_size if layers else input_size
         made = [_one(one, width, hidden_size, options, dropout) for _ in range(1 + bidirectional)]
         layers.append(Bidirectional(*made) if bidirectional else made[0])
-    wraps = {wrap_of(one, options) for one in name.split(",")}
+    wraps = {wrap_of(one, options) for one in split_names(name)}
     top = None
     if wraps != {"none"} and options.get("norm_first", True):
         top = norm_named(str(options.get("norm", "rms")), layers[-1].output_size)
@@ -103,7 +103,7 @@ def options_of(name: str, options: Options | None = None) -> dict[str, inspect.P
 
 def check_options(name: str, options: Options) -> None:
     """Raises InputError where no architecture of ``name`` has an option, or its value is of another type."""
-    found = [options_of(one, options) for one in name.split(",")]
+    found = [options_of(one, options) for one in split_names(name)]
     known = {key: parameter for options in found for key, parameter in options.items()}
     for key, value in options.items():
         if key not in known:

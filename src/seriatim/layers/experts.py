@@ -59,7 +59,7 @@ class Experts(nn.Module):
     def __init__(self, size: int, experts: Sequence[nn.Module], *, per_token: int = 2, balance: float = 0.01) -> None:
         super().__init__()
         if not experts:
-            raise InputError(f"num_experts must be at least 1; got {len(experts)}")
+            raise InputError("a mixture needs at least one expert")
         if not 1 <= per_token <= len(experts):
             raise InputError(f"experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}")
         if balance < 0:

@@ -83,4 +83,6 @@ def feed_forward(
 
     if num_experts is None:
         return one()
+    if num_experts < 1:
+        raise InputError(f"num_experts must be at least 1; got {num_experts}")
     return Experts(size, [one() for _ in range(num_experts)], per_token=experts_per_token, balance=balance)

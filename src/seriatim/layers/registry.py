@@ -41,6 +41,11 @@ REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
 }
 
 
+def split_names(name: str) -> list[str]:
+    """The names of a stack that mixes layers: ``"mamba,mamba,transformer"``."""
+    return [part.strip() for part in name.split(",")]
+
+
 def names() -> list[str]:
     """Every registered name."""
     return list(REGISTRY)

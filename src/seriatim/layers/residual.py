@@ -9,6 +9,7 @@ layer normalization in the transformer architecture", ICML 2020.
 
 from torch import Tensor
 
+from ..errors import InputError
 from ..layer import SequenceLayer
 from ..lengths import zero_padding
 from ..state import State
@@ -34,7 +35,7 @@ class Residual(SequenceLayer):
     ) -> None:
         super().__init__()
         if layer.input_size != layer.output_size:
-            raise ValueError(
+            raise InputError(
                 f"a residual connection needs equal widths; this layer takes {layer.input_size} features "
                 f"and gives {layer.output_size}"
             )

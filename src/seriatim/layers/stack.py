@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..lengths import zero_padding
 from ..state import State
@@ -36,10 +37,10 @@ class Stack(SequenceLayer):
     ) -> None:
         super().__init__()
         if not layers:
-            raise ValueError("a stack needs at least one layer")
+            raise InputError("a stack needs at least one layer")
         for below, above in itertools.pairwise(layers):
             if below.output_size != above.input_size:
-                raise ValueError(
+                raise InputError(
                     f"a layer that gives {below.output_size} features cannot feed one that takes {above.input_size}"
                 )
         self.layers: Sequence[SequenceLayer] = nn.ModuleList(layers)  # type: ignore[assignment]

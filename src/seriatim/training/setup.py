@@ -14,7 +14,7 @@ from ..data.corpus import BLOCK, Corpus, encode_corpus, fit_corpus_tokenizer
 from ..data.readers import Source, find_sources
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
-from ..layers import check_options, options_of
+from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel
 
 RUN_FILES = ("config.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
@@ -93,10 +93,19 @@ def prepare(config: Config, folder: Path, tokenizer: Tokenizer | None = None) ->
 
 
 def with_window(config: Config) -> Config:
-    """Bounds what attention keeps of a running text, which has no end, unless a window is given."""
+    """Bounds what attention keeps of a running text, which has no end, unless a window is given.
+
+    Raises:
+        InputError: an option that does not exist, or positions that end before the text does.
+    """
     name, options = config.model.layer, config.model.options
     check_options(name, options)
-    known = [options_of(one, options).get("window") for one in name.split(",")]
+    known = [options_of(one, options).get("window") for one in split_names(name)]
+    if config.data.unit == "stream" and options.get("position") == "learned":
+        raise InputError(
+            "model.options.position: a running text goes beyond any learned positions; take rotary, alibi or none, or "
+            "data.unit line"
+        )
     if config.data.unit != "stream" or "window" in options or not any(known):
         return config
     bounded = config.model.model_copy(update={"options": {**options, "window": STREAM_WINDOW}})
