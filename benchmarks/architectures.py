@@ -2,11 +2,12 @@
 
 Claim: every name that `seriatim layers` lists trains with its defaults and beats the unigram by far.
 
-    python benchmarks/architectures.py --names names.txt --seconds 60
+    python benchmarks/architectures.py --names names.txt
 
-Each is trained for the same time on first names (characters, a line each; the split of names.py) and on the
-documentation that ships with Python (characters, one running text), in the configuration that `seriatim train` uses
-where nothing is said, and measured on held-out text. The state is one row's after 1,000 tokens.
+Each is trained for the same number of steps, on the same batches, on first names (characters, a line each; the split of
+names.py) and on the documentation that ships with Python (characters, one running text), in the configuration that
+`seriatim train` uses where nothing is said, and measured on held-out text. Speeds are of training; the state is one
+row's after 1,000 tokens.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import machine
+import torch
 from names import split
 
 import seriatim
@@ -22,12 +24,12 @@ from seriatim.state import state_bytes
 MIXED = ("mamba,mamba,transformer",)
 
 
-def train(layer: str, data: dict[str, str], seconds: float, folder: str) -> seriatim.Run:
+def train(layer: str, data: dict[str, str], steps: int, folder: str) -> seriatim.Run:
     return seriatim.train(
         {
             "data": data,
             "model": {"layer": layer},
-            "training": {"minutes": seconds / 60},
+            "training": {"steps": steps},
             "out": f"{folder}/{layer}-{data['unit']}",
         }
     )
@@ -35,8 +37,6 @@ def train(layer: str, data: dict[str, str], seconds: float, folder: str) -> seri
 
 def kept(run: seriatim.Run, tokens: int = 1000) -> int:
     """Bytes of the state after so many tokens."""
-    import torch
-
     with torch.inference_mode():
         _, state = run.model(torch.zeros(1, tokens, dtype=torch.long))
     return state_bytes(state)
@@ -45,7 +45,7 @@ def kept(run: seriatim.Run, tokens: int = 1000) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", required=True, type=Path)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--steps", type=int, nargs=2, default=(2000, 500), help="on names, on python-docs")
     parser.add_argument("--layers", nargs="*", default=[*seriatim.layers.names(), *MIXED])
     arguments = parser.parse_args()
     print(machine.describe(), flush=True)
@@ -55,13 +55,13 @@ def main() -> None:
             "names": {"train": parts["train"], "valid": parts["valid"], "unit": "line"},
             "python-docs": {"train": "builtin:python-docs", "unit": "stream"},
         }
-        for corpus, data in corpora.items():
-            print(f"\n{corpus}, {arguments.seconds:g} seconds of training each")
+        for (corpus, data), steps in zip(corpora.items(), arguments.steps, strict=True):
+            print(f"\n{corpus}, {steps} steps each")
             print("| layer | perplexity | unigram | bits per byte | parameters | tokens/s | state bytes |")
             print("|---|---|---|---|---|---|---|")
             worst = 0.0
             for layer in arguments.layers:
-                run = train(layer, data, arguments.seconds, folder)
+                run = train(layer, data, steps, folder)
                 valid, unigram = run.summary["valid"], run.summary["unigram"]["perplexity"]
                 worst = max(worst, valid["perplexity"] / unigram)
                 print(

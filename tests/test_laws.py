@@ -39,7 +39,7 @@ VARIANTS = {
     "transformer-experts": ("transformer", {"num_experts": 4, "feed_forward": "gelu"}),
     "transformer-memory": ("transformer", {"memory_size": MEMORY_SIZE, "num_layers": 2}),
     "lstm-memory": ("lstm", {"block": True, "memory_size": MEMORY_SIZE, "norm": "layer", "norm_first": False}),
-    "mixed": ("gru,transformer,window", {"num_layers": 2, "window": 3, "context": 2}),
+    "mixed": ("gru, transformer,mamba,window", {"num_layers": 2, "window": 3, "context": 2}),
     **{f"block-{name}": (name, {"block": True}) for name in seriatim.layers.names()},
     **{f"bare-{name}": (name, {"block": False}) for name in seriatim.layers.names()},
 }

@@ -176,7 +176,7 @@ class _DepthwiseConvolution(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         extended, taps = ctx.saved_tensors
         time = gradient.shape[0]

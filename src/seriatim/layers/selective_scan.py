@@ -105,7 +105,7 @@ class _Chunks:
 
     def split(self, *sequences: Tensor) -> list[tuple[Tensor, ...]]:
         """For every chunk, its part of each sequence ``(time, batch, width)``."""
-        return list(zip(*(sequence.split(self.steps) for sequence in sequences), strict=True))
+        return list(zip(*(torch.split(sequence, self.steps) for sequence in sequences), strict=True))
 
     def run(self, start: Tensor, delta: Tensor, drive: Tensor, b: Tensor) -> int:
         """Fills ``decay`` and ``states`` over one chunk; returns its number of steps."""
@@ -151,11 +151,11 @@ class _SelectiveScan(torch.autograd.Function):
         return outputs, end
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_end: Tensor) -> tuple[Tensor, ...]:
-        given, borders = ctx.saved_tensors[:6], ctx.saved_tensors[6:]
+        inputs, delta, a, b, c, skip, *borders = ctx.saved_tensors
         with torch.autocast(d_outputs.device.type, enabled=False):
-            return _backward(*given, borders, d_outputs, d_end)
+            return _backward(inputs, delta, a, b, c, skip, borders, d_outputs, d_end)
 
 
 def _backward(
@@ -165,7 +165,7 @@ def _backward(
     b: Tensor,
     c: Tensor,
     skip: Tensor,
-    borders: tuple[Tensor, ...],
+    borders: list[Tensor],
     d_outputs: Tensor,
     d_end: Tensor,
 ) -> tuple[Tensor, ...]:
