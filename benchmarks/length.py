@@ -121,16 +121,20 @@ def style(label: str, labels: list[str]) -> dict[str, Any]:
 
 def panel(axes: Any, rows: dict[str, list[float]], lengths: list[int], title: str, unit: str) -> None:
     """Lines, each labelled at its right end."""
+    from matplotlib import ticker
+
     labels = list(rows)
     for label in labels:
         axes.plot(lengths, rows[label], **style(label, labels))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=35, ha="right")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.minorticks_off()
     axes.set_xlabel("length of the sequence (tokens)")
     axes.set_ylabel(unit)
-    axes.set_title(title, loc="left", fontweight="bold")
+    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
     axes.grid(color="#dddddd", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     label_ends(axes, {label: rows[label][-1] for label in labels}, labels)
@@ -138,17 +142,20 @@ def panel(axes: Any, rows: dict[str, list[float]], lengths: list[int], title: st
 
 def label_ends(axes: Any, ends: dict[str, float], labels: list[str]) -> None:
     """Names beside the last points, pushed apart where they would lie on one another."""
-    import matplotlib.transforms
-
-    beside = matplotlib.transforms.blended_transform_factory(axes.transAxes, axes.transAxes)
     places = [axes.transAxes.inverted().transform(axes.transData.transform((1, end)))[1] for end in ends.values()]
     for label, place, moved in zip(ends, places, spread(places, 0.052), strict=True):
-        look = style(label, labels)
-        axes.plot([0.97, 1.03], [place, moved], color=look["color"], linewidth=0.7, transform=beside, clip_on=False)
-        weight = "bold" if label == GROWS else "normal"
+        colour, weight = style(label, labels)["color"], "bold" if label == GROWS else "normal"
+        axes.plot([0.97, 1.03], [place, moved], color=colour, linewidth=0.7, transform=axes.transAxes, clip_on=False)
         axes.text(
-            1.04, moved, label, color=look["color"], transform=beside, va="center", fontsize=9.5, fontweight=weight
+            1.04, moved, label, color=colour, transform=axes.transAxes, va="center", fontsize=9.5, fontweight=weight
         )
+
+
+def growth(rows: dict[str, list[float]], start: int) -> str:
+    """What a token costs at the end against one at place ``start``, in a few words."""
+    longer = {label: row[-1] / row[start] for label, row in rows.items()}
+    full = longer.pop(GROWS)
+    return f"full attention {full:.1f} times, the others {min(longer.values()):.1f} to {max(longer.values()):.1f}"
 
 
 def plot(found: dict[str, dict[str, list[float]]], lengths: list[int], width: int, path: Path) -> None:
@@ -156,13 +163,25 @@ def plot(found: dict[str, dict[str, list[float]]], lengths: list[int], width: in
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from PIL import Image
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.4), layout="constrained")
-    panel(left, found["microseconds"], lengths, "Time: full attention rises, the others do not", "µs a token")
+    start = lengths.index(beyond(lengths))
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.6), layout="constrained")
+    panel(left, found["microseconds"], lengths, f"Time: {growth(found['microseconds'], start)}", "µs a token")
     kilobytes = {label: [value / 1024 for value in row] for label, row in found["bytes"].items()}
-    panel(right, kilobytes, lengths, "Memory: none rises", "peak memory above the idle process (KiB a token)")
-    figure.suptitle(f"Training one layer of width {width}: the cost of a token, by the length of its sequence")
+    panel(right, kilobytes, lengths, f"Memory: {growth(kilobytes, start)}", "peak of training (KiB a token)")
+    figure.suptitle(
+        f"Training one layer of width {width}: the cost of a token by the length of its sequence "
+        f"(how many times as much at {lengths[-1]:,} as at {lengths[start]:,})",
+        fontsize=11,
+    )
     figure.savefig(path, dpi=110)
+    Image.open(path).convert("RGB").quantize(64).save(path, optimize=True)  # a third of the bytes
+
+
+def beyond(lengths: list[int]) -> int:
+    """The length from which every window is full."""
+    return min(lengths[-1], max(lengths[0], BEYOND))
 
 
 def main() -> None:
@@ -190,8 +209,7 @@ def main() -> None:
     table("microseconds a token", found["microseconds"], lengths)
     table("bytes of peak memory a token", found["bytes"], lengths)
     plot(found, lengths, arguments.width, arguments.plot)
-    starts = sorted({lengths[0], min(lengths[-1], max(lengths[0], BEYOND))})
-    for start in starts:
+    for start in sorted({lengths[0], beyond(lengths)}):
         print(f"\na token at length {lengths[-1]:,} against one at {start:,}; the claim is 1 but for full attention")
         for label in labels:
             longer = {what: rows[label][-1] / rows[label][lengths.index(start)] for what, rows in found.items()}

@@ -4,12 +4,30 @@
 `rms`: B. Zhang and R. Sennrich, "Root mean square layer normalization", NeurIPS 2019.
 """
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 
-NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 EPSILON = 1e-5
+
+
+class LayerNorm(nn.LayerNorm):
+    """`torch.nn.LayerNorm`, computed in the type of its weights where autocast gives it a narrower one."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(..., size)`` to the same shape."""
+        return super().forward(inputs.to(self.weight.dtype))
+
+
+class RMSNorm(nn.RMSNorm):
+    """`torch.nn.RMSNorm`, computed in the type of its weights where autocast gives it a narrower one."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(..., size)`` to the same shape."""
+        return super().forward(inputs.to(self.weight.dtype))
+
+
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
 
 
 def norm(name: str, size: int) -> nn.Module:
