@@ -22,22 +22,15 @@ def randn(*sizes: int) -> Tensor:
     return torch.randn(*sizes, dtype=torch.float64)
 
 
-def key_value(key: Tensor, value: Tensor) -> Tensor:
-    return torch.cat([part.unflatten(0, (HEADS, -1)) for part in (key, value)], dim=1).flatten(0, 1)
-
-
 def like_torch(theirs: nn.MultiheadAttention, ours: nn.Module) -> dict[str, Tensor]:
     """Their parameters under our names, so that gradients reach them."""
-    weights = theirs.in_proj_weight.chunk(3)
-    biases = theirs.in_proj_bias.chunk(3)
-    found = {
-        "query.weight": weights[0],
-        "query.bias": biases[0],
-        "key_value.weight": key_value(*weights[1:]),
-        "key_value.bias": key_value(*biases[1:]),
-        "leave.weight": theirs.out_proj.weight,
-        "leave.bias": theirs.out_proj.bias,
-    }
+    found = {"leave.weight": theirs.out_proj.weight, "leave.bias": theirs.out_proj.bias}
+    for kind, whole in (("weight", theirs.in_proj_weight), ("bias", theirs.in_proj_bias)):
+        if isinstance(ours, CrossAttention):
+            query, *memory = whole.chunk(3)
+            found |= {f"query.{kind}": query, f"key_value.{kind}": torch.cat(memory)}
+        else:
+            found[f"enter.{kind}"] = whole
     assert set(found) == {name for name, _ in ours.named_parameters()}
     return found
 
@@ -161,8 +154,9 @@ def test_grouped_heads_are_heads_that_share() -> None:
     grouped = seriatim.layer("attention", WIDTH, WIDTH, num_heads=6, num_kv_heads=2).double()
     full = seriatim.layer("attention", WIDTH, WIDTH, num_heads=6).double()
     weights = dict(grouped.named_parameters())
-    shared = weights["key_value.weight"].unflatten(0, (2, -1)).repeat_interleave(3, dim=0).flatten(0, 1)
-    full.load_state_dict({**weights, "key_value.weight": shared})
+    query, *memory = weights["enter.weight"].split([WIDTH, 2 * WIDTH // 6, 2 * WIDTH // 6])
+    shared = [part.unflatten(0, (2, -1)).repeat_interleave(3, dim=0).flatten(0, 1) for part in memory]
+    full.load_state_dict({**weights, "enter.weight": torch.cat([query, *shared])})
     x = randn(BATCH, TIME, WIDTH)
     torch.testing.assert_close(grouped(x)[0], full(x)[0])
     assert 3 * state_bytes(grouped(x)[1][0]) == state_bytes(full(x)[1][0])
@@ -204,11 +198,12 @@ def test_rotary_scores_depend_on_distance_alone() -> None:
     turn, q, k = Rotary(7), randn(1, 1, 1, 7), randn(1, 1, 1, 7)
 
     def score(i: int, j: int) -> Tensor:
-        return (turn(q, torch.tensor([[i]])) * turn(k, torch.tensor([[j]]))).sum()
+        q_i, k_j = turn(q, torch.tensor([[i]]), 1), turn(k, torch.tensor([[j]]), 1)
+        return (q_i * k_j).sum()
 
     torch.testing.assert_close(score(9, 4), score(100_005, 100_000))
     assert not torch.isclose(score(9, 4), score(9, 5))
-    torch.testing.assert_close(turn(q, torch.tensor([[12]])).norm(), q.norm())
+    torch.testing.assert_close(turn(q, torch.tensor([[12]]), 1).norm(), q.norm())
 
 
 def test_sinusoids_are_the_papers() -> None:

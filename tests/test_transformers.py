@@ -20,11 +20,6 @@ WIDTH, HEADS, INNER, LAYERS, BATCH, TIME = 24, 4, 40, 2, 3, 11
 Weights = dict[str, Tensor]
 
 
-def key_value(key: Tensor, value: Tensor, heads: int) -> Tensor:
-    """Keys and values side by side in every head: matrices ``(heads · size, width)`` or biases ``(heads · size,)``."""
-    return torch.cat([part.unflatten(0, (heads, -1)) for part in (key, value)], dim=1).flatten(0, 1)
-
-
 def compare(
     theirs: nn.Module, run: Callable[[Tensor], Tensor], ours: nn.Module, translate: Callable[[Weights], Weights]
 ) -> None:
@@ -84,11 +79,9 @@ def test_gpt2() -> None:
                 maps = {name: weights[f"{theirs}.{name}.{kind}"] for name in names}
                 if kind == "weight":
                     maps = {name: found.mT for name, found in maps.items()}
-                query, key, value = maps["attn.c_attn"].chunk(3)
                 made[f"{block}.0.norm.{kind}"] = weights[f"{theirs}.ln_1.{kind}"]
                 made[f"{block}.1.norm.{kind}"] = weights[f"{theirs}.ln_2.{kind}"]
-                made[f"{block}.0.layer.query.{kind}"] = query
-                made[f"{block}.0.layer.key_value.{kind}"] = key_value(key, value, HEADS)
+                made[f"{block}.0.layer.enter.{kind}"] = maps["attn.c_attn"]
                 made[f"{block}.0.layer.leave.{kind}"] = maps["attn.c_proj"]
                 made[f"{block}.1.layer.module.enter.{kind}"] = maps["mlp.c_fc"]
                 made[f"{block}.1.layer.module.leave.{kind}"] = maps["mlp.c_proj"]
@@ -122,9 +115,8 @@ def test_bert() -> None:
         for kind in ("weight", "bias"):
             for i in range(LAYERS):
                 theirs, block = f"layer.{i}", f"layers.{i}.layers"
-                query, key, value = (weights[f"{theirs}.attention.self.{n}.{kind}"] for n in ("query", "key", "value"))
-                made[f"{block}.0.layer.query.{kind}"] = query
-                made[f"{block}.0.layer.key_value.{kind}"] = key_value(key, value, HEADS)
+                maps = [weights[f"{theirs}.attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
+                made[f"{block}.0.layer.enter.{kind}"] = torch.cat(maps)
                 made[f"{block}.0.layer.leave.{kind}"] = weights[f"{theirs}.attention.output.dense.{kind}"]
                 made[f"{block}.0.norm.{kind}"] = weights[f"{theirs}.attention.output.LayerNorm.{kind}"]
                 made[f"{block}.1.layer.module.enter.{kind}"] = weights[f"{theirs}.intermediate.dense.{kind}"]
@@ -136,13 +128,12 @@ def test_bert() -> None:
     compare(encoder, lambda x: encoder(x).last_hidden_state, ours, translate)
 
 
-def llama_attention(weights: Weights, theirs: str, block: str, kv_heads: int) -> Weights:
+def llama_attention(weights: Weights, theirs: str, block: str) -> Weights:
     """What Llama's and Mixtral's layers share: grouped queries, rotary positions, RMSNorm."""
-    q, k, v, o = (weights[f"{theirs}.self_attn.{name}_proj.weight"] for name in "qkvo")
+    *maps, leave = (weights[f"{theirs}.self_attn.{name}_proj.weight"] for name in "qkvo")
     return {
-        f"{block}.0.layer.query.weight": q,
-        f"{block}.0.layer.key_value.weight": key_value(k, v, kv_heads),
-        f"{block}.0.layer.leave.weight": o,
+        f"{block}.0.layer.enter.weight": torch.cat(maps),
+        f"{block}.0.layer.leave.weight": leave,
         f"{block}.0.norm.weight": weights[f"{theirs}.input_layernorm.weight"],
         f"{block}.1.norm.weight": weights[f"{theirs}.post_attention_layernorm.weight"],
     }
@@ -176,7 +167,7 @@ def test_llama(window: int | None) -> None:
         made = {"norm.weight": weights["norm.weight"]}
         for i in range(LAYERS):
             theirs, block = f"layers.{i}", f"layers.{i}.layers"
-            made |= llama_attention(weights, theirs, block, 2)
+            made |= llama_attention(weights, theirs, block)
             made[f"{block}.1.layer.module.enter.weight"] = weights[f"{theirs}.mlp.up_proj.weight"]
             made[f"{block}.1.layer.module.gate.weight"] = weights[f"{theirs}.mlp.gate_proj.weight"]
             made[f"{block}.1.layer.module.leave.weight"] = weights[f"{theirs}.mlp.down_proj.weight"]
@@ -199,7 +190,7 @@ def test_mixtral() -> None:
         made = {"norm.weight": weights["norm.weight"]}
         for i in range(LAYERS):
             theirs, block = f"layers.{i}", f"layers.{i}.layers"
-            made |= llama_attention(weights, theirs, block, 2)
+            made |= llama_attention(weights, theirs, block)
             made[f"{block}.1.layer.module.router.weight"] = weights[f"{theirs}.mlp.gate.weight"]
             for e in range(4):
                 expert = f"{block}.1.layer.module.experts.{e}"

@@ -44,7 +44,7 @@ class Attending(SequenceLayer):
         raise NotImplementedError
 
     def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values, both ``(B, kept_heads, S, D)``, of what is kept."""
+        """Keys and values, both ``(B, heads, S, D)``, of what is kept ``(B, kept_heads, S, kept_size)``."""
         raise NotImplementedError
 
     def merge(self, attended: Tensor) -> Tensor:

@@ -9,13 +9,12 @@ EMNLP 2023; the sliding window: I. Beltagy, M. Peters and A. Cohan, "Longformer"
 Position t sees itself and what came before it, the last `window` inputs where there is a window, and everything where
 it is not causal.
 
-x inputs · W^Q ``query`` · W^K, W^V ``key_value``, key and value of a head side by side · W^O ``leave`` · H
-``num_heads``. There is no dropout on the attention weights.
+x inputs · W^Q, W^K, W^V of all heads, one below another ``enter`` · W^O ``leave`` · H ``num_heads``. There is no
+dropout on the attention weights.
 """
 
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
@@ -66,34 +65,29 @@ class Attention(Attending):
         found = heads(hidden_size, num_heads)
         super().__init__(causal=causal, window=window, slopes=slopes(found) if position == "alibi" else None)
         self.input_size, self.output_size, self.num_heads = input_size, hidden_size, found
-        self.kept_heads = self.num_heads if num_kv_heads is None else num_kv_heads
-        if self.kept_heads < 1 or self.num_heads % self.kept_heads:
+        num_kv_heads = self.num_heads if num_kv_heads is None else num_kv_heads
+        if num_kv_heads < 1 or self.num_heads % num_kv_heads:
             raise InputError(
                 f"num_kv_heads: {num_kv_heads} does not divide num_heads, {self.num_heads}; "
                 f"take one of {_divisors(self.num_heads)}"
             )
-        self.head_size = hidden_size // self.num_heads
-        self.kept_size = 2 * self.head_size
-        self.query = nn.Linear(input_size, hidden_size, bias=bias)
-        self.key_value = nn.Linear(input_size, self.kept_heads * self.kept_size, bias=bias)
+        self.kept_heads, self.kept_size = 2 * num_kv_heads, hidden_size // self.num_heads
+        self.enter = nn.Linear(input_size, (self.num_heads + self.kept_heads) * self.kept_size, bias=bias)
         self.leave = nn.Linear(hidden_size, hidden_size, bias=bias)
-        self.score = scoring(score, self.head_size, self.head_size, num_heads=self.num_heads)
-        self.rotary = Rotary(self.head_size) if position == "rotary" else None
+        self.score = scoring(score, self.kept_size, self.kept_size, num_heads=self.num_heads)
+        self.rotary = Rotary(self.kept_size) if position == "rotary" else None
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries, and keys and values side by side, turned by their position."""
-        queries = self.query(inputs).unflatten(2, (self.num_heads, self.head_size)).transpose(1, 2)  # (B, H, T, D)
-        kept = self.key_value(inputs).unflatten(2, (self.kept_heads, self.kept_size)).transpose(1, 2)
+        """Queries, and the heads of keys before those of values; queries and keys turned by their position."""
+        entered = self.enter(inputs).unflatten(2, (-1, self.kept_size)).transpose(1, 2)  # (B, H + kept, T, D)
         if self.rotary is not None:
-            position = positions(count, inputs.shape[1])
-            keys, values = kept.chunk(2, dim=3)
-            queries = self.rotary(queries, position)
-            kept = torch.cat([self.rotary(keys, position), values], dim=3)
+            entered = self.rotary(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
+        queries, kept = entered.split([self.num_heads, self.kept_heads], dim=1)
         return queries, kept
 
     def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """The two halves."""
-        keys, values = kept.chunk(2, dim=3)
+        keys, values = kept.chunk(2, dim=1)
         return keys, values
 
     def merge(self, attended: Tensor) -> Tensor:

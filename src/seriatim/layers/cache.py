@@ -18,7 +18,7 @@ class KeptInputs(NamedTuple):
     """What attention keeps of each row.
 
     Attributes:
-        kept: keys and values side by side ``(batch, heads, kept, size)``, the newest last, shorter rows zero in front.
+        kept: keys and values ``(batch, heads, kept, size)``, the newest last, shorter rows zero in front.
         seen: inputs read so far ``(batch,)``, those no longer kept included.
     """
 
@@ -54,7 +54,7 @@ def append(past: Tensor, new: Tensor) -> Tensor:
     """``(batch, heads, kept, size)`` and ``(batch, heads, time, size)`` to ``(batch, heads, kept + time, size)``."""
     kept, time = past.shape[2], new.shape[2]
     if kept == 0:
-        return new.contiguous()  # so that a saved state, which is, goes on with the same bits
+        return new
     if time == 0:
         return past
     if torch.is_grad_enabled() or past.dtype != new.dtype:

@@ -5,8 +5,8 @@ with heads: A. Vaswani et al., "Attention is all you need", NeurIPS 2017.
 
     head_i = softmax(score(x W_i^Q, m W_i^K)) m W_i^V,    y = [head_1; …; head_H] W^O
 
-x inputs · m memory · W^Q ``query`` · W^K, W^V ``key_value``, side by side · W^O ``leave``. The memory enters through
-`initial_state`, is mapped once, and lives in the state.
+x inputs · m memory · W^Q ``query`` · W^K, W^V ``key_value``, one below another · W^O ``leave``. The memory enters
+through `initial_state`, is mapped once, and lives in the state.
 """
 
 from typing import NamedTuple, cast
@@ -22,7 +22,7 @@ from .scoring import attend, scoring
 
 
 class Memory(NamedTuple):
-    """What is attended to: keys and values side by side ``(batch, heads, time, size)``, and how many ``(batch,)``."""
+    """What is attended to: heads of keys, then of values ``(batch, 2 · heads, time, size)``; how many ``(batch,)``."""
 
     kept: Tensor
     lengths: Tensor
@@ -88,7 +88,7 @@ class CrossAttention(SequenceLayer):
         memory = zero_padding(memory, lengths)
         if lengths is None:
             lengths = torch.full((batch_size,), memory.shape[1])
-        kept = self.key_value(memory).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, S, 2D)
+        kept = self.key_value(memory).unflatten(2, (2 * self.num_heads, -1)).transpose(1, 2)  # (B, 2H, S, D)
         return Memory(kept.contiguous(), lengths.to(memory.device, copy=True))
 
     def forward(
@@ -104,7 +104,7 @@ class CrossAttention(SequenceLayer):
         if inputs.shape[1] == 0 or kept.shape[2] == 0:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         queries = self.query(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
-        keys, values = kept.chunk(2, dim=3)
+        keys, values = kept.chunk(2, dim=1)
         mask = None
         if int(memory_lengths.min()) < kept.shape[2]:
             seen = memory_lengths.clamp(min=1)  # a row without memory looks at padding, and what it finds is dropped

@@ -19,7 +19,7 @@ class VariationalDropout(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(batch, time, size)``, or one step ``(batch, size)``, to the same shape."""
-        if not self.training or self.p == 0:
+        if not self.training:
             return inputs
         keep = 1 - self.p
         shape = (inputs.shape[0], *[1] * (inputs.dim() - 2), inputs.shape[-1])
@@ -38,4 +38,6 @@ def dropout(p: float, *, variational: bool = False) -> nn.Module:
     """
     if not 0 <= p < 1:
         raise InputError(f"dropout must lie in [0, 1); got {p}")
+    if p == 0:
+        return nn.Identity()
     return VariationalDropout(p) if variational else nn.Dropout(p)

@@ -14,8 +14,11 @@ An odd last feature of a head is not turned. ALiBi's slopes are one geometric se
 the authors interpolate unless it is a power of two.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
@@ -74,7 +77,7 @@ class Positions(SequenceLayer):
                     f"position {int(end.max())} lies beyond the {len(self.table)} learned; raise max_length, "
                     "or take position rotary, alibi or sinusoidal"
                 )
-            vectors = self.table[position.clamp(max=len(self.table) - 1)]
+            vectors = F.embedding(position.clamp(max=len(self.table) - 1), self.table)
         return zero_padding(inputs + vectors, lengths), end
 
 
@@ -92,12 +95,38 @@ class Rotary(nn.Module):
         self.pairs = head_size // 2
         self.register_buffer("frequencies", _frequencies(self.pairs), persistent=False)
 
-    def forward(self, vectors: Tensor, position: Tensor) -> Tensor:
-        """Vectors ``(batch, heads, time, head_size)``, position ``(batch or 1, time)``, to the same shape."""
+    def forward(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
+        """Turns the first ``num_heads`` of ``(batch, heads, time, head_size)``.
+
+        Args:
+            vectors: queries, keys and values.
+            position: of each, ``(batch or 1, time)``.
+            num_heads: how many are queries or keys.
+        """
         angles = (position.unsqueeze(-1) * self.frequencies.double()).unsqueeze(1)  # (B, 1, T, D/2)
         cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
-        first, second, rest = torch.split(vectors, [self.pairs, self.pairs, vectors.shape[-1] - 2 * self.pairs], dim=-1)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+        turned: Tensor = _Turn.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
+        return turned
+
+
+class _Turn(torch.autograd.Function):
+    """The pairs of the first heads turned by an angle; the gradient is turned back."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.num_heads, pairs = num_heads, cos.shape[-1]
+        turned = vectors.clone(memory_format=torch.contiguous_format)
+        first, second = vectors[:, :num_heads, :, :pairs], vectors[:, :num_heads, :, pairs : 2 * pairs]
+        into = turned[:, :num_heads]
+        torch.mul(first, cos, out=into[..., :pairs]).addcmul_(second, sin, value=-1)
+        torch.mul(second, cos, out=into[..., pairs : 2 * pairs]).addcmul_(first, sin)
+        return turned
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _Turn.apply(gradient, cos, -sin, ctx.num_heads), None, None, None  # type: ignore[no-untyped-call]
 
 
 def slopes(num_heads: int) -> Tensor:
@@ -106,7 +135,9 @@ def slopes(num_heads: int) -> Tensor:
 
 
 def positions(count: Tensor, time: int) -> Tensor:
-    """Positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)`` if equal."""
+    """Positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)`` where equal."""
+    if time == 1:
+        return count.unsqueeze(1)
     if len(count) and bool((count == count[0]).all()):
         count = count[:1]
     return count.unsqueeze(1) + torch.arange(time, device=count.device)
