@@ -52,10 +52,10 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     pairs = [(one.forwards, one.backwards) if isinstance(one, Bidirectional) else (one,) for one in layers]
     parts = [part for pair in pairs for part in pair]
     fused = [part for part in parts if isinstance(part, FusedRecurrence)]
-    drop: nn.Module = layer.dropout if isinstance(layer, Stack) else nn.Dropout(0)
+    drop: nn.Module = layer.dropout if isinstance(layer, Stack) else nn.Identity()
     if (
         len(fused) < len(parts)
-        or not isinstance(drop, nn.Dropout)
+        or not isinstance(drop, nn.Dropout | nn.Identity)
         or len({(type(part), part.hidden_size, *part.twin_options().items()) for part in fused}) > 1
         or len({len(pair) for pair in pairs}) > 1
     ):
@@ -66,7 +66,7 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
         first.hidden_size,
         num_layers=len(layers),
         bidirectional=len(pairs[0]) == 2,
-        dropout=drop.p,
+        dropout=drop.p if isinstance(drop, nn.Dropout) else 0.0,
         **first.twin_options(),  # type: ignore[arg-type]
     )
     module.to(first.weight_hh_l0)
