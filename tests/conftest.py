@@ -1,12 +1,17 @@
 """Shared by every test: a cache of its own, one thread, small texts made on the spot."""
 
+import copy
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import seriatim
+from seriatim.layer import SequenceLayer
+from seriatim.layers import to_torch
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -77,3 +82,11 @@ def runs(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
         )
         found[f"{kind}-{unit}"] = seriatim.train(config)
     return found
+
+
+def as_torch(layer: SequenceLayer, values: Sequence[Tensor]) -> dict[str, Tensor]:
+    """One tensor for every parameter of ``layer``, in their order, under the names of its `torch.nn` twin."""
+    holder = copy.deepcopy(layer)
+    for parameter, value in zip(holder.parameters(), values, strict=True):
+        parameter.data = value
+    return dict(to_torch(holder).state_dict())

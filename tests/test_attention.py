@@ -1,19 +1,21 @@
 """Attention: agreement with `torch.nn`, its scores, positions, cache and memory."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import seriatim
 from seriatim.errors import InputError
 from seriatim.layers.cache import append, newest
 from seriatim.layers.cross_attention import CrossAttention
-from seriatim.layers.positions import Rotary, sinusoids
+from seriatim.layers.positions import rotate, sinusoids
 from seriatim.layers.scoring import SCORES, attend, attention_weights, scoring
-from seriatim.state import select_state, state_bytes
+from seriatim.state import State, select_state, state_bytes, state_leaves
 
 WIDTH, HEADS, BATCH, TIME = 12, 3, 4, 9
 
@@ -195,15 +197,14 @@ def test_alibi_lowers_scores_by_distance() -> None:
 
 def test_rotary_scores_depend_on_distance_alone() -> None:
     torch.manual_seed(0)
-    turn, q, k = Rotary(7), randn(1, 1, 1, 7), randn(1, 1, 1, 7)
+    q, k = randn(1, 1, 1, 7), randn(1, 1, 1, 7)
 
     def score(i: int, j: int) -> Tensor:
-        q_i, k_j = turn(q, torch.tensor([[i]]), 1), turn(k, torch.tensor([[j]]), 1)
-        return (q_i * k_j).sum()
+        return (rotate(q, torch.tensor([[i]]), 1) * rotate(k, torch.tensor([[j]]), 1)).sum()
 
     torch.testing.assert_close(score(9, 4), score(100_005, 100_000))
     assert not torch.isclose(score(9, 4), score(9, 5))
-    torch.testing.assert_close(turn(q, torch.tensor([[12]]), 1).norm(), q.norm())
+    torch.testing.assert_close(rotate(q, torch.tensor([[12]]), 1).norm(), q.norm())
 
 
 def test_sinusoids_are_the_papers() -> None:
@@ -249,6 +250,58 @@ def test_two_texts_may_go_on_from_one_state() -> None:
     both, _ = layer.step(x[:, 70], select_state(state, torch.zeros(3, dtype=torch.long)))
     alone, _ = layer.step(x[1:2, 70], state)
     torch.testing.assert_close(both[1:2], alone)
+
+
+def test_two_threads_may_go_on_from_one_state() -> None:
+    with torch.inference_mode():
+        start = append(torch.zeros(1, 8, 600, 64), torch.zeros(1, 8, 1, 64))
+
+    def go_on(value: int) -> bool:
+        with torch.inference_mode():
+            found = append(start, torch.full((1, 8, 400, 64), float(value)))
+            return found.shape[2] == 1001 and bool((found[:, :, 601:] == value).all())
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(go_on, range(40)))
+
+
+def storage_bytes(state: State) -> int:
+    return sum(leaf.untyped_storage().nbytes() for leaf in state_leaves(state))
+
+
+@pytest.mark.parametrize("options", [{"num_heads": 8, "num_kv_heads": 1}, {"window": 16}, {"window": 1}], ids=str)
+def test_a_state_keeps_little_more_in_memory_than_it_says(options: dict) -> None:
+    layer, x = seriatim.layer("attention", 64, 64, **options).eval(), torch.randn(1, 3000, 64)
+    with torch.inference_mode():
+        _, state = layer(x)
+        assert storage_bytes(state) <= 2 * state_bytes(state) + 64 * state_bytes(layer(x[:, :1])[1])
+
+
+def test_what_is_kept_does_not_change_with_the_callers_tensor() -> None:
+    layer, x = seriatim.layer("self-attention", 4, 4), torch.randn(1, 1, 4)
+    for recording in (True, False):
+        with torch.set_grad_enabled(recording):
+            _, state = layer(x)
+            before = state[0].clone()
+            x.add_(1)
+            assert torch.equal(state[0], before)
+
+
+def test_rotary_positions_are_exact_in_bfloat16() -> None:
+    """Angles are found in float64 whatever the model's type: the vectors alone are rounded."""
+    torch.manual_seed(0)
+    layer, x = seriatim.layer("attention", 64, 64).bfloat16(), torch.randn(1, 1, 2, 64)
+    position = torch.tensor([[9_998]])
+    assert not [name for name, _ in layer.named_buffers() if "slopes" not in name]
+    turned = rotate(x.bfloat16(), position, 1)
+    torch.testing.assert_close(turned.float(), rotate(x, position, 1), rtol=0.02, atol=0.03)
+
+
+def test_rotary_attention_works_under_function_transforms() -> None:
+    torch.manual_seed(0)
+    layer, x = seriatim.layer("attention", WIDTH, WIDTH).double(), randn(2, 5, WIDTH).requires_grad_()
+    expected = torch.autograd.grad(layer(x)[0].sin().sum(), x)[0]
+    torch.testing.assert_close(torch.func.grad(lambda v: layer(v)[0].sin().sum())(x), expected)
 
 
 def test_what_was_kept_in_inference_mode_can_go_on_outside_it() -> None:
@@ -357,7 +410,70 @@ def test_attention_agrees_with_torch_under_a_full_mask() -> None:
     q, k, v = randn(2, 3, 5, 4), randn(2, 3, 6, 4), randn(2, 3, 6, 4)
     mask = torch.rand(2, 3, 5, 6) < 0.5
     mask[..., 0] = True
-    found = attend(scoring("scaled-dot", 4, 4), q, k, v, mask=mask)
-    torch.testing.assert_close(found, F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
-    slow = attention_weights(scoring("scaled-dot", 4, 4), q, k, mask=mask) @ v
-    torch.testing.assert_close(found, slow)
+    for name, scale in (("dot", 1.0), ("scaled-dot", 0.5)):
+        expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        torch.testing.assert_close(attend(scoring(name, 4, 4), q, k, v, mask=mask), expected)
+        torch.testing.assert_close(attention_weights(scoring(name, 4, 4), q, k, mask=mask) @ v, expected)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_decoder_agrees_with_torch(norm_first: bool) -> None:
+    """Values and gradients of self-attention, attention to a memory and a feed-forward network."""
+    torch.manual_seed(0)
+    around = {"norm_first": norm_first, "bias": True}
+    theirs = nn.TransformerDecoderLayer(WIDTH, HEADS, 20, dropout=0.0, batch_first=True, **around).double()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    sizes = {"num_heads": HEADS, "memory_size": WIDTH, "feed_forward": "relu", "feed_forward_size": 20}
+    ours = seriatim.layer("transformer", WIDTH, WIDTH, norm="layer", position="none", **sizes, **around).double()
+    block = ours.layers[0] if norm_first else ours
+    names = {"0.layer.enter": "self_attn.in_proj_", "0.layer.leave": "self_attn.out_proj.", "0.norm": "norm1."}
+    names |= {"1.layer.leave": "multihead_attn.out_proj.", "1.norm": "norm2.", "2.norm": "norm3."}
+    names |= {"2.layer.module.enter": "linear1.", "2.layer.module.leave": "linear2."}
+    weights = {}
+    for kind in ("weight", "bias"):
+        weights |= {f"layers.{ours}.{kind}": theirs.get_parameter(f"{name}{kind}") for ours, name in names.items()}
+        query, *memory = theirs.get_parameter(f"multihead_attn.in_proj_{kind}").chunk(3)
+        weights |= {f"layers.1.layer.query.{kind}": query, f"layers.1.layer.key_value.{kind}": torch.cat(memory)}
+    assert set(weights) == {name for name, _ in block.named_parameters()}
+    x, memory = randn(BATCH, TIME, WIDTH).requires_grad_(), randn(BATCH, 6, WIDTH)
+    mask = torch.ones(TIME, TIME, dtype=torch.bool).triu(1)
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block
+
+        def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+            return self.block(x, self.block.initial_state(len(x), memory))[0]
+
+    found = torch.func.functional_call(Whole(), {f"block.{k}": v for k, v in weights.items()}, (x, memory))
+    same_gradients(found, theirs(x, memory, tgt_mask=mask), [x, *theirs.parameters()])
+
+
+def test_attention_to_an_empty_memory_is_the_same_alone_and_in_a_batch() -> None:
+    torch.manual_seed(0)
+    layer = CrossAttention(4, 4, bias=True)
+    x, memory = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    both, _ = layer(x, layer.initial_state(2, memory, torch.tensor([0, 5])))
+    alone, _ = layer(x[:1], layer.initial_state(1, memory[:1, :0]))
+    torch.testing.assert_close(both[:1], alone)
+    assert layer(x[:0], layer.initial_state(0, memory[:0]))[0].shape == (0, 3, 4)
+
+
+def test_scores_of_a_long_sequence_are_not_held_at_once() -> None:
+    """Where no gradient is recorded, no tensor is as large as all scores."""
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            found = func(*args, **(kwargs or {}))
+            for tensor in [found] if isinstance(found, Tensor) else []:
+                largest = max(largest, tensor.numel())
+            return found
+
+    layer, time = seriatim.layer("attention", 8, 8, score="bilinear", num_heads=1), 1500
+    with torch.inference_mode(), Watch():
+        layer(torch.randn(1, time, 8))
+    assert largest < time**2 / 2

@@ -1,5 +1,7 @@
 """Blocks, mixtures of experts, mixed stacks, convolutions and windows, and what the registry makes of options."""
 
+import json
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,12 +9,14 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.auxiliary import collect, contribute
+from seriatim.config import Training
 from seriatim.errors import InputError
 from seriatim.layers.experts import Experts, balance_loss
 from seriatim.layers.feed_forward import GATED, PLAIN, FeedForward
 from seriatim.layers.pointwise import Pointwise
 from seriatim.lengths import valid_mask
 from seriatim.state import state_bytes
+from seriatim.training.optimizers import make_optimizer
 
 from .conftest import small_config
 
@@ -261,3 +265,80 @@ def test_models_that_cannot_be_are_refused(model: dict, message: str, texts, tmp
     with pytest.raises(InputError, match=message):
         seriatim.train(small_config(texts, tmp_path / "run", model=model))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_router_learns_from_a_single_expert() -> None:
+    torch.manual_seed(0)
+    for per_token in (1, 2):
+        mixture = Experts(6, [FeedForward(6, 8, kind="gelu") for _ in range(4)], per_token=per_token, balance=0.0)
+        mixture(torch.randn(9, 6)).square().sum().backward()
+        assert mixture.router.weight.grad.abs().max() > 1e-3
+
+
+def test_the_metrics_tell_of_the_balance_and_of_every_experts_tokens(texts, tmp_path) -> None:
+    model = {"layer": "transformer", "hidden_size": 16, "options": {"num_experts": 3}}
+    seriatim.train(small_config(texts, tmp_path / "run", model=model))
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    train, valid = ([record for record in records if record["kind"] == kind] for kind in ("train", "valid"))
+    assert all(0.019 < record["auxiliary"] < 0.06 for record in train)  # 0.01 times at least the 2 chosen
+    (counts,) = valid[-1]["experts"].values()
+    assert sum(counts) == 2 * valid[-1]["tokens"]
+
+
+def test_dropout_reaches_every_kind_of_stack() -> None:
+    def rates(name: str, **options: object) -> list[str]:
+        layer = seriatim.layer(name, 8, 8, dropout=0.5, **options)
+        return [type(m).__name__ for m in layer.modules() if "Dropout" in type(m).__name__]
+
+    assert rates("lstm", num_layers=2) == ["Dropout"]
+    assert rates("transformer", variational_dropout=True) == ["VariationalDropout"] * 2
+    assert rates("lstm,lstm,transformer") == ["Dropout"] * 3
+    with pytest.raises(InputError, match="mamba has residual connections of its own"):
+        seriatim.layer("lstm,mamba", 8, 8, residual=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("lstm", {"norm": "rms"}, "it needs model.options.block true"),
+        ("transformer", {"max_length": 9}, "it needs model.options.position learned"),
+        ("transformer", {"block": False, "num_experts": 2}, "it needs model.options.block true"),
+        ("transformer", {"experts_per_token": 2}, "it needs model.options.num_experts"),
+        ("transformer", {"position": "learnt"}, "did you mean 'learned'"),
+        ("s4d", {"dt_max": float("inf")}, "give a finite number"),
+        ("transformer", {"num_experts": 2, "balance": float("nan")}, "give a finite number"),
+        ("lstm", {"hiden": 2}, "has no option 'hiden'; choose from"),
+        ("lstm", {"zoneout": "much"}, "give a value of type float"),
+    ],
+)
+def test_options_that_cannot_be_say_what_they_need(name: str, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.layer(name, 8, 8, **options)
+
+
+@pytest.mark.parametrize("sizes", [("8", 8), (8, 8.0), (0, 8), (8, -1)])
+def test_sizes_are_integers(sizes: tuple) -> None:
+    with pytest.raises(ValueError, match="must be an integer of at least 1"):
+        seriatim.layer("lstm", *sizes)
+
+
+def test_lines_longer_than_the_learned_positions_are_refused(texts, tmp_path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("short\n" + 70 * "long" + "\nshort\n")
+    model = {"layer": "transformer", "hidden_size": 16, "options": {"position": "learned", "max_length": 64}}
+    for split in ("train", "valid"):
+        data = {"unit": "line", "train": texts["train"], split: str(text)}
+        message = rf"data.{split}: line 2 has 281 tokens, .* set model.options.max_length to 281"
+        with pytest.raises(InputError, match=message):
+            seriatim.train(small_config(texts, tmp_path / "run", model=model, data=data))
+    assert not (tmp_path / "run").exists()
+
+
+def test_weight_decay_spares_what_is_not_a_map() -> None:
+    for name, spared in (("s4d", {"log_decay", "frequency"}), ("mamba", {"log_a", "taps"})):
+        layer = seriatim.layer(name, 8, 8, block=False)
+        optimizer = make_optimizer(layer, Training(weight_decay=0.1))
+        decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
+        matrices = {key for key, p in layer.named_parameters() if p.dim() > 1}
+        assert {key for key, p in layer.named_parameters() if id(p) in decayed} == matrices - spared
+        assert spared <= matrices

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.layer import SequenceLayer
-from seriatim.state import State, join_states, map_state, select_state, state_from_dict, state_to_dict
+from seriatim.state import State, detach_state, join_states, map_state, select_state, state_from_dict, state_to_dict
 
 INPUT_SIZE, HIDDEN_SIZE, MEMORY_SIZE, BATCH = 5, 6, 7, 4
 TIMES = (1, 7, 63)
@@ -82,11 +82,13 @@ def build(name: str) -> SequenceLayer:
 
 
 def example(layer: SequenceLayer, time: int) -> tuple[Tensor, State]:
-    """Inputs and a state that is not the initial one."""
+    """Inputs and a state that is not the initial one, of rows that have read different numbers of inputs."""
     torch.manual_seed(2)
     inputs = torch.randn(BATCH, time, INPUT_SIZE, dtype=torch.float64)
+    before = torch.randn(BATCH, 6, INPUT_SIZE, dtype=torch.float64)
     with torch.no_grad():
-        _, state = layer(torch.randn(BATCH, 3, INPUT_SIZE, dtype=torch.float64), initial(layer))
+        _, state = layer(before[:, :3], initial(layer))
+        _, state = layer(before[:, 3:], state, lengths=torch.tensor([3, 0, 1, 2]))
     return inputs, state
 
 
@@ -105,35 +107,49 @@ def leaves(state: State) -> list[Tensor]:
     return list(state_to_dict(state).values())
 
 
-def assert_states_close(first: State, second: State, **tolerance: float) -> None:
-    """Rows that keep the same of the past, whatever the longest row of their batch has kept."""
+def level(first: State, second: State) -> tuple[State, State]:
+    """The same states in leaves of one size, whatever the longest row of their batch has kept."""
     rows = next((len(leaf) for leaf in leaves(first)), 0)
     joined = join_states([first, second])
-    ours, theirs = (select_state(joined, torch.arange(rows) + start) for start in (0, rows))
+    return select_state(joined, torch.arange(rows)), select_state(joined, torch.arange(rows) + rows)
+
+
+def assert_states_close(first: State, second: State, **tolerance: float) -> None:
+    """Rows that keep the same of the past."""
+    ours, theirs = level(first, second)
     map_state(lambda a, b: torch.testing.assert_close(a, b, **tolerance) or a, ours, theirs)
 
 
 def gradients(layer: SequenceLayer, results: list[Tensor], sources: list[Tensor]) -> list[Tensor]:
     """Of a fixed random function of the results, with respect to sources and every parameter."""
     torch.manual_seed(3)
-    weighted = [(result * torch.randn(result.shape, dtype=result.dtype)).sum() for result in results if real(result)]
+    weighted = [(result * _direction(result)).sum() for result in results if real(result)]
     total = torch.stack(weighted).sum()
     every = [*sources, *layer.parameters()]
     found = torch.autograd.grad(total, every, allow_unused=True)
     return [torch.zeros_like(x) if gradient is None else gradient for gradient, x in zip(found, every, strict=True)]
 
 
+def _direction(result: Tensor) -> Tensor:
+    """Random, but zero where a leaf is: what stands in front of a short row has no gradient that matters."""
+    return torch.randn(result.shape, dtype=result.dtype) * (result.detach() != 0)
+
+
 def assert_same(layer: SequenceLayer, one, other, inputs: Tensor, state: State) -> None:
     """Two ways of computing outputs and a final state agree, in values and in gradients."""
-    found = []
+    sources, results = [], []
     for way in (one, other):
         leaf = inputs.clone().requires_grad_()
         start = map_state(lambda x: x.clone().requires_grad_(real(x)), state)
-        outputs, end = way(leaf, start)
-        found.append((outputs, end, gradients(layer, [outputs, *leaves(end)], [leaf, *filter(real, leaves(start))])))
-    torch.testing.assert_close(found[0][0], found[1][0])
-    assert_states_close(found[0][1], found[1][1])
-    for a, b in zip(found[0][2], found[1][2], strict=True):
+        sources.append([leaf, *filter(real, leaves(start))])
+        results.append(way(leaf, start))
+    (outputs, end), (others, other_end) = results
+    torch.testing.assert_close(outputs, others)
+    assert_states_close(end, other_end)
+    levelled = level(end, detach_state(other_end))[0], level(detach_state(end), other_end)[1]
+    ours = gradients(layer, [outputs, *leaves(levelled[0])], sources[0])
+    theirs = gradients(layer, [others, *leaves(levelled[1])], sources[1])
+    for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -193,6 +209,29 @@ def test_law_3_padding_may_hold_nan(name: str, time: int) -> None:
 
 
 @pytest.mark.parametrize("name", [*CAUSAL, *WHOLE])
+def test_a_batch_gives_what_its_rows_give_alone(name: str) -> None:
+    """Over several calls, ragged ones first, each row from its own initial state."""
+    layer = build(name)
+    torch.manual_seed(2)
+    start, calls = initial(layer), ((9, [9, 0, 4, 1]), (5, [2, 5, 0, 5]), (6, [6, 6, 6, 6]))
+    pieces = [torch.randn(BATCH, time, INPUT_SIZE, dtype=torch.float64) for time, _ in calls]
+    with torch.no_grad():
+        alone = [select_state(start, torch.tensor([row])) for row in range(BATCH)]
+        state = start
+        for piece, (_, lengths) in zip(pieces, calls, strict=True):
+            outputs, state = layer(piece, state, lengths=torch.tensor(lengths))
+            for row, length in enumerate(lengths):
+                output, alone[row] = layer(piece[row : row + 1, :length], alone[row])
+                torch.testing.assert_close(outputs[row : row + 1, :length], output)
+        assert_states_close(state, join_states(alone))
+        if layer.causal:
+            output, _ = layer.step(pieces[0][:, 0], state)
+            for row in range(BATCH):
+                expected, _ = layer.step(pieces[0][row : row + 1, 0], alone[row])
+                torch.testing.assert_close(output[row : row + 1], expected)
+
+
+@pytest.mark.parametrize("name", [*CAUSAL, *WHOLE])
 def test_law_4_an_empty_row_keeps_its_state(name: str) -> None:
     layer = build(name)
     inputs, state = example(layer, 7)
@@ -246,6 +285,34 @@ def test_law_7_select_state_commutes_with_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CAUSAL)
+def test_laws_1_2_6_and_7_hold_where_no_gradient_is_recorded(name: str) -> None:
+    """There a state may share memory with those before it: two texts go on from every state of the first."""
+    layer = build(name)
+    inputs, state = example(layer, 9)
+    other, index = inputs.flip(0), torch.tensor([3, 0, 0, 2])
+    with torch.inference_mode():
+        whole, end = layer(inputs, state)
+        states, copies = [state], [map_state(Tensor.clone, state)]
+        for t in range(9):
+            output, after = layer.step(inputs[:, t], states[-1])
+            torch.testing.assert_close(output, whole[:, t])
+            states.append(after)
+            copies.append(map_state(Tensor.clone, after))
+        assert_states_close(states[-1], end)
+        for cut, begin in enumerate(states):
+            there, _ = layer(other[:, cut:], begin)
+            back, _ = layer(inputs[:, cut:], begin)
+            torch.testing.assert_close(back, whole[:, cut:])
+            expected, _ = layer(other[:, cut:], copies[cut])
+            torch.testing.assert_close(there, expected)
+            output, _ = layer.step(other[index, 0], select_state(begin, index))
+            expected, _ = layer.step(other[index, 0], select_state(copies[cut], index))
+            torch.testing.assert_close(output, expected)
+    for begin, copy in zip(states, copies, strict=True):
+        map_state(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0) or a, begin, copy)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
 def test_law_8_a_saved_state_goes_on_identically(name: str, tmp_path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -279,7 +346,25 @@ def test_wrong_shapes_are_named(name: str) -> None:
         layer(inputs, initial(layer), lengths=torch.tensor([8, 1, 1, 1]))
     with pytest.raises(ValueError, match=r"0\.\.7"):
         layer(inputs, initial(layer), lengths=torch.tensor([-1, 1, 1, 1]))
-    with pytest.raises(ValueError, match="4 integers"):
-        layer(inputs, initial(layer), lengths=torch.tensor([1, 1]))
+    for lengths in (torch.tensor([1, 1]), torch.tensor([True, True, False, True]), torch.ones(4)):
+        with pytest.raises(ValueError, match="4 integers"):
+            layer(inputs, initial(layer), lengths=lengths)
     with pytest.raises(ValueError, match=r"needs a memory|no memory"):
         layer.initial_state(BATCH, memory=None if layer.takes_memory else inputs)
+
+
+@pytest.mark.parametrize("name", [*CAUSAL, *WHOLE])
+def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 7)
+    for rows in ([0], [0, 1, 2, 3, 0, 1]):
+        with pytest.raises(ValueError, match="inputs have 4 rows and the state another number"):
+            layer(inputs, select_state(state, torch.tensor(rows)))
+    if not layer.takes_memory:
+        with pytest.raises(ValueError, match="the state is another layer's"):
+            layer(inputs, (state, state))
+    if layer.causal:
+        with pytest.raises(ValueError, match=r"inputs of a step must have shape \(batch, 5\)"):
+            layer.step(inputs[:, 0, :-1], state)
+        with pytest.raises(ValueError, match="the state another number"):
+            layer.step(inputs[:, 0], select_state(state, torch.tensor([0])))

@@ -211,3 +211,24 @@ def test_the_load_balance_is_that_of_mixtral() -> None:
     router, x = Router(6, 5, per_token=2), torch.randn(40, 6)
     theirs = load_balancing_loss_func((nn.functional.linear(x, router.weight),), num_experts=5, top_k=2)
     torch.testing.assert_close(balance_loss(router(x)), theirs)
+
+
+def test_mamba() -> None:
+    from transformers import MambaConfig, MambaModel
+
+    sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "state_size": 5, "pad_token_id": None}
+    theirs = prepared(MambaModel(MambaConfig(vocab_size=7, layer_norm_epsilon=1e-5, residual_in_fp32=False, **sizes)))
+    ours = seriatim.layer("mamba", WIDTH, WIDTH, num_layers=LAYERS, state_size=5)
+    names = {"enter.weight": "in_proj.weight", "taps_bias": "conv1d.bias", "select.weight": "x_proj.weight"}
+    names |= {"rate.weight": "dt_proj.weight", "rate.bias": "dt_proj.bias", "log_a": "A_log", "skip": "D"}
+    names |= {"leave.weight": "out_proj.weight"}
+
+    def translate(weights: Weights) -> Weights:
+        made = {"norm.weight": weights["norm_f.weight"]}
+        for i in range(LAYERS):
+            made[f"layers.{i}.norm.weight"] = weights[f"layers.{i}.norm.weight"]
+            made[f"layers.{i}.layer.taps"] = weights[f"layers.{i}.mixer.conv1d.weight"].squeeze(1).mT
+            made |= {f"layers.{i}.layer.{a}": weights[f"layers.{i}.mixer.{b}"] for a, b in names.items()}
+        return made
+
+    compare(theirs, lambda x: theirs(inputs_embeds=x).last_hidden_state, ours, translate)

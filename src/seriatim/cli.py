@@ -83,9 +83,10 @@ def _explain(error: Exception) -> int:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}; check space and permissions", 1)
-    if isinstance(error, MemoryError):
-        return _fail("out of memory; lower training.batch_size or training.sequence_length", 1)
     reason = str(error).strip().splitlines() or [""]
+    exhausted = isinstance(error, RuntimeError) and "alloc" in reason[0]  # what PyTorch raises where memory ends
+    if isinstance(error, MemoryError) or exhausted:
+        return _fail("out of memory; lower training.batch_size, training.sequence_length or the model's sizes", 1)
     return _fail(f"{type(error).__name__}: {reason[0]}; this is a fault of the program, --debug shows where", 1)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .lengths import check_lengths, zero_padding
-from .state import State
+from .state import State, fits, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """Around a layer: nothing; a norm and a residual connection; these, and a feed-forward network likewise."""
@@ -21,6 +21,8 @@ class Stateful(nn.Module):
     parallel: ClassVar[bool] = False
     """Whether training runs in parallel over time."""
     paper: ClassVar[str] = ""
+    undecayed: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters of two dimensions or more that weight decay must leave alone, as it does vectors."""
 
     input_size: int
     output_size: int
@@ -45,6 +47,7 @@ class SequenceLayer(Stateful):
     """What `seriatim.layer` puts around it unless told otherwise."""
     square: ClassVar[bool] = False
     """Whether it gives as many features as it takes, so that other inputs need a linear map first."""
+    _state_shapes: list[torch.Size] | None = None
 
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
@@ -80,7 +83,12 @@ class SequenceLayer(Stateful):
         raise NotImplementedError
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One input a row: ``(batch, input_size)`` to ``(batch, output_size)``."""
+        """One input a row: ``(batch, input_size)`` to ``(batch, output_size)``.
+
+        Raises:
+            ValueError: shapes that do not fit.
+        """
+        self.check_step(inputs, state)
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
 
@@ -91,7 +99,29 @@ class SequenceLayer(Stateful):
         lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])
         if state is None:
             state = self.initial_state(inputs.shape[0])
+        else:
+            self.check_state(state, inputs.shape[0])
         return zero_padding(inputs, lengths), state, lengths
+
+    def check_step(self, inputs: Tensor, state: State) -> None:
+        """What every `step` does first: raises ValueError where inputs or state do not fit."""
+        if inputs.dim() != 2 or inputs.shape[1] != self.input_size:
+            raise ValueError(f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}")
+        self.check_state(state, inputs.shape[0])
+
+    def check_state(self, state: State, batch_size: int) -> None:
+        """Raises ValueError where a state has not one row for each of the batch, or is another layer's."""
+        found = [leaf.shape for leaf in state_leaves(state)]
+        if self._state_shapes is None and not self.takes_memory:
+            self._state_shapes = [leaf.shape for leaf in state_leaves(self.initial_state(1))]
+        expected = found if self._state_shapes is None else self._state_shapes
+        if len(found) != len(expected) or not all(map(fits, found, expected)):
+            raise ValueError(
+                f"the state is another layer's: {type(self).__name__} keeps {_shapes(expected, batch_size)} (what is 0 "
+                f"grows); got {_shapes(found)}"
+            )
+        if any(shape[0] != batch_size for shape in found):
+            raise ValueError(f"inputs have {batch_size} rows and the state another number; got {_shapes(found)}")
 
 
 class RecurrentCell(Stateful):
@@ -109,7 +139,11 @@ class RecurrentCell(Stateful):
         raise NotImplementedError
 
 
-def refuse_memory(layer: nn.Module, memory: Tensor | None) -> None:
+def refuse_memory(memory: Tensor | None) -> None:
     """Raises ValueError where a memory is given to a layer that takes none."""
     if memory is not None:
-        raise ValueError(f"{type(layer).__name__} attends to no memory; initial_state takes the batch size alone")
+        raise ValueError("this layer attends to no memory; initial_state takes the batch size alone")
+
+
+def _shapes(shapes: list[torch.Size], batch_size: int | None = None) -> str:
+    return ", ".join(str(tuple(shape) if batch_size is None else (batch_size, *shape[1:])) for shape in shapes)

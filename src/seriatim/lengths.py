@@ -18,7 +18,7 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
     if lengths is None:
         return None
     lengths = torch.as_tensor(lengths)
-    if lengths.shape != (batch_size,) or lengths.is_floating_point():
+    if lengths.shape != (batch_size,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(
             f"lengths must hold {batch_size} integers, one a row; got {lengths.dtype} of shape {tuple(lengths.shape)}"
         )

@@ -6,7 +6,7 @@ a row that has kept less than the longest is zero in front. These functions are 
 state is never changed in place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import torch
@@ -90,15 +90,17 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
         raise ValueError(f"the saved state does not belong to this model: it differs in {', '.join(odd)}")
     for name, leaf in expected.items():
         found = tensors[name]
-        fits = found.dim() == leaf.dim() and all(
-            size in (0, given) for size, given in zip(leaf.shape[1:], found.shape[1:], strict=True)
-        )
-        if not fits or found.dtype != leaf.dtype:
+        if not fits(found.shape, leaf.shape) or found.dtype != leaf.dtype:
             raise ValueError(
                 f"the saved state does not belong to this model: {name!r} holds {tuple(found.shape)} "
                 f"{found.dtype}, this model keeps {tuple(leaf.shape)} {leaf.dtype}"
             )
     return _fill(like, tensors, "")
+
+
+def fits(shape: Sequence[int], like: Sequence[int]) -> bool:
+    """Whether a leaf may have a shape, the batch aside: what has size 0 in the initial state may have grown."""
+    return len(shape) == len(like) and all(size in (0, given) for size, given in zip(like[1:], shape[1:], strict=True))
 
 
 def _level(leaves: tuple[Tensor, ...]) -> list[Tensor]:

@@ -2,7 +2,8 @@
 
 Position t sees itself and what came before it; the last `window` inputs where there is a window; everything where the
 attention is not causal. Queries are taken in blocks, so that no mask grows with the square of the length, and with a
-window neither does the work.
+window neither does the work. Dot products never hold the scores of a sequence at once; the scores of the other
+functions are held a block at a time, and all of them while gradients are recorded.
 """
 
 import torch
@@ -13,7 +14,7 @@ from ..layer import SequenceLayer, refuse_memory
 from ..lengths import zero_padding
 from ..state import State
 from .cache import KeptInputs, append, newest, newest_of_each
-from .scoring import attend
+from .scoring import Dot, attend
 
 BLOCK = 256
 """Queries that share a mask; a mask over a whole sequence would grow with its square."""
@@ -55,7 +56,7 @@ class Attending(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """Nothing kept, nothing counted."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return KeptInputs(self.zeros(batch_size, self.kept_heads, 0, self.kept_size), self.zeros(batch_size).long())
 
     def forward(
@@ -103,7 +104,7 @@ class Attending(SequenceLayer):
         keys, values = self.keys_values(kept)
         whole = past == 0 or bool((count >= past).all())
         narrow = self.window is not None and self.window < total
-        if whole and not narrow and self.slopes is None:
+        if whole and not narrow and self.slopes is None and isinstance(self.score, Dot):
             if self.causal and (past == 0 or time == 1):
                 return attend(self.score, queries, keys, values, causal=time > 1)
             if not self.causal and lengths is None:
@@ -146,7 +147,8 @@ class Attending(SequenceLayer):
         """ALiBi's scores to add, −∞ where ``mask`` forbids to look; ``query`` and ``key`` are the first places."""
         assert self.slopes is not None
         rows, columns = mask.shape[2:]
-        distance = torch.arange(query, query + rows).unsqueeze(1) - torch.arange(key, key + columns)
+        place = torch.arange(max(query + rows, key + columns), device=mask.device)
+        distance = place[query : query + rows].unsqueeze(1) - place[key : key + columns]
         bias = -self.slopes.view(1, -1, 1, 1) * distance.abs().to(self.slopes)
         return bias.masked_fill(~mask, -torch.inf)
 

@@ -13,13 +13,14 @@ x inputs · W^Q, W^K, W^V of all heads, one below another ``enter`` · W^O ``lea
 dropout on the attention weights.
 """
 
+import math
 from typing import cast
 
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 from .attending import Attending
-from .positions import RELATIVE, Rotary, positions, slopes
+from .positions import RELATIVE, positions, rotate, slopes
 from .scoring import scoring
 
 HEAD_SIZE = 32
@@ -75,13 +76,13 @@ class Attention(Attending):
         self.enter = nn.Linear(input_size, (self.num_heads + self.kept_heads) * self.kept_size, bias=bias)
         self.leave = nn.Linear(hidden_size, hidden_size, bias=bias)
         self.score = scoring(score, self.kept_size, self.kept_size, num_heads=self.num_heads)
-        self.rotary = Rotary(self.kept_size) if position == "rotary" else None
+        self.rotary = position == "rotary"
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Queries, and the heads of keys before those of values; queries and keys turned by their position."""
         entered = self.enter(inputs).unflatten(2, (-1, self.kept_size)).transpose(1, 2)  # (B, H + kept, T, D)
-        if self.rotary is not None:
-            entered = self.rotary(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
+        if self.rotary:
+            entered = rotate(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
         queries, kept = entered.split([self.num_heads, self.kept_heads], dim=1)
         return queries, kept
 
@@ -101,13 +102,15 @@ def heads(hidden_size: int, num_heads: int | None) -> int:
     Raises:
         ValueError: they do not divide it.
     """
-    divisors = _divisors(hidden_size)
     if num_heads is None:
-        return max(n for n in divisors if n == 1 or hidden_size // n >= HEAD_SIZE)
-    if num_heads not in divisors:
-        raise InputError(f"num_heads: {num_heads} does not divide the width, {hidden_size}; take one of {divisors}")
+        return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= HEAD_SIZE)
+    if num_heads < 1 or hidden_size % num_heads:
+        raise InputError(
+            f"num_heads: {num_heads} does not divide the width, {hidden_size}; take one of {_divisors(hidden_size)}"
+        )
     return num_heads
 
 
 def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
+    low = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})

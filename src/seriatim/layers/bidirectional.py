@@ -52,7 +52,7 @@ class Bidirectional(SequenceLayer):
     ) -> State:
         """Both directions' initial states."""
         if not self.takes_memory:
-            refuse_memory(self, memory)
+            refuse_memory(memory)
         given = (memory, memory_lengths)
         there, back = (
             layer.initial_state(batch_size, *given if layer.takes_memory else ())

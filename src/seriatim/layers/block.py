@@ -10,9 +10,7 @@ Any sequence layer can be the mixer of a block, not attention alone: A. Vaswani 
 
 from torch import nn
 
-from ..errors import InputError
 from ..layer import SequenceLayer
-from .cross_attention import CrossAttention
 from .pointwise import Pointwise
 from .residual import Residual
 from .stack import Stack
@@ -20,30 +18,30 @@ from .stack import Stack
 
 def wrapped(
     layer: SequenceLayer,
+    memory: SequenceLayer | None,
     feed_forward: nn.Module | None,
     *,
     norm: str = "rms",
     norm_first: bool = True,
-    memory_size: int | None = None,
     dropout: float = 0.0,
+    variational: bool = False,
 ) -> SequenceLayer:
     """A layer with residual connections, and with what else is asked for.
 
     Args:
         layer: gives as many features as it takes.
-        feed_forward: the network after it, made by `feed_forward.feed_forward`, or None.
+        memory: attention to a memory, or None.
+        feed_forward: the network after these, made by `feed_forward.feed_forward`, or None.
         norm: by name; see `norms`.
         norm_first: before each part, or else after each sum.
-        memory_size: width of the memory it also attends to; None for no memory.
         dropout: rate on what each part gives.
+        variational: one dropout mask a sequence instead of one a step.
     """
     size = layer.output_size
-    parts = [layer]
-    if memory_size is not None:
-        if memory_size < 1:
-            raise InputError(f"memory_size must be at least 1; got {memory_size}")
-        parts.append(CrossAttention(size, size, memory_size=memory_size))
-    if feed_forward is not None:
-        parts.append(Pointwise(size, size, module=feed_forward))
-    made = [Residual(part, norm=norm, norm_first=norm_first, dropout=dropout) for part in parts]
+    network = None if feed_forward is None else Pointwise(size, size, module=feed_forward)
+    made = [
+        Residual(part, norm=norm, norm_first=norm_first, dropout=dropout, variational=variational)
+        for part in (layer, memory, network)
+        if part is not None
+    ]
     return made[0] if len(made) == 1 else Stack(made)

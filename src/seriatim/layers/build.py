@@ -1,6 +1,7 @@
 """From a name and options to layers: what `seriatim.layer` does."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, get_args
@@ -12,10 +13,11 @@ from ..layer import RecurrentCell, SequenceLayer, Wrap
 from ..unroll import Recurrent
 from .bidirectional import Bidirectional
 from .block import wrapped
+from .cross_attention import CrossAttention
 from .feed_forward import feed_forward
 from .norms import norm as norm_named
 from .pointwise import Pointwise
-from .positions import ABSOLUTE, Positions
+from .positions import ABSOLUTE, RELATIVE, Positions
 from .registry import find, split_names
 from .stack import Stack
 
@@ -44,7 +46,7 @@ def layer(
         bidirectional: read in both directions; the output is twice as wide.
         dropout: rate between layers, or on what is added where layers have residual connections of their own.
         variational_dropout: one dropout mask a sequence instead of one a step.
-        residual: add a layer's inputs to its outputs wherever their widths are equal.
+        residual: add a layer's inputs to its outputs wherever their widths are equal; for layers that do not anyway.
         options: the architecture's own (see `options_of`); among several names, each takes what it knows. `block`
             puts the layer into a block with a feed-forward network (true), or leaves it bare (false).
 
@@ -56,24 +58,25 @@ def layer(
     """
     check_options(name, options)
     for what, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-        if size < 1:
-            raise InputError(f"{what} must be at least 1; got {size}")
+        if not isinstance(size, int) or size < 1:
+            raise InputError(f"{what} must be an integer of at least 1; got {size!r}")
+    names = split_names(name)
+    wrapped_names = [one for one in names if wrap_of(one, options) != "none"]
+    if residual and wrapped_names:
+        raise InputError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
+    rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
-    for one in split_names(name) * num_layers:
+    for one in names * num_layers:
         width = layers[-1].output_size if layers else input_size
-        made = [_one(one, width, hidden_size, options, dropout) for _ in range(1 + bidirectional)]
+        made = [_one(one, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
         layers.append(Bidirectional(*made) if bidirectional else made[0])
-    wraps = {wrap_of(one, options) for one in split_names(name)}
     top = None
-    if wraps != {"none"} and options.get("norm_first", True):
+    if wrapped_names and options.get("norm_first", True):
         top = norm_named(str(options.get("norm", "rms")), layers[-1].output_size)
-    between = dropout if wraps == {"none"} else 0.0
+    between = 0.0 if len(wrapped_names) == len(names) else dropout
     stack = Stack(layers, dropout=between, variational=variational_dropout, residual=residual, norm=top)
     whole = layers[0] if len(layers) == 1 and not residual and top is None else stack
-    if options.get("position") in ABSOLUTE:
-        bottom = Positions(input_size, learned=options["position"] == "learned", **_known(Positions, options))
-        return Stack([bottom, whole])
-    return whole
+    return _with_positions(whole, options)
 
 
 def wrap_of(name: str, options: Options) -> Wrap:
@@ -95,9 +98,12 @@ def options_of(name: str, options: Options | None = None) -> dict[str, inspect.P
     if options.get("position") == "learned":
         known |= {"max_length": _keywords(Positions)["max_length"]}
     if wrap != "none":
-        known |= {key: value for key, value in _keywords(wrapped).items() if key != "dropout"}
+        known |= {key: value for key, value in _keywords(wrapped).items() if key in ("norm", "norm_first")}
+        memory = _keywords(CrossAttention)
+        known |= memory if options.get("memory_size") is not None else {"memory_size": memory["memory_size"]}
     if wrap == "block":
-        known |= _keywords(feed_forward)
+        mixture = ("experts_per_token", "balance") if options.get("num_experts") is None else ()
+        known |= {key: value for key, value in _keywords(feed_forward).items() if key not in mixture}
     return known | {"block": inspect.Parameter("block", inspect.Parameter.KEYWORD_ONLY, annotation=bool | None)}
 
 
@@ -107,16 +113,40 @@ def check_options(name: str, options: Options) -> None:
     known = {key: parameter for options in found for key, parameter in options.items()}
     for key, value in options.items():
         if key not in known:
-            raise InputError(f"layer {name!r} has no option {key!r}; {nearest(key, list(known))}")
+            raise InputError(f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}")
         wanted = known[key].annotation
         kinds = get_args(wanted) or (wanted,)
         accepted = (*kinds, int) if float in kinds else kinds
         if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
             named = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
             raise InputError(f"model.options.{key}: {value!r} does not fit; give a value of type {named}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"model.options.{key}: {value} does not fit; give a finite number")
+    position = options.get("position", "none")
+    if position not in (*RELATIVE, *ABSOLUTE):
+        raise InputError(f"unknown position {position!r}; {nearest(position, [*RELATIVE, *ABSOLUTE])}")
 
 
-def _one(name: str, width: int, hidden_size: int, options: Options, dropout: float) -> SequenceLayer:
+def _condition(key: str) -> str:
+    """What an option needs that is not there, if that is what is wrong with it."""
+    if key in ("experts_per_token", "balance"):
+        return "it needs model.options.num_experts"
+    if key in _keywords(Positions):
+        return "it needs model.options.position learned"
+    if key in _keywords(wrapped) | _keywords(feed_forward) or key == "memory_size":
+        return "it needs model.options.block true"
+    return ""
+
+
+def _with_positions(layer: SequenceLayer, options: Options) -> SequenceLayer:
+    """Adds absolute positions below a layer, where the options name them."""
+    if options.get("position") not in ABSOLUTE:
+        return layer
+    bottom = Positions(layer.input_size, learned=options["position"] == "learned", **_known(Positions, options))
+    return Stack([bottom, layer])
+
+
+def _one(name: str, width: int, hidden_size: int, options: Options, rates: Options) -> SequenceLayer:
     """One layer with what goes around it, and a linear map before it where it cannot change the width."""
     architecture, wrap = find(name), wrap_of(name, options)
     own = _known(architecture, options)
@@ -127,8 +157,11 @@ def _one(name: str, width: int, hidden_size: int, options: Options, dropout: flo
     made: Any = architecture(inner, hidden_size, **own)
     whole: SequenceLayer = Recurrent(made, **_known(Recurrent, options)) if isinstance(made, RecurrentCell) else made
     if wrap != "none":
+        memory = None
+        if options.get("memory_size") is not None:
+            memory = CrossAttention(hidden_size, hidden_size, **_known(CrossAttention, options))
         network = feed_forward(hidden_size, **_known(feed_forward, options)) if wrap == "block" else None
-        whole = wrapped(whole, network, dropout=dropout, **_known(wrapped, options))
+        whole = wrapped(whole, memory, network, **rates, **_known(wrapped, options))
     if inner == width:
         return whole
     return Stack([Pointwise(width, inner, module=nn.Linear(width, inner)), whole])

@@ -44,7 +44,7 @@ class GatedConvolution(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """Zeros ``(batch, reach, size)``."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return self.zeros(batch_size, (self.kernel_size - 1) * self.dilation, self.input_size)
 
     def forward(

@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..layer import SequenceLayer
 from ..lengths import check_lengths, valid_mask, zero_padding
 from ..state import State
@@ -60,7 +61,9 @@ class CrossAttention(SequenceLayer):
     ) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.memory_size = memory_size or hidden_size
+        self.memory_size = hidden_size if memory_size is None else memory_size
+        if self.memory_size < 1:
+            raise InputError(f"memory_size must be at least 1; got {memory_size}")
         self.num_heads = heads(hidden_size, num_heads)
         head_size = hidden_size // self.num_heads
         self.query = nn.Linear(input_size, hidden_size, bias=bias)
@@ -101,14 +104,18 @@ class CrossAttention(SequenceLayer):
         """
         inputs, state, lengths = self.begin(inputs, state, lengths)
         kept, memory_lengths = cast(Memory, state)
-        if inputs.shape[1] == 0 or kept.shape[2] == 0:
+        if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         queries = self.query(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
-        keys, values = kept.chunk(2, dim=1)
-        mask = None
-        if int(memory_lengths.min()) < kept.shape[2]:
-            seen = memory_lengths.clamp(min=1)  # a row without memory looks at padding, and what it finds is dropped
-            mask = valid_mask(seen, kept.shape[2]).view(len(seen), 1, 1, -1)
-        attended = attend(self.score, queries, keys, values, mask=mask)
-        attended = attended.masked_fill((memory_lengths == 0).view(-1, 1, 1, 1), 0)
+        attended = self.look(queries, kept, memory_lengths) if kept.shape[2] else torch.zeros_like(queries)
         return zero_padding(self.leave(attended.transpose(1, 2).flatten(2)), lengths), state
+
+    def look(self, queries: Tensor, kept: Tensor, memory_lengths: Tensor) -> Tensor:
+        """What queries ``(B, H, T, D)`` find in the memory: ``(B, H, T, D)``, zero where a row has none."""
+        keys, values = kept.chunk(2, dim=1)
+        if int(memory_lengths.min()) == kept.shape[2]:
+            return attend(self.score, queries, keys, values)
+        seen = memory_lengths.clamp(min=1)  # a row without memory looks at padding, and what it finds is dropped
+        mask = valid_mask(seen, kept.shape[2]).view(len(seen), 1, 1, -1)
+        attended = attend(self.score, queries, keys, values, mask=mask)
+        return attended.masked_fill((memory_lengths == 0).view(-1, 1, 1, 1), 0)

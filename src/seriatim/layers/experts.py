@@ -4,7 +4,8 @@ N. Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixtu
 balance of W. Fedus, B. Zoph and N. Shazeer, "Switch transformers", JMLR 2022; the gate of A. Jiang et al., "Mixtral of
 experts", 2024.
 
-    p = softmax(R x);  K = the k largest of p;  g_e = p_e / Σ_K p;  y = Σ_{e ∈ K} g_e Expert_e(x)
+    p = softmax(R x);  K = the k largest of p;  y = Σ_{e ∈ K} g_e Expert_e(x)
+    g_e = p_e / Σ_K p, or p_e itself where k = 1, so that the router learns from the one expert too
     balance loss = E Σ_e f_e P_e,  f_e the share of inputs that chose e, P_e the mean of p_e
 
 R ``router.weight`` · E number of experts. No expert has a limit on its inputs, so that no input is dropped.
@@ -37,10 +38,12 @@ class Router(nn.Linear):
         self.per_token = per_token
 
     def forward(self, inputs: Tensor) -> Routing:  # type: ignore[override]
-        """The gates, which sum to one over the chosen."""
+        """The gates, which sum to one over the chosen where there are several."""
         probabilities = torch.softmax(super().forward(inputs).to(torch.promote_types(inputs.dtype, torch.float32)), -1)
         gates, experts = probabilities.topk(self.per_token, dim=-1)
-        return Routing(gates / gates.sum(-1, keepdim=True), experts, probabilities)
+        if self.per_token > 1:
+            gates = gates / gates.sum(-1, keepdim=True)
+        return Routing(gates, experts, probabilities)
 
 
 class Experts(nn.Module):
@@ -62,7 +65,7 @@ class Experts(nn.Module):
             raise InputError("a mixture needs at least one expert")
         if not 1 <= per_token <= len(experts):
             raise InputError(f"experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}")
-        if balance < 0:
+        if not balance >= 0:
             raise InputError(f"balance must be at least 0; got {balance}")
         self.router = Router(size, len(experts), per_token=per_token)
         self.experts = nn.ModuleList(experts)

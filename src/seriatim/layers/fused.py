@@ -89,7 +89,7 @@ class FusedRecurrence(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """Zeros ``(batch, hidden_size)``."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return self.zeros(batch_size, self.hidden_size)
 
     def forward(
@@ -107,6 +107,7 @@ class FusedRecurrence(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """The kernel of one step, and zoneout."""
+        self.check_step(inputs, state)
         return self.zoned(inputs, state, self.weights())
 
     def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:

@@ -84,7 +84,7 @@ class LSTM(FusedRecurrence):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> LSTMState:
         """Zeros ``(batch, output_size)`` and ``(batch, hidden_size)``."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
 
     def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:

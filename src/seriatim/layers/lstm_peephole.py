@@ -37,6 +37,7 @@ class PeepholeLSTM(RecurrentCell):
     keeps = "two vectors: hidden and cell"
     paper = "Gers & Schmidhuber 2000"
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
+    undecayed = ("peepholes",)
 
     def __init__(self, input_size: int, hidden_size: int, *, forget_bias: float = 1.0) -> None:
         super().__init__()

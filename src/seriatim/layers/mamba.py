@@ -59,6 +59,7 @@ class Mamba(SequenceLayer):
     paper = "Gu & Dao 2023"
     parallel = True
     wrap = "residual"
+    undecayed = ("taps", "log_a")
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class Mamba(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> MambaState:
         """Zeros; see `MambaState`."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return MambaState(
             self.zeros(batch_size, self.kernel_size - 1, self.inner),
             self.zeros(batch_size, self.state_size, self.inner),
@@ -140,6 +141,7 @@ class Mamba(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
         """The equations, once."""
+        self.check_step(inputs, state)
         recent, memory = cast(MambaState, state)
         x, z = self.enter(inputs).chunk(2, dim=-1)
         extended, recent = remember(x.unsqueeze(1), recent)

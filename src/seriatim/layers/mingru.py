@@ -50,7 +50,7 @@ class MinGRU(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> Tensor:
         """Zeros ``(batch, hidden_size)``."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return self.zeros(batch_size, self.output_size)
 
     def forward(
@@ -73,6 +73,7 @@ class MinGRU(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """The equations, once."""
+        self.check_step(inputs, state)
         assert isinstance(state, Tensor)
         z, candidate = self.gates(inputs, state)
         hidden = (1 - z) * state + z * candidate

@@ -27,7 +27,7 @@ class Pointwise(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """Nothing."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return ()
 
     def forward(
@@ -44,4 +44,5 @@ class Pointwise(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """The module, once."""
+        self.check_step(inputs, state)
         return self.module(inputs), state

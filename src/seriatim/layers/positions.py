@@ -28,6 +28,8 @@ from ..state import State
 ABSOLUTE = ("sinusoidal", "learned")
 RELATIVE = ("none", "rotary", "alibi")
 BASE = 10_000.0
+MAX_LENGTH = 1024
+"""Learned positions, unless told otherwise."""
 
 
 class Positions(SequenceLayer):
@@ -42,7 +44,7 @@ class Positions(SequenceLayer):
     keeps = "how many inputs there were"
     parallel = True
 
-    def __init__(self, input_size: int, *, learned: bool = False, max_length: int = 1024) -> None:
+    def __init__(self, input_size: int, *, learned: bool = False, max_length: int = MAX_LENGTH) -> None:
         super().__init__()
         if max_length < 1:
             raise InputError(f"max_length must be at least 1; got {max_length}")
@@ -54,7 +56,7 @@ class Positions(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """Zero inputs."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return self.zeros(batch_size).long()
 
     def forward(
@@ -81,47 +83,37 @@ class Positions(SequenceLayer):
         return zero_padding(inputs + vectors, lengths), end
 
 
-class Rotary(nn.Module):
-    """Turns queries and keys by their position.
+def rotate(vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
+    """Rotary positions: turns the first ``num_heads`` of ``(batch, heads, time, head_size)``.
 
     Args:
-        head_size: width of a query.
+        vectors: queries and keys, and after them what is not turned.
+        position: of each, ``(batch or 1, time)``.
+        num_heads: how many are queries or keys.
     """
-
-    frequencies: Tensor
-
-    def __init__(self, head_size: int) -> None:
-        super().__init__()
-        self.pairs = head_size // 2
-        self.register_buffer("frequencies", _frequencies(self.pairs), persistent=False)
-
-    def forward(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
-        """Turns the first ``num_heads`` of ``(batch, heads, time, head_size)``.
-
-        Args:
-            vectors: queries, keys and values.
-            position: of each, ``(batch or 1, time)``.
-            num_heads: how many are queries or keys.
-        """
-        angles = (position.unsqueeze(-1) * self.frequencies.double()).unsqueeze(1)  # (B, 1, T, D/2)
-        cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
-        turned: Tensor = _Turn.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
-        return turned
+    angles = _angles(position, vectors.shape[-1] // 2).unsqueeze(1)  # (B, 1, T, D/2)
+    cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
+    turned: Tensor = _Turn.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
+    return turned
 
 
 class _Turn(torch.autograd.Function):
     """The pairs of the first heads turned by an angle; the gradient is turned back."""
 
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        ctx.num_heads, pairs = num_heads, cos.shape[-1]
+    def forward(vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
+        pairs = cos.shape[-1]
         turned = vectors.clone(memory_format=torch.contiguous_format)
         first, second = vectors[:, :num_heads, :, :pairs], vectors[:, :num_heads, :, pairs : 2 * pairs]
         into = turned[:, :num_heads]
         torch.mul(first, cos, out=into[..., :pairs]).addcmul_(second, sin, value=-1)
         torch.mul(second, cos, out=into[..., pairs : 2 * pairs]).addcmul_(first, sin)
         return turned
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, cos, sin, ctx.num_heads = inputs
+        ctx.save_for_backward(cos, sin)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
@@ -144,11 +136,16 @@ def positions(count: Tensor, time: int) -> Tensor:
 
 
 def sinusoids(position: Tensor, size: int) -> Tensor:
-    """PE of positions ``(...,)``: ``(..., size)``, sines at even places and cosines at odd ones, in float64."""
-    angles = position.unsqueeze(-1) * _frequencies((size + 1) // 2, size).to(position.device)
+    """PE of positions ``(...,)``: ``(..., size)``, sines at even places and cosines at odd ones, as `_angles`."""
+    angles = _angles(position, (size + 1) // 2, size)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
 
 
-def _frequencies(count: int, size: int | None = None) -> Tensor:
-    """1 / BASE^{2i/size} for i below ``count``, size being twice the count unless given, in float64."""
-    return torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
+def _angles(position: Tensor, count: int, size: int | None = None) -> Tensor:
+    """T / BASE^{2i/size} for i below ``count``: ``(..., count)``, size being twice the count unless given.
+
+    In float64, whatever the model's type, as positions are large; in float32 on devices that have no other.
+    """
+    dtype = torch.float32 if position.device.type == "mps" else torch.float64
+    i = torch.arange(count, dtype=dtype, device=position.device)
+    return position.unsqueeze(-1) * torch.pow(BASE, -2 * i / (size or max(2 * count, 1)))

@@ -25,13 +25,20 @@ class Residual(SequenceLayer):
         norm: by name; see `norms`.
         norm_first: before the layer, or else after the sum.
         dropout: rate on what the layer gives.
+        variational: one dropout mask a sequence instead of one a step.
 
     Raises:
         ValueError: the layer changes the width.
     """
 
     def __init__(
-        self, layer: SequenceLayer, *, norm: str = "rms", norm_first: bool = True, dropout: float = 0.0
+        self,
+        layer: SequenceLayer,
+        *,
+        norm: str = "rms",
+        norm_first: bool = True,
+        dropout: float = 0.0,
+        variational: bool = False,
     ) -> None:
         super().__init__()
         if layer.input_size != layer.output_size:
@@ -42,7 +49,7 @@ class Residual(SequenceLayer):
         self.norm = norm_named(norm, layer.input_size)
         self.norm_first = norm_first
         self.layer = layer
-        self.dropout = make_dropout(dropout)
+        self.dropout = make_dropout(dropout, variational=variational)
         self.input_size, self.output_size = layer.input_size, layer.output_size
         self.causal, self.takes_memory = layer.causal, layer.takes_memory
 
@@ -62,6 +69,7 @@ class Residual(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the layer."""
+        self.check_step(inputs, state)
         outputs, state = self.layer.step(self.before(inputs), state)
         return self.after(inputs, outputs), state
 

@@ -31,7 +31,7 @@ class ResidualRNN(RecurrentCell):
     """
 
     keeps = "one vector"
-    paper = "residual connection through time"
+    paper = "after He et al. 2016, through time"
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

@@ -49,6 +49,7 @@ class S4D(SequenceLayer):
     parallel = True
     wrap = "residual"
     square = True
+    undecayed = ("log_decay", "frequency")
 
     def __init__(
         self, input_size: int, hidden_size: int, *, state_size: int = 64, dt_min: float = 0.001, dt_max: float = 0.1
@@ -83,7 +84,7 @@ class S4D(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> Tensor:
         """Zeros ``(batch, hidden_size, state_size / 2, 2)``, real and imaginary parts."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return self.zeros(batch_size, self.output_size, self.pairs, 2)
 
     def forward(
@@ -122,6 +123,7 @@ class S4D(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
         """The recurrence, once."""
+        self.check_step(inputs, state)
         assert isinstance(state, Tensor)
         exponent, b = self.discretised()
         x = _wide(inputs)

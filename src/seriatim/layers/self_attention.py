@@ -54,8 +54,8 @@ class SelfAttention(Attending):
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs themselves, twice."""
-        return inputs.unsqueeze(1), inputs.unsqueeze(1)
+        """The inputs themselves, and a copy: what is kept must not change with the caller's tensor."""
+        return inputs.unsqueeze(1), inputs.unsqueeze(1).clone()
 
     def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs themselves, twice."""

@@ -57,7 +57,7 @@ class Stack(SequenceLayer):
     ) -> State:
         """The tuple of the layers' initial states; a memory goes to the layers that take one."""
         if not self.takes_memory:
-            refuse_memory(self, memory)
+            refuse_memory(memory)
         given = (memory, memory_lengths)
         return tuple(layer.initial_state(batch_size, *given if layer.takes_memory else ()) for layer in self.layers)
 
@@ -75,6 +75,7 @@ class Stack(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of every layer."""
+        self.check_step(inputs, state)
         hidden, ends = inputs, []
         for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
             outputs, end = layer.step(self.dropout(hidden) if i else hidden, start)

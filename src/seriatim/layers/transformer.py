@@ -19,6 +19,4 @@ from .attention import Attention
 class Transformer(Attention):
     """Multi-head attention inside a block: norm, attention, sum, norm, feed-forward network, sum."""
 
-    keeps = "keys and values of all inputs, or of a window"
-    paper = "Vaswani et al. 2017"
     wrap = "block"

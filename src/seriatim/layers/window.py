@@ -33,7 +33,7 @@ class Window(SequenceLayer):
         ValueError: a context of 0, or an unknown activation.
     """
 
-    keeps = "the last n − 1 inputs"
+    keeps = "the last inputs of its context"
     parallel = True
     paper = "Bengio et al. 2003"
 
@@ -51,7 +51,7 @@ class Window(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """Zeros ``(batch, context − 1, input_size)``."""
-        refuse_memory(self, memory)
+        refuse_memory(memory)
         return self.zeros(batch_size, self.context - 1, self.input_size)
 
     def forward(

@@ -16,6 +16,7 @@ from ..auxiliary import collect
 from ..data.batching import Batch
 from ..errors import InputError, TrainingError
 from ..evaluation.perplexity import evaluate_language_model
+from ..layers.experts import count_experts
 from ..models.weights import save_weights
 from ..state import State, map_state
 from .checkpoints import Progress, load_checkpoint, save_checkpoint
@@ -122,6 +123,7 @@ class Trainer:
             group["lr"] = rate
         tokens = sum(_tokens(batch) for batch in batches)
         self.optimizer.zero_grad(set_to_none=True)
+        self.auxiliary = 0.0
         total = sum(self.backward(batch, tokens) for batch in batches)
         norm = self.clip()
         if not (math.isfinite(total) and math.isfinite(norm)):
@@ -145,6 +147,8 @@ class Trainer:
             "learning_rate": rate,
             "gradient_norm": norm,
         }
+        if self.auxiliary:
+            self.record["auxiliary"] = self.auxiliary
 
     def backward(self, batch: Batch, tokens: int) -> float:
         """Adds one window's share of the gradient; returns its summed loss in nats and carries the state on."""
@@ -154,9 +158,9 @@ class Trainer:
             loss, state = self.model.loss(
                 batch.inputs.to(self.device), batch.targets.to(self.device), start, lengths=batch.lengths
             )
-        share = _tokens(batch) / tokens
-        objective = loss / tokens + share * sum(contributed, torch.zeros((), device=self.device))
-        objective.backward()  # type: ignore[no-untyped-call]
+        auxiliary = _tokens(batch) / tokens * sum(contributed, torch.zeros((), device=self.device))
+        (loss / tokens + auxiliary).backward()  # type: ignore[no-untyped-call]
+        self.auxiliary += auxiliary.item()
         self.state = map_state(self.carry, state)
         return loss.item()
 
@@ -201,7 +205,8 @@ class Trainer:
         if self.job.valid is None:
             self.keep()
             return
-        metrics = evaluate_language_model(self.model, self.job.valid)
+        with count_experts(self.model) as chosen:
+            metrics = evaluate_language_model(self.model, self.job.valid)
         loss = float(metrics["loss"])
         best = progress.best_valid is None or loss < progress.best_valid
         if best:
@@ -221,6 +226,8 @@ class Trainer:
             "seconds": progress.seconds,
             **metrics,
         }
+        if chosen:
+            record["experts"] = {name: counts.tolist() for name, counts in chosen.items()}
         self.log.write(record)
         self.last_validation = {**record, "best": best}
         self.reporter.validation(self.last_validation)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..config import Training
 from ..errors import InputError
+from ..layer import Stateful
 
 LEARNING_RATES = {"sgd": 1.0, "adam": 2e-3, "adamw": 2e-3}
 FLOOR = 0.01
@@ -15,12 +16,20 @@ FLOOR = 0.01
 
 
 def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
-    """The optimizer that a configuration names; weight decay touches matrices, not biases."""
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    """The optimizer that a configuration names; weight decay touches matrices, not vectors or `Stateful.undecayed`."""
+    spared = {
+        id(module.get_parameter(name))
+        for module in model.modules()
+        if isinstance(module, Stateful)
+        for name in module.undecayed
+    }
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        (decayed if parameter.dim() > 1 and id(parameter) not in spared else others).append(parameter)
     groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
     ]
     rate = base_rate(config)
     if config.optimizer == "sgd":

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ..data.readers import Source, find_sources
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
 from ..layers import check_options, options_of, split_names
+from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
 
 RUN_FILES = ("config.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
@@ -88,6 +89,7 @@ def prepare(config: Config, folder: Path, tokenizer: Tokenizer | None = None) ->
         sources = find_sources(held_out, file_format=config.data.format, split="valid")
         valid = encode_corpus(sources, tokenizer, unit=config.data.unit)
         refuse_unknown(valid, tokenizer, sources)
+    check_positions(config, {"data.train": train, "data.valid": valid})
     batches = Batches(train, config.training.batch_size, config.training.sequence_length)
     return Job(config, folder, tokenizer, model, batches, train, valid)
 
@@ -143,6 +145,23 @@ def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Sourc
             f"{sources[0].name}: only unknown {tokenizer.kind}s; is it the right file, "
             "and tokenizer.min_count and vocabulary_size fit for it?"
         )
+
+
+def check_positions(config: Config, corpora: Mapping[str, Corpus | None]) -> None:
+    """Raises InputError where learned positions are fewer than the tokens of a line, its end included."""
+    options = config.model.options
+    if options.get("position") != "learned":
+        return
+    most = options.get("max_length", MAX_LENGTH)
+    for name, corpus in corpora.items():
+        starts, ends = corpus.spans(1) if corpus is not None else (np.zeros(1), np.zeros(1))
+        longest = int((ends - starts).argmax())
+        needed = int(ends[longest] - starts[longest])
+        if needed > most:
+            raise InputError(
+                f"{name}: line {longest + 1} has {needed} tokens, its end included, and there are {most} learned "
+                f"positions; set model.options.max_length to {needed}, or take position rotary, alibi or sinusoidal"
+            )
 
 
 def check_sizes(config: Config, train: Corpus) -> None:

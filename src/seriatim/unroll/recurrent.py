@@ -46,7 +46,7 @@ class Recurrent(SequenceLayer):
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
     ) -> State:
         """The cell's own initial state."""
-        refuse_memory(self.cell, memory)
+        refuse_memory(memory)
         return self.cell.initial_state(batch_size)
 
     def forward(
@@ -62,6 +62,7 @@ class Recurrent(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the cell."""
+        self.check_step(inputs, state)
         output: tuple[Tensor, State]
         if self.dropping:
             output = functional_call(self.cell, self.dropped_weights(), (inputs, state))
