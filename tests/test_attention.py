@@ -13,7 +13,7 @@ import seriatim
 from seriatim.errors import InputError
 from seriatim.layers.cache import append, newest
 from seriatim.layers.cross_attention import CrossAttention
-from seriatim.layers.positions import rotate, sinusoids
+from seriatim.layers.positions import Rotary, sinusoids
 from seriatim.layers.scoring import SCORES, attend, attention_weights, scoring
 from seriatim.state import State, select_state, state_bytes, state_leaves
 
@@ -197,7 +197,7 @@ def test_alibi_lowers_scores_by_distance() -> None:
 
 def test_rotary_scores_depend_on_distance_alone() -> None:
     torch.manual_seed(0)
-    q, k = randn(1, 1, 1, 7), randn(1, 1, 1, 7)
+    rotate, q, k = Rotary(7), randn(1, 1, 1, 7), randn(1, 1, 1, 7)
 
     def score(i: int, j: int) -> Tensor:
         return (rotate(q, torch.tensor([[i]]), 1) * rotate(k, torch.tensor([[j]]), 1)).sum()
@@ -290,11 +290,11 @@ def test_what_is_kept_does_not_change_with_the_callers_tensor() -> None:
 def test_rotary_positions_are_exact_in_bfloat16() -> None:
     """Angles are found in float64 whatever the model's type: the vectors alone are rounded."""
     torch.manual_seed(0)
-    layer, x = seriatim.layer("attention", 64, 64).bfloat16(), torch.randn(1, 1, 2, 64)
+    layer, x = seriatim.layer("attention", 64, 64, num_heads=1).bfloat16(), torch.randn(1, 1, 1, 64)
     position = torch.tensor([[9_998]])
     assert not [name for name, _ in layer.named_buffers() if "slopes" not in name]
-    turned = rotate(x.bfloat16(), position, 1)
-    torch.testing.assert_close(turned.float(), rotate(x, position, 1), rtol=0.02, atol=0.03)
+    expected = Rotary(64)(x, position, 1)
+    torch.testing.assert_close(layer.rotary(x.bfloat16(), position, 1).float(), expected, rtol=0.02, atol=0.03)
 
 
 def test_rotary_attention_works_under_function_transforms() -> None:

@@ -88,7 +88,7 @@ class SequenceLayer(Stateful):
         Raises:
             ValueError: shapes that do not fit.
         """
-        self.check_step(inputs, state)
+        self.check_input(inputs)
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
 
@@ -104,10 +104,14 @@ class SequenceLayer(Stateful):
         return zero_padding(inputs, lengths), state, lengths
 
     def check_step(self, inputs: Tensor, state: State) -> None:
-        """What every `step` does first: raises ValueError where inputs or state do not fit."""
+        """What a `step` that computes something does first: raises ValueError where inputs or state do not fit."""
+        self.check_input(inputs)
+        self.check_state(state, inputs.shape[0])
+
+    def check_input(self, inputs: Tensor) -> None:
+        """Raises ValueError where the inputs of a step have not their shape."""
         if inputs.dim() != 2 or inputs.shape[1] != self.input_size:
             raise ValueError(f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}")
-        self.check_state(state, inputs.shape[0])
 
     def check_state(self, state: State, batch_size: int) -> None:
         """Raises ValueError where a state has not one row for each of the batch, or is another layer's."""

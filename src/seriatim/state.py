@@ -100,7 +100,9 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
 
 def fits(shape: Sequence[int], like: Sequence[int]) -> bool:
     """Whether a leaf may have a shape, the batch aside: what has size 0 in the initial state may have grown."""
-    return len(shape) == len(like) and all(size in (0, given) for size, given in zip(like[1:], shape[1:], strict=True))
+    return shape[1:] == like[1:] or (
+        len(shape) == len(like) and all(size in (0, given) for size, given in zip(like[1:], shape[1:], strict=True))
+    )
 
 
 def _level(leaves: tuple[Tensor, ...]) -> list[Tensor]:

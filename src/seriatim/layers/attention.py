@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 from .attending import Attending
-from .positions import RELATIVE, positions, rotate, slopes
+from .positions import RELATIVE, Rotary, positions, slopes
 from .scoring import scoring
 
 HEAD_SIZE = 32
@@ -76,13 +76,13 @@ class Attention(Attending):
         self.enter = nn.Linear(input_size, (self.num_heads + self.kept_heads) * self.kept_size, bias=bias)
         self.leave = nn.Linear(hidden_size, hidden_size, bias=bias)
         self.score = scoring(score, self.kept_size, self.kept_size, num_heads=self.num_heads)
-        self.rotary = position == "rotary"
+        self.rotary = Rotary(self.kept_size) if position == "rotary" else None
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Queries, and the heads of keys before those of values; queries and keys turned by their position."""
         entered = self.enter(inputs).unflatten(2, (-1, self.kept_size)).transpose(1, 2)  # (B, H + kept, T, D)
-        if self.rotary:
-            entered = rotate(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
+        if self.rotary is not None:
+            entered = self.rotary(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
         queries, kept = entered.split([self.num_heads, self.kept_heads], dim=1)
         return queries, kept
 

@@ -83,32 +83,50 @@ class Positions(SequenceLayer):
         return zero_padding(inputs + vectors, lengths), end
 
 
-def rotate(vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
-    """Rotary positions: turns the first ``num_heads`` of ``(batch, heads, time, head_size)``.
+class Rotary:
+    """Turns queries and keys by their position. It is no module, so that its angles keep their own precision.
 
     Args:
-        vectors: queries and keys, and after them what is not turned.
-        position: of each, ``(batch or 1, time)``.
-        num_heads: how many are queries or keys.
+        head_size: width of a query.
     """
-    angles = _angles(position, vectors.shape[-1] // 2).unsqueeze(1)  # (B, 1, T, D/2)
-    cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
-    turned: Tensor = _Turn.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
+
+    def __init__(self, head_size: int) -> None:
+        self.frequencies = _frequencies(head_size // 2)
+
+    def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
+        """Turns the first ``num_heads`` of ``(batch, heads, time, head_size)``.
+
+        Args:
+            vectors: queries and keys, and after them what is not turned.
+            position: of each, ``(batch or 1, time)``.
+            num_heads: how many are queries or keys.
+        """
+        self.frequencies = _moved(self.frequencies, position.device)
+        angles = (position.unsqueeze(-1) * self.frequencies).unsqueeze(1)  # (B, 1, T, D/2)
+        cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
+        if not torch.is_grad_enabled():
+            return _turn(vectors, cos, sin, num_heads)  # `apply` would cost more than the rest, one step at a time
+        turned: Tensor = _Turn.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
+        return turned
+
+
+def _turn(vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
+    """The pairs of the first heads turned by an angle, the rest copied."""
+    pairs = cos.shape[-1]
+    turned = vectors.clone(memory_format=torch.contiguous_format)
+    first, second = vectors[:, :num_heads, :, :pairs], vectors[:, :num_heads, :, pairs : 2 * pairs]
+    into = turned[:, :num_heads]
+    torch.mul(first, cos, out=into[..., :pairs]).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=into[..., pairs : 2 * pairs]).addcmul_(first, sin)
     return turned
 
 
 class _Turn(torch.autograd.Function):
-    """The pairs of the first heads turned by an angle; the gradient is turned back."""
+    """`_turn`, whose gradient is turned back."""
 
     @staticmethod
     def forward(vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
-        pairs = cos.shape[-1]
-        turned = vectors.clone(memory_format=torch.contiguous_format)
-        first, second = vectors[:, :num_heads, :, :pairs], vectors[:, :num_heads, :, pairs : 2 * pairs]
-        into = turned[:, :num_heads]
-        torch.mul(first, cos, out=into[..., :pairs]).addcmul_(second, sin, value=-1)
-        torch.mul(second, cos, out=into[..., pairs : 2 * pairs]).addcmul_(first, sin)
-        return turned
+        return _turn(vectors, cos, sin, num_heads)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -136,16 +154,19 @@ def positions(count: Tensor, time: int) -> Tensor:
 
 
 def sinusoids(position: Tensor, size: int) -> Tensor:
-    """PE of positions ``(...,)``: ``(..., size)``, sines at even places and cosines at odd ones, as `_angles`."""
-    angles = _angles(position, (size + 1) // 2, size)
+    """PE of positions ``(...,)``: ``(..., size)``, sines at even places and cosines at odd ones, in float64."""
+    angles = position.unsqueeze(-1) * _moved(_frequencies((size + 1) // 2, size), position.device)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
 
 
-def _angles(position: Tensor, count: int, size: int | None = None) -> Tensor:
-    """T / BASE^{2i/size} for i below ``count``: ``(..., count)``, size being twice the count unless given.
+def _frequencies(count: int, size: int | None = None) -> Tensor:
+    """1 / BASE^{2i/size} for i below ``count``, size being twice the count unless given.
 
-    In float64, whatever the model's type, as positions are large; in float32 on devices that have no other.
+    In float64, whatever the model's type, as positions are large.
     """
-    dtype = torch.float32 if position.device.type == "mps" else torch.float64
-    i = torch.arange(count, dtype=dtype, device=position.device)
-    return position.unsqueeze(-1) * torch.pow(BASE, -2 * i / (size or max(2 * count, 1)))
+    return torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
+
+
+def _moved(frequencies: Tensor, device: torch.device) -> Tensor:
+    """The same on a device, in float32 where it has no float64."""
+    return frequencies.to(device, torch.float32 if device.type == "mps" else torch.float64)

@@ -69,7 +69,7 @@ class Residual(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the layer."""
-        self.check_step(inputs, state)
+        self.check_input(inputs)
         outputs, state = self.layer.step(self.before(inputs), state)
         return self.after(inputs, outputs), state
 

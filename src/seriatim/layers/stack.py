@@ -75,7 +75,7 @@ class Stack(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of every layer."""
-        self.check_step(inputs, state)
+        self.check_input(inputs)
         hidden, ends = inputs, []
         for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
             outputs, end = layer.step(self.dropout(hidden) if i else hidden, start)
