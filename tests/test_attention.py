@@ -185,8 +185,7 @@ def test_a_window_hides_what_is_older_and_keeps_the_state_constant(time: int, op
 def test_alibi_lowers_scores_by_distance() -> None:
     torch.manual_seed(0)
     layer, x = seriatim.layer("attention", WIDTH, WIDTH, num_heads=4, position="alibi").double(), randn(1, 5, WIDTH)
-    queries, kept = layer.project(x, torch.zeros(1, dtype=torch.long))
-    keys, values = layer.keys_values(kept)
+    queries, keys, values, _ = layer.project(x, torch.zeros(1, dtype=torch.long))
     found = []
     for h in range(4):
         distance = torch.arange(5).unsqueeze(1) - torch.arange(5)
@@ -477,3 +476,18 @@ def test_scores_of_a_long_sequence_are_not_held_at_once() -> None:
     with torch.inference_mode(), Watch():
         layer(torch.randn(1, time, 8))
     assert largest < time**2 / 2
+
+
+@pytest.mark.parametrize("options", [{"window": 5}, {"window": 40, "causal": False}, {"position": "alibi"}], ids=str)
+@pytest.mark.parametrize("read", [0, 13])
+def test_blocks_of_queries_change_neither_values_nor_gradients(options: dict, read: int, monkeypatch) -> None:
+    torch.manual_seed(0)
+    layer = seriatim.layer("attention", WIDTH, WIDTH, num_heads=4, num_kv_heads=2, **options).double()
+    x, direction = randn(2, 50 + read, WIDTH).requires_grad_(), randn(2, 50, WIDTH)
+    found = []
+    for block in (8, 10_000):
+        monkeypatch.setattr("seriatim.layers.attending.BLOCK", block)
+        _, state = layer(x[:, :read]) if layer.causal else (None, None)
+        outputs, _ = layer(x[:, read:], state)
+        found.append((outputs, torch.autograd.grad((outputs * direction).sum(), [x, *layer.parameters()])))
+    torch.testing.assert_close(*found)

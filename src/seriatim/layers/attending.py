@@ -40,8 +40,12 @@ class Attending(SequenceLayer):
         self.causal, self.window = causal, window
         self.register_buffer("slopes", slopes, persistent=False)
 
-    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs ``(B, T, input_size)`` after ``count (B,)`` others to queries ``(B, H, T, D)`` and what is kept."""
+    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of inputs ``(B, T, input_size)`` after ``count (B,)`` others.
+
+        Returns:
+            Queries ``(B, H, T, D)``, keys and values ``(B, heads, T, D)``, and what is kept of these.
+        """
         raise NotImplementedError
 
     def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,9 +75,11 @@ class Attending(SequenceLayer):
             return inputs.new_zeros(inputs.shape[0], 0, self.output_size), state
         if lengths is not None:
             lengths = lengths.to(inputs.device)
-        queries, new = self.project(inputs, count)
+        queries, keys, values, new = self.project(inputs, count)
         kept = append(past, new)
-        attended = self.look(queries, kept, count, lengths)
+        if past.shape[2]:
+            keys, values = self.keys_values(kept)
+        attended = self.look(queries, keys, values, count, lengths)
         end = self.keep(kept, past.shape[2], count, lengths)
         return zero_padding(self.merge(attended), lengths), end
 
@@ -97,11 +103,10 @@ class Attending(SequenceLayer):
         valid = count.clamp(max=past) + lengths
         return KeptInputs(newest_of_each(kept, valid, past + lengths, most), count + lengths)
 
-    def look(self, queries: Tensor, kept: Tensor, count: Tensor, lengths: Tensor | None) -> Tensor:
-        """What each query ``(B, H, T, D)`` finds in its past and present, ``kept``: ``(B, H, T, D)``."""
-        time, total = queries.shape[2], kept.shape[2]
+    def look(self, queries: Tensor, keys: Tensor, values: Tensor, count: Tensor, lengths: Tensor | None) -> Tensor:
+        """What each query ``(B, H, T, D)`` finds in its past and present: ``(B, H, T, D)``."""
+        time, total = queries.shape[2], keys.shape[2]
         past = total - time
-        keys, values = self.keys_values(kept)
         whole = past == 0 or bool((count >= past).all())
         narrow = self.window is not None and self.window < total
         if whole and not narrow and self.slopes is None and isinstance(self.score, Dot):
@@ -109,21 +114,21 @@ class Attending(SequenceLayer):
                 return attend(self.score, queries, keys, values, causal=time > 1)
             if not self.causal and lengths is None:
                 return attend(self.score, queries, keys, values)
-        found = []
-        for start in range(0, time, BLOCK):
-            end = min(start + BLOCK, time)
+        found, keys_values = [], _Blocks(keys, values, apart=time > BLOCK and torch.is_grad_enabled())
+        for start, block in zip(range(0, time, BLOCK), torch.split(queries, BLOCK, dim=2), strict=True):
+            end = start + block.shape[2]
             low = max(0, past + start - self.window + 1) if self.window is not None else 0
             high = past + end if self.causal else total
             mask = self.mask(
-                torch.arange(past + start, past + end, device=kept.device),
-                torch.arange(low, high, device=kept.device),
+                torch.arange(past + start, past + end, device=keys.device),
+                torch.arange(low, high, device=keys.device),
                 None if whole else past - count,
                 None if self.causal or lengths is None else past + lengths,
             )
             if self.slopes is not None:
                 mask = self.lower(mask, past + start, low)
-            seen = keys[:, :, low:high], values[:, :, low:high]
-            found.append(attend(self.score, queries[:, :, start:end], *seen, mask=mask.to(_mask_type(mask, queries))))
+            seen = keys_values.between(low, high)
+            found.append(attend(self.score, block, *seen, mask=mask.to(_mask_type(mask, queries))))
         return found[0] if len(found) == 1 else torch.cat(found, dim=2)
 
     def mask(self, query: Tensor, key: Tensor, first: Tensor | None, end: Tensor | None) -> Tensor:
@@ -151,6 +156,27 @@ class Attending(SequenceLayer):
         distance = place[query : query + rows].unsqueeze(1) - place[key : key + columns]
         bias = -self.slopes.view(1, -1, 1, 1) * distance.abs().to(self.slopes)
         return bias.masked_fill(~mask, -torch.inf)
+
+
+class _Blocks:
+    """Keys and values ``(B, heads, S, D)``, of which blocks of queries see parts that overlap.
+
+    Args:
+        keys: all of them.
+        values: all of them.
+        apart: cut them once, and join what a block of queries sees; the gradient of a part of the whole would be as
+            large as the whole, for every block.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, *, apart: bool) -> None:
+        self.size = BLOCK if apart else keys.shape[2]
+        self.blocks = torch.split(keys, self.size, dim=2), torch.split(values, self.size, dim=2)
+
+    def between(self, low: int, high: int) -> list[Tensor]:
+        """Keys and values of the places from ``low`` to ``high``."""
+        first, last = low // self.size, (high - 1) // self.size + 1
+        joined = [torch.cat(blocks[first:last], dim=2) if last - first > 1 else blocks[first] for blocks in self.blocks]
+        return [part[:, :, low - first * self.size : high - first * self.size] for part in joined]
 
 
 def _mask_type(mask: Tensor, like: Tensor) -> torch.dtype:

@@ -78,16 +78,16 @@ class Attention(Attending):
         self.score = scoring(score, self.kept_size, self.kept_size, num_heads=self.num_heads)
         self.rotary = Rotary(self.kept_size) if position == "rotary" else None
 
-    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries, and the heads of keys before those of values; queries and keys turned by their position."""
+    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries, keys and values; queries and keys are turned by their position."""
         entered = self.enter(inputs).unflatten(2, (-1, self.kept_size)).transpose(1, 2)  # (B, H + kept, T, D)
         if self.rotary is not None:
             entered = self.rotary(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
-        queries, kept = entered.split([self.num_heads, self.kept_heads], dim=1)
-        return queries, kept
+        queries, keys, values = entered.split([self.num_heads, self.kept_heads // 2, self.kept_heads // 2], dim=1)
+        return queries, keys, values, entered[:, self.num_heads :]
 
     def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """The two halves."""
+        """The two halves of the heads."""
         keys, values = kept.chunk(2, dim=1)
         return keys, values
 

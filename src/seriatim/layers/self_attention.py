@@ -53,9 +53,10 @@ class SelfAttention(Attending):
         self.score = Dot(input_size**-0.5 if scaled else 1.0)
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
-    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The inputs themselves, and a copy: what is kept must not change with the caller's tensor."""
-        return inputs.unsqueeze(1), inputs.unsqueeze(1).clone()
+        alone = inputs.unsqueeze(1)
+        return alone, alone, alone, alone.clone()
 
     def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs themselves, twice."""
