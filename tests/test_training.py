@@ -65,6 +65,17 @@ RESUMED = {
     "lstm-stream": ({"layer": "lstm", "dropout": 0.2}, {"unit": "stream"}, {}),
     "gru-line": ({"layer": "gru"}, {"unit": "line"}, {"optimizer": "sgd", "learning_rate": 1.0}),
     "accumulated": ({"layer": "rnn"}, {"unit": "line"}, {"accumulate": 3, "precision": "bfloat16"}),
+    "growing-state": (
+        {"layer": "transformer", "dropout": 0.1, "options": {"window": 40, "num_experts": 3}},
+        {"unit": "stream"},
+        {},
+    ),
+    "mixed": ({"layer": "mamba,attention,mgu", "options": {"position": "sinusoidal"}}, {"unit": "stream"}, {}),
+    "learned-positions": (
+        {"layer": "transformer", "options": {"position": "learned"}},
+        {"unit": "line"},
+        {"sequence_length": 5},
+    ),
     "across-epochs": ({"layer": "gru", "num_layers": 2}, {"unit": "stream"}, {"batch_size": 64, "sequence_length": 64}),
 }
 
