@@ -16,6 +16,7 @@ from .evaluation.perplexity import evaluate_language_model, unigram_metrics
 from .files import write_whole
 from .model_card import model_card
 from .run import Run, identity, load, read_config
+from .training.allocator import freed_memory_kept
 from .training.loop import Trainer
 from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision
@@ -110,7 +111,8 @@ def _fit(trainer: Trainer) -> Run:
             "step": trainer.progress.step,
         }
     )
-    progress = trainer.run()
+    with freed_memory_kept():
+        progress = trainer.run()
     run = load(job.folder)
     run.summary = {
         "task": config.task,
