@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
-from ..lengths import run_by_length
 from ..state import State
 from .history import remember
 from .norms import norm as norm_named
 from .pointwise import Pointwise
 from .residual import Residual
 from .stack import Stack
+from .unpadded import UnpaddedLayer
 
 
-class GatedConvolution(SequenceLayer):
+class GatedConvolution(UnpaddedLayer):
     """One causal convolution and its gate. The state is the last ``(kernel_size − 1) · dilation`` inputs.
 
     Args:
@@ -46,15 +46,6 @@ class GatedConvolution(SequenceLayer):
         """Zeros ``(batch, reach, size)``."""
         refuse_memory(memory)
         return self.zeros(batch_size, (self.kernel_size - 1) * self.dilation, self.input_size)
-
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Runs over ``(batch, time, size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
-        if lengths is not None:
-            return run_by_length(self.dense, inputs, state, lengths)
-        return self.dense(inputs, state)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """A batch without padding: the taps side by side, then one matrix product."""

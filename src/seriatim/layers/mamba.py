@@ -24,11 +24,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import run_by_length
+from ..layer import refuse_memory
 from ..state import State
 from .history import remember
 from .selective_scan import selective_scan, selective_step
+from .unpadded import UnpaddedLayer
 
 
 class MambaState(NamedTuple):
@@ -38,7 +38,7 @@ class MambaState(NamedTuple):
     memory: Tensor
 
 
-class Mamba(SequenceLayer):
+class Mamba(UnpaddedLayer):
     """One Mamba mixer.
 
     Args:
@@ -115,17 +115,6 @@ class Mamba(SequenceLayer):
             self.zeros(batch_size, self.kernel_size - 1, self.inner),
             self.zeros(batch_size, self.state_size, self.inner),
         )
-
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Runs over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
-        if 0 in inputs.shape[:2]:
-            return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
-        if lengths is not None:
-            return run_by_length(self.dense, inputs, state, lengths)
-        return self.dense(inputs, state)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
         """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, hidden_size)``."""

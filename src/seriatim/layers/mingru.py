@@ -16,13 +16,13 @@ keeps h positive so that the scan can run on logarithms; the scan here needs non
 import torch
 from torch import Tensor, nn
 
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import run_by_length
+from ..layer import refuse_memory
 from ..state import State
 from .scan import linear_scan
+from .unpadded import UnpaddedLayer
 
 
-class MinGRU(SequenceLayer):
+class MinGRU(UnpaddedLayer):
     """A gated average of what the inputs propose. The state is one vector ``(batch, hidden_size)``.
 
     Args:
@@ -53,20 +53,9 @@ class MinGRU(SequenceLayer):
         refuse_memory(memory)
         return self.zeros(batch_size, self.output_size)
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Scans ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
-        if lengths is not None:
-            return run_by_length(self.dense, inputs, state, lengths)
-        return self.dense(inputs, state)
-
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """A batch without padding."""
         assert isinstance(state, Tensor)
-        if not inputs.shape[1]:
-            return inputs.new_zeros(inputs.shape[0], 0, self.output_size), state
         z, candidate = self.gates(inputs, state)
         outputs = linear_scan(1 - z, z * candidate, state)
         return outputs, outputs[:, -1].clone()  # not a view that keeps all outputs alive

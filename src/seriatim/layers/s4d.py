@@ -22,15 +22,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import run_by_length
+from ..layer import refuse_memory
 from ..state import State
+from .unpadded import UnpaddedLayer
 
 CHUNK = 128
 """Steps of one convolution (measured on a CPU)."""
 
 
-class S4D(SequenceLayer):
+class S4D(UnpaddedLayer):
     """One diagonal state space for every channel, and a gated linear map over the channels.
 
     Args:
@@ -86,17 +86,6 @@ class S4D(SequenceLayer):
         """Zeros ``(batch, hidden_size, state_size / 2, 2)``, real and imaginary parts."""
         refuse_memory(memory)
         return self.zeros(batch_size, self.output_size, self.pairs, 2)
-
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Runs over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
-        if 0 in inputs.shape[:2]:
-            return torch.zeros_like(inputs), state
-        if lengths is not None:
-            return run_by_length(self.dense, inputs, state, lengths)
-        return self.dense(inputs, state)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
         """A batch without padding: one convolution for every chunk of time."""

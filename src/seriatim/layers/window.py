@@ -12,14 +12,14 @@ from x to the softmax are left out, as in the authors' best models.
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import run_by_length
+from ..layer import refuse_memory
 from ..state import State
 from .activations import activation as activation_named
 from .history import remember
+from .unpadded import UnpaddedLayer
 
 
-class Window(SequenceLayer):
+class Window(UnpaddedLayer):
     """A feed-forward network over the last inputs. The state is those before the present one.
 
     Args:
@@ -54,20 +54,9 @@ class Window(SequenceLayer):
         refuse_memory(memory)
         return self.zeros(batch_size, self.context - 1, self.input_size)
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Runs over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
-        if lengths is not None:
-            return run_by_length(self.dense, inputs, state, lengths)
-        return self.dense(inputs, state)
-
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """A batch without padding."""
         assert isinstance(state, Tensor)
         extended, state = remember(inputs, state)
-        if inputs.shape[1] == 0:
-            return inputs.new_zeros(inputs.shape[0], 0, self.output_size), state
         windows = extended.unfold(1, self.context, 1).transpose(2, 3).flatten(2)  # (B, T, context · input_size)
         return self.g(self.hidden(windows)), state
