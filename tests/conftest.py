@@ -84,6 +84,10 @@ def runs(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
     return found
 
 
+def randn(*sizes: int) -> Tensor:
+    return torch.randn(*sizes, dtype=torch.float64)
+
+
 def as_torch(layer: SequenceLayer, values: Sequence[Tensor]) -> dict[str, Tensor]:
     """One tensor for every parameter of ``layer``, in their order, under the names of its `torch.nn` twin."""
     holder = copy.deepcopy(layer)

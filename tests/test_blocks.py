@@ -18,11 +18,7 @@ from seriatim.lengths import valid_mask
 from seriatim.state import state_bytes
 from seriatim.training.optimizers import make_optimizer
 
-from .conftest import small_config
-
-
-def randn(*sizes: int) -> Tensor:
-    return torch.randn(*sizes, dtype=torch.float64)
+from .conftest import randn, small_config
 
 
 @pytest.mark.parametrize("name", ["lstm", "mgu", "window", "attention"])

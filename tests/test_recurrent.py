@@ -1,36 +1,15 @@
-"""The recurrent architectures against second derivations of their equations; dropped weights, zoneout, the scan."""
+"""The recurrent architectures against second derivations of their equations; projections."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.layer import SequenceLayer
 from seriatim.layers import from_torch, to_torch
-from seriatim.layers import scan as scan_module
-from seriatim.layers.scan import linear_scan
 from seriatim.state import State, map_state, state_to_dict
-from seriatim.unroll.zoneout import Zoneout
 
 from .conftest import as_torch
-
-N, D, H = 3, 5, 6
-CELLS = ("residual-rnn", "mgu", "gru-original", "lstm-peephole", "lstm-coupled", "lstm-layernorm")
-FUSED = ("rnn", "gru", "lstm")
-
-
-def build(name: str, **options) -> SequenceLayer:
-    """A layer in float64 whose every parameter is random, the biases and peepholes that start at zero included."""
-    torch.manual_seed(1)
-    layer = seriatim.layer(name, D, H, **options).double().eval()
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return layer
-
-
-def sequence(time: int) -> Tensor:
-    torch.manual_seed(2)
-    return torch.randn(N, time, D, dtype=torch.float64)
+from .recurrences import CELLS, D, H, N, build, sequence
 
 
 def rows(matrix: Tensor, gate: int) -> Tensor:
@@ -218,123 +197,6 @@ def test_a_residual_network_learns_what_came_three_steps_before() -> None:
     assert loss < 0.7  # chance is 1.39
 
 
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
-def test_zoneout_is_its_expectation_in_evaluation(name: str) -> None:
-    plain, held = build(name), build(name, zoneout=0.3)
-    state = plain(sequence(4))[1]
-    x = sequence(1)[:, 0]
-    _, new = plain.step(x, state)
-    output, found = held.step(x, state)
-    expected = map_state(lambda old, fresh: 0.3 * old + 0.7 * fresh, state, new)
-    map_state(lambda a, b: torch.testing.assert_close(a, b) or a, found, expected)
-    torch.testing.assert_close(output, next(iter(state_to_dict(expected).values())))
-
-
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
-def test_zoneout_keeps_values_at_its_rate_in_training(name: str) -> None:
-    torch.manual_seed(0)
-    layer = seriatim.layer(name, 8, 64, zoneout=0.3).train()
-    state = map_state(torch.randn_like, layer.initial_state(50))
-    outputs, new = layer.step(torch.randn(50, 8), state)
-
-    def kept(old: Tensor, fresh: Tensor) -> Tensor:
-        assert abs((old == fresh).float().mean().item() - 0.3) < 0.03
-        return fresh
-
-    map_state(kept, state, new)
-    assert torch.equal(outputs, next(iter(state_to_dict(new).values())))
-
-
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
-def test_zoneout_over_a_sequence_is_that_of_its_steps(name: str) -> None:
-    layer, x = build(name, zoneout=0.4).train(), sequence(6)
-    torch.manual_seed(5)
-    whole, end = layer(x)
-    torch.manual_seed(5)
-    state: State = layer.initial_state(N)
-    for t in range(6):
-        output, state = layer.step(x[:, t], state)
-        torch.testing.assert_close(whole[:, t], output)
-    map_state(lambda a, b: torch.testing.assert_close(a, b) or a, end, state)
-
-
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
-def test_rates_of_zero_change_nothing(name: str) -> None:
-    plain, other = build(name).train(), build(name, zoneout=0.0, weight_dropout=0.0).train()
-    assert torch.equal(plain(sequence(5))[0], other(sequence(5))[0])
-    assert plain.state_dict().keys() == other.state_dict().keys()
-
-
-def test_zoneout_leaves_an_output_that_is_no_part_of_the_state() -> None:
-    class Doubled(seriatim.RecurrentCell):
-        input_size = output_size = D
-
-        def initial_state(self, batch_size: int) -> State:
-            return torch.zeros(batch_size, D)
-
-        def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-            return 2 * (state + inputs), state + inputs
-
-    x, state = torch.ones(2, D), torch.zeros(2, D)
-    output, new = Zoneout(Doubled(), 0.25).eval()(x, state)
-    torch.testing.assert_close(output, 2 * x)
-    torch.testing.assert_close(new, 0.75 * x)
-    with pytest.raises(ValueError, match="names no weights to drop"):
-        seriatim.Recurrent(Doubled(), weight_dropout=0.5)
-
-
-def recurrent_matrices(layer: SequenceLayer) -> list[nn.Parameter]:
-    if hasattr(layer, "weight_hh_l0"):
-        return [layer.weight_hh_l0]
-    return [layer.cell.get_parameter(name) for name in layer.recurrent_weights]
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-@pytest.mark.parametrize("zoneout", [0.0, 0.3])
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
-def test_weight_dropout_holds_one_mask_over_a_whole_call(name: str, zoneout: float, ragged: bool) -> None:
-    layer = build(name, weight_dropout=0.5, zoneout=zoneout).train()
-    matrices, x = recurrent_matrices(layer), sequence(8)
-    lengths = torch.tensor([8, 0, 5]) if ragged else None
-    torch.manual_seed(7)
-    found, _ = layer(x, lengths=lengths)
-    gradients = torch.autograd.grad(found.sum(), matrices)
-
-    torch.manual_seed(7)
-    masks = [nn.functional.dropout(torch.ones_like(matrix), 0.5) for matrix in matrices]
-    layer.weight_dropout = 0.0
-    with torch.no_grad():
-        for matrix, mask in zip(matrices, masks, strict=True):
-            matrix *= mask
-    expected, _ = layer(x, lengths=lengths)
-    torch.testing.assert_close(found, expected)
-    for gradient, mask in zip(gradients, masks, strict=True):
-        assert 0.2 < (mask == 0).double().mean() < 0.8
-        assert torch.all(gradient[mask == 0] == 0)
-
-
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
-def test_weight_dropout_is_for_training_alone_and_seeded(name: str) -> None:
-    plain, dropped, x = build(name), build(name, weight_dropout=0.5), sequence(5)
-    assert torch.equal(plain(x)[0], dropped(x)[0])
-    assert torch.equal(plain.step(x[:, 0], plain.initial_state(N))[0], dropped.step(x[:, 0], plain.initial_state(N))[0])
-    dropped.train()
-    torch.manual_seed(4)
-    first, second = dropped(x)[0], dropped(x)[0]
-    torch.manual_seed(4)
-    assert torch.equal(first, dropped(x)[0])
-    assert not torch.equal(first, second)
-    assert [name for name, _ in plain.named_parameters()] == [name for name, _ in dropped.named_parameters()]
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-@pytest.mark.parametrize("option", ["weight_dropout", "zoneout"])
-@pytest.mark.parametrize("name", ["lstm", "mgu"])
-def test_rates_out_of_range_are_named(name: str, option: str, rate: float) -> None:
-    with pytest.raises(ValueError, match=rf"{option} must lie in \[0, 1\); got {rate}"):
-        seriatim.layer(name, D, H, **{option: rate})
-
-
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("num_layers", "bidirectional"), [(1, False), (3, False), (2, True)])
 def test_projections_agree_with_torch_in_values_and_gradients(num_layers: int, bidirectional: bool, bias: bool) -> None:
@@ -372,70 +234,3 @@ def test_a_projected_step_is_the_kernels() -> None:
 def test_a_projection_must_narrow(size: int) -> None:
     with pytest.raises(ValueError, match=r"projection_size must lie in 0\.\.5"):
         seriatim.layer("lstm", D, H, projection_size=size)
-
-
-def scanned(decays: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
-    """The obvious loop."""
-    states = []
-    for t in range(decays.shape[1]):
-        state = decays[:, t] * state + inputs[:, t]
-        states.append(state)
-    return torch.stack(states, dim=1)
-
-
-@pytest.mark.parametrize("wide", [0, 10**9])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("time", [1, 2, 4, 7, 17, 63])
-def test_the_scan_is_the_obvious_loop(time: int, dtype: torch.dtype, wide: int, monkeypatch) -> None:
-    monkeypatch.setattr(scan_module, "WIDE", wide)
-    torch.manual_seed(0)
-    shapes = ((2, time, 3, 2), (2, time, 3, 2), (2, 3, 2))
-    given = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
-    weights = torch.randn(shapes[0], dtype=dtype)
-    found, expected = linear_scan(*given), scanned(*given)
-    torch.testing.assert_close(found, expected)
-    for a, b in zip(
-        torch.autograd.grad((found * weights).sum().abs(), given),
-        torch.autograd.grad((expected * weights).sum().abs(), given),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("wide", [0, 10**9])
-@pytest.mark.parametrize("time", [1, 5, 11])
-def test_the_scan_has_the_right_gradient(time: int, wide: int, monkeypatch) -> None:
-    monkeypatch.setattr(scan_module, "WIDE", wide)
-    torch.manual_seed(0)
-    shapes = ((2, time, 2), (2, time, 2), (2, 2))
-    assert torch.autograd.gradcheck(
-        linear_scan, [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    )
-
-
-@pytest.mark.parametrize("decay", [0.0, 1e-30, -0.5, 1.0])
-def test_the_scan_stays_exact_where_products_vanish(decay: float) -> None:
-    torch.manual_seed(0)
-    inputs, start = torch.randn(1, 300, 4), torch.randn(1, 4)
-    decays = torch.full_like(inputs, decay).requires_grad_()
-    found = linear_scan(decays, inputs, start)
-    torch.testing.assert_close(found, scanned(decays, inputs, start))
-    found.sum().backward()
-    assert decays.grad.isfinite().all()
-
-
-def test_the_scan_takes_views_and_leaves_them_alone() -> None:
-    torch.manual_seed(0)
-    decays = torch.rand(4, dtype=torch.float64).expand(2, 50, 4)
-    inputs = torch.randn(50, 2, 4, dtype=torch.float64).transpose(0, 1)
-    start = torch.randn(1, 4, dtype=torch.float64).expand(2, 4)
-    before = [leaf.clone() for leaf in (decays, inputs, start)]
-    torch.testing.assert_close(linear_scan(decays, inputs, start), scanned(decays, inputs, start))
-    assert all(torch.equal(a, b) for a, b in zip(before, (decays, inputs, start), strict=True))
-
-
-def test_the_scan_names_shapes_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"\(batch, time, \.\.\.\)"):
-        linear_scan(torch.ones(2, 3, 4), torch.ones(2, 3, 5), torch.ones(2, 5))
-    with pytest.raises(ValueError, match=r"start \(batch, \.\.\.\)"):
-        linear_scan(torch.ones(2, 3, 4), torch.ones(2, 3, 4), torch.ones(2, 5))

@@ -1,0 +1,151 @@
+"""What the laws are checked on, and what it is that two ways of computing agree."""
+
+import torch
+from torch import Tensor
+
+import seriatim
+from seriatim.layer import SequenceLayer
+from seriatim.state import State, detach_state, join_states, map_state, select_state, state_to_dict
+
+INPUT_SIZE, HIDDEN_SIZE, MEMORY_SIZE, BATCH = 5, 6, 7, 4
+
+VARIANTS = {
+    "rnn-relu": ("rnn", {"activation": "relu"}),
+    "rnn-softsign": ("rnn", {"activation": "softsign"}),
+    "lstm-without-bias": ("lstm", {"bias": False}),
+    "stack": ("lstm", {"num_layers": 3}),
+    "residual-stack": ("gru", {"num_layers": 2, "residual": True, "dropout": 0.5}),
+    "variational-stack": ("rnn", {"num_layers": 2, "variational_dropout": True, "dropout": 0.5}),
+    "lstm-projected": ("lstm", {"projection_size": 3}),
+    "lstm-projected-zoneout": ("lstm", {"projection_size": 3, "zoneout": 0.3, "bias": False}),
+    "projected-stack": ("lstm", {"projection_size": 3, "num_layers": 2}),
+    "gru-zoneout": ("gru", {"zoneout": 0.3, "weight_dropout": 0.5}),
+    "rnn-zoneout": ("rnn", {"zoneout": 0.3, "activation": "softsign"}),
+    "cell-zoneout": ("lstm-peephole", {"zoneout": 0.3, "weight_dropout": 0.5}),
+    "window-of-one": ("window", {"context": 1}),
+    "convolution-wide": ("convolution", {"kernel_size": 4, "depth": 2}),
+    "attention-window": ("attention", {"window": 4}),
+    "attention-window-of-one": ("attention", {"window": 1}),
+    "attention-alibi": ("attention", {"position": "alibi", "num_heads": 3}),
+    "attention-alibi-window": ("attention", {"position": "alibi", "num_heads": 2, "window": 9}),
+    "attention-grouped": ("attention", {"num_heads": 6, "num_kv_heads": 2}),
+    "attention-bilinear": ("attention", {"score": "bilinear", "num_heads": 6, "num_kv_heads": 3}),
+    "attention-additive": ("attention", {"score": "additive", "num_heads": 2, "position": "none"}),
+    "self-attention-window": ("self-attention", {"window": 5, "scaled": True}),
+    "transformer-sinusoidal": ("transformer", {"position": "sinusoidal", "norm": "layer", "norm_first": False}),
+    "transformer-learned": ("transformer", {"position": "learned", "max_length": 80, "bias": True}),
+    "transformer-experts": ("transformer", {"num_experts": 4, "feed_forward": "gelu"}),
+    "transformer-memory": ("transformer", {"memory_size": MEMORY_SIZE, "num_layers": 2}),
+    "lstm-memory": ("lstm", {"block": True, "memory_size": MEMORY_SIZE, "norm": "layer", "norm_first": False}),
+    "mixed": ("gru, transformer,mamba,window", {"num_layers": 2, "window": 3, "context": 2}),
+    **{f"block-{name}": (name, {"block": True}) for name in seriatim.layers.names()},
+    **{f"bare-{name}": (name, {"block": False}) for name in seriatim.layers.names()},
+}
+CAUSAL = [*seriatim.layers.names(), *VARIANTS, "cell"]
+WHOLE = {
+    **{f"bidirectional-{name}": (name, {"bidirectional": True, "num_layers": 2}) for name in seriatim.layers.names()},
+    "encoder": ("transformer", {"causal": False, "num_layers": 2}),
+    "encoder-window": ("transformer", {"causal": False, "window": 3, "position": "alibi", "num_heads": 3}),
+    "bidirectional-memory": ("transformer", {"bidirectional": True, "memory_size": MEMORY_SIZE}),
+}
+
+
+class Decay(seriatim.RecurrentCell):
+    """A cell of a user's own, with a state of two parts."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, output_size
+        self.w = torch.nn.Linear(input_size, output_size)
+        self.u = torch.nn.Linear(output_size, output_size)
+
+    def initial_state(self, batch_size: int) -> State:
+        return (torch.zeros(batch_size, self.output_size).to(self.w.weight),) * 2
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        fast, slow = state
+        fast = torch.tanh(self.w(inputs) + self.u(slow))
+        slow = 0.9 * slow + 0.1 * fast
+        return fast * slow, (fast, slow)
+
+
+def build(name: str) -> SequenceLayer:
+    torch.manual_seed(1)
+    if name == "cell":
+        made: SequenceLayer = seriatim.Recurrent(Decay(INPUT_SIZE, HIDDEN_SIZE))
+    else:
+        kind, options = {**VARIANTS, **WHOLE}.get(name, (name, {}))
+        made = seriatim.layer(kind, INPUT_SIZE, HIDDEN_SIZE, **options)
+    return made.double().eval()
+
+
+def example(layer: SequenceLayer, time: int) -> tuple[Tensor, State]:
+    """Inputs and a state that is not the initial one, of rows that have read different numbers of inputs."""
+    torch.manual_seed(2)
+    inputs = torch.randn(BATCH, time, INPUT_SIZE, dtype=torch.float64)
+    before = torch.randn(BATCH, 6, INPUT_SIZE, dtype=torch.float64)
+    with torch.no_grad():
+        _, state = layer(before[:, :3], initial(layer))
+        _, state = layer(before[:, 3:], state, lengths=torch.tensor([3, 0, 1, 2]))
+    return inputs, state
+
+
+def initial(layer: SequenceLayer) -> State:
+    if not layer.takes_memory:
+        return layer.initial_state(BATCH)
+    memory = torch.randn(BATCH, 9, MEMORY_SIZE, dtype=torch.float64)
+    return layer.initial_state(BATCH, memory, torch.tensor([9, 0, 4, 1]))
+
+
+def real(leaf: Tensor) -> bool:
+    return leaf.is_floating_point()
+
+
+def leaves(state: State) -> list[Tensor]:
+    return list(state_to_dict(state).values())
+
+
+def level(first: State, second: State) -> tuple[State, State]:
+    """The same states in leaves of one size, whatever the longest row of their batch has kept."""
+    rows = next((len(leaf) for leaf in leaves(first)), 0)
+    joined = join_states([first, second])
+    return select_state(joined, torch.arange(rows)), select_state(joined, torch.arange(rows) + rows)
+
+
+def assert_states_close(first: State, second: State, **tolerance: float) -> None:
+    """Rows that keep the same of the past."""
+    ours, theirs = level(first, second)
+    map_state(lambda a, b: torch.testing.assert_close(a, b, **tolerance) or a, ours, theirs)
+
+
+def gradients(layer: SequenceLayer, results: list[Tensor], sources: list[Tensor]) -> list[Tensor]:
+    """Of a fixed random function of the results, with respect to sources and every parameter."""
+    torch.manual_seed(3)
+    weighted = [(result * _direction(result)).sum() for result in results if real(result)]
+    total = torch.stack(weighted).sum()
+    every = [*sources, *layer.parameters()]
+    found = torch.autograd.grad(total, every, allow_unused=True)
+    return [torch.zeros_like(x) if gradient is None else gradient for gradient, x in zip(found, every, strict=True)]
+
+
+def _direction(result: Tensor) -> Tensor:
+    """Random, but zero where a leaf is: what stands in front of a short row has no gradient that matters."""
+    return torch.randn(result.shape, dtype=result.dtype) * (result.detach() != 0)
+
+
+def assert_same(layer: SequenceLayer, one, other, inputs: Tensor, state: State) -> None:
+    """Two ways of computing outputs and a final state agree, in values and in gradients."""
+    sources, results = [], []
+    for way in (one, other):
+        leaf = inputs.clone().requires_grad_()
+        start = map_state(lambda x: x.clone().requires_grad_(real(x)), state)
+        sources.append([leaf, *filter(real, leaves(start))])
+        results.append(way(leaf, start))
+    (outputs, end), (others, other_end) = results
+    torch.testing.assert_close(outputs, others)
+    assert_states_close(end, other_end)
+    levelled = level(end, detach_state(other_end))[0], level(detach_state(end), other_end)[1]
+    ours = gradients(layer, [outputs, *leaves(levelled[0])], sources[0])
+    theirs = gradients(layer, [others, *leaves(levelled[1])], sources[1])
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)

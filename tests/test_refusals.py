@@ -1,0 +1,64 @@
+"""Options and inputs that cannot be are refused, and the message names the next step."""
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "attention",
+            {"num_heads": 5},
+            r"num_heads: 5 does not divide the width, 12; take one of \[1, 2, 3, 4, 6, 12\]",
+        ),
+        ("attention", {"num_heads": 4, "num_kv_heads": 3}, r"num_kv_heads: 3 does not divide num_heads, 4"),
+        ("attention", {"num_heads": 0}, "does not divide"),
+        ("attention", {"window": 0}, "window must be at least 1"),
+        ("self-attention", {"window": -1}, "window must be at least 1"),
+        ("window", {"context": 0}, "context must be at least 1"),
+        ("attention", {"position": "rotery"}, "did you mean 'rotary'"),
+        ("attention", {"score": "dto"}, "did you mean 'dot'"),
+        ("transformer", {"num_experts": 2, "experts_per_token": 3}, r"1\.\.2, the number of experts; got 3"),
+        ("transformer", {"num_experts": 0}, "num_experts must be at least 1"),
+        ("transformer", {"num_experts": 2, "balance": -1.0}, "balance must be at least 0"),
+        ("transformer", {"feed_forward": "swigul"}, "did you mean 'swiglu'"),
+        ("transformer", {"feed_forward_size": 0}, "feed_forward_size must be at least 1"),
+        ("transformer", {"norm": "rsm"}, "did you mean 'rms'"),
+        ("transformer", {"memory_size": 0}, "memory_size must be at least 1"),
+        ("transformer", {"position": "learned", "max_length": 0}, "max_length must be at least 1"),
+        ("transformer", {"max_length": 5}, "no option 'max_length'"),
+        ("transformer", {"num_heads": "two"}, "type int or null"),
+        ("attention", {"norm": "rms"}, "no option 'norm'"),
+        ("convolution", {"kernel_size": 0}, "kernel_size must be at least 1"),
+        ("lstm,window", {"causal": True}, "no option 'causal'"),
+        ("lstm,windwo", {}, "did you mean 'window'"),
+    ],
+)
+def test_bad_options_are_named(name: str, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.layer(name, 12, 12, **options)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    x = torch.randn(2, 6, 12)
+    encoder = seriatim.layer("transformer", 12, 12, causal=False)
+    assert not encoder.causal
+    with pytest.raises(ValueError, match="whole sequence and cannot step"):
+        encoder.step(x[:, 0], encoder.initial_state(2))
+    with pytest.raises(ValueError, match="no memory"):
+        seriatim.layer("transformer", 12, 12).initial_state(2, memory=x)
+    decoder = seriatim.layer("transformer", 12, 12, memory_size=7)
+    with pytest.raises(ValueError, match="needs a memory"):
+        decoder(x)
+    with pytest.raises(ValueError, match=r"memory must have shape \(2, memory_time, 7\)"):
+        decoder.initial_state(2, memory=x)
+    with pytest.raises(ValueError, match=r"0\.\.6"):
+        decoder.initial_state(2, memory=torch.randn(2, 6, 7), memory_lengths=torch.tensor([7, 1]))
+    learned = seriatim.layer("transformer", 12, 12, position="learned", max_length=5)
+    with pytest.raises(ValueError, match="position 6 lies beyond the 5 learned"):
+        learned(x)
+    assert learned(x, lengths=torch.tensor([5, 2]))[0].shape == (2, 6, 12)
