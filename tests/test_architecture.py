@@ -11,7 +11,7 @@ import seriatim
 
 SOURCE = Path(seriatim.__file__).parent
 LEVELS = (
-    ("errors", "files", "auxiliary"),
+    ("errors", "files", "auxiliary", "cache"),
     ("config", "state"),
     ("lengths", "data"),
     ("layer",),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError, nearest
-from .cache import cached
+from ..cache import cached
 
 FORMAT = 1
 SPLITS = ("train", "valid", "test")

@@ -1,0 +1,100 @@
+"""From generated text to functions: one call of the machine's C++ compiler, kept on disk.
+
+The compiler is ``$CXX``, else the first of ``c++``, ``g++`` and ``clang++`` on the path; ``CXX=`` (empty) turns compiling
+off. What is compiled is kept in the cache folder under a name made of the text, the compiler, its options and the
+processor, and is found there by every later process.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+
+from ..cache import cache_folder, cached
+
+HEADER = Path(__file__).with_name("kernel.h")
+OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+CHOICES = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
+"""Options that not every compiler takes: the first choice that works is used."""
+
+
+class UncompiledWarning(UserWarning):
+    """Cells run as plain loops, because nothing can be compiled here."""
+
+
+def library(text: str) -> ctypes.CDLL | None:
+    """The functions of a generated text, or None (said once a process) where they cannot be compiled."""
+    found = compiler()
+    if found is None:
+        _say("no C++ compiler is found; install one (such as g++), or set CXX to its path")
+        return None
+    folder = cached(f"unrolled-{_fingerprint(text, found)}", lambda aside: _compile(text, found, aside))
+    path = folder / "program.so"
+    if not path.exists():
+        _say((folder / "failure.txt").read_text(encoding="utf-8"))
+        return None
+    return ctypes.CDLL(str(path))
+
+
+def compiler() -> tuple[str, ...] | None:
+    """The command that compiles C++, or None."""
+    named = os.environ.get("CXX")
+    if named is not None:
+        words = tuple(shlex.split(named))
+        return words if words and shutil.which(words[0]) else None
+    return next(((path,) for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
+
+
+def _compile(text: str, command: tuple[str, ...], folder: Path) -> None:
+    """Fills a folder with the compiled program, or with the reason why there is none."""
+    source = folder / "program.cpp"
+    source.write_text(text, encoding="utf-8")
+    shutil.copy(HEADER, folder / HEADER.name)
+    reason = ""
+    for choice in CHOICES:
+        whole = [*command, *OPTIONS, *choice, "-o", str(folder / "program.so"), str(source)]
+        done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode == 0:
+            return
+        reason = reason or f"{command[0]} fails: {(done.stdout.strip().splitlines() or ['it says nothing'])[0]}"
+    (folder / "failure.txt").write_text(reason, encoding="utf-8")
+
+
+def _fingerprint(text: str, command: tuple[str, ...]) -> str:
+    parts = (text, _header(), command, _age(shutil.which(command[0])), OPTIONS, CHOICES, _processor())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+@functools.cache
+def _header() -> str:
+    return HEADER.read_text(encoding="utf-8")
+
+
+def _age(path: str | None) -> tuple[int, int]:
+    """A compiler that has been replaced is another one."""
+    status = os.stat(path or "")
+    return status.st_size, status.st_mtime_ns
+
+
+@functools.cache
+def _processor() -> str:
+    """What the compiled program may use of this machine."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.platform() + platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+
+
+@functools.cache
+def _say(reason: str) -> None:
+    warnings.warn(f"cells run as loops, several times slower: {reason}", UncompiledWarning, stacklevel=2)
+
+
+__all__ = ["UncompiledWarning", "cache_folder", "compiler", "library"]

@@ -1,0 +1,233 @@
+// What every generated program shares: vectors, functions of one value, packed products, a barrier.
+//
+// A program defines `real` (float or double) before it includes this file. Vectors are the compiler's own, so that one
+// text serves AVX-512, AVX2, NEON and machines without any of them.
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static inline int omp_get_thread_num() { return 0; }
+static inline int omp_get_num_threads() { return 1; }
+#endif
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define TILE_ROWS 8  // 8 x 3 accumulators, 3 columns and 1 row of 32 registers
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#define TILE_ROWS 4
+#else
+#define VECTOR_BYTES 16
+#define TILE_ROWS 4
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+constexpr long LANES = VECTOR_BYTES / sizeof(real);
+constexpr long PANEL = 3 * LANES;
+typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
+
+INLINE vec load(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
+INLINE void store(real* p, vec v) { std::memcpy(p, &v, sizeof v); }
+
+// ---- functions of one value; NaN goes through each of them
+
+template <typename T> struct Format;
+template <> struct Format<float> {
+  typedef int32_t bits;
+  static constexpr int mantissa = 23, exponent_bias = 127, exponential_terms = 7, logarithm_terms = 6;
+  static constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
+  static constexpr float highest = 89.0f, lowest = -87.0f;
+  static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+};
+template <> struct Format<double> {
+  typedef int64_t bits;
+  static constexpr int mantissa = 52, exponent_bias = 1023, exponential_terms = 13, logarithm_terms = 12;
+  static constexpr double magic = 6755399441055744.0;
+  static constexpr double highest = 710.0, lowest = -708.0;
+  static constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
+};
+typedef Format<real> F;
+typedef F::bits bits;
+
+INLINE bits bits_of(real x) { bits i; std::memcpy(&i, &x, sizeof i); return i; }
+INLINE real from_bits(bits i) { real x; std::memcpy(&x, &i, sizeof x); return x; }
+
+constexpr real inverse_factorial(int k) { return k < 2 ? real(1) : inverse_factorial(k - 1) / real(k); }
+template <int K> INLINE real taylor(real r, real sum) {
+  constexpr real coefficient = inverse_factorial(K);
+  if constexpr (K == 0) return sum;
+  else return taylor<K - 1>(r, sum * r + coefficient);
+}
+
+// x = n ln 2 + r with |r| <= ln(2)/2; returns e^r - 1 by its Taylor series and 2^(n-1)
+INLINE real reduced(real x, real* half_scale) {
+  real shifted = x * real(1.4426950408889634) + F::magic, n = shifted - F::magic;
+  real r = x - n * F::ln2_high - n * F::ln2_low;
+  *half_scale = from_bits((bits_of(shifted) + (F::exponent_bias - 1)) << F::mantissa);
+  return taylor<F::exponential_terms>(r, real(0)) * r;
+}
+INLINE real f_expm1(real x) {
+  real clamped = x > F::highest ? F::highest : x, half;
+  clamped = clamped < F::lowest ? F::lowest : clamped;
+  real e = reduced(clamped, &half);
+  return (e * half + (half - real(0.5))) * real(2);
+}
+INLINE real f_exp(real x) {
+  real clamped = x > F::highest ? F::highest : x, half;
+  clamped = clamped < F::lowest ? F::lowest : clamped;
+  real e = (reduced(clamped, &half) * half + half) * real(2);
+  return x < F::lowest ? real(0) : e;
+}
+INLINE real f_sigmoid(real x) { return real(1) / (real(1) + f_exp(-x)); }
+INLINE real f_tanh(real x) {
+  real t = -f_expm1(real(-2) * std::fabs(x)), y = t / (real(2) - t);
+  return x < real(0) ? -y : y;
+}
+// m = 2^n * f with f in [1/sqrt 2, sqrt 2); log f = 2 artanh((f - 1) / (f + 1))
+INLINE real f_log(real x) {
+  bits shifted = bits_of(x) - bits_of(real(0.70710678118654752));
+  bits n = shifted >> F::mantissa;
+  real f = from_bits(bits_of(x) - (n << F::mantissa)), s = (f - real(1)) / (f + real(1)), q = s * s, sum = 0;
+#pragma GCC unroll 16
+  for (int k = F::logarithm_terms; k > 0; --k) sum = (sum + real(1) / real(2 * k + 1)) * q;
+  real result = real(n) * real(0.69314718055994531) + real(2) * (s + s * sum);
+  result = x == real(0) ? -real(INFINITY) : result;
+  return x >= real(0) ? (x < real(INFINITY) ? result : x) : real(NAN);
+}
+INLINE real f_log1p(real x) {  // W. Kahan: log(u) x / (u - 1) with u = fl(1 + x) cancels the rounding of u
+  real u = real(1) + x, d = u - real(1);
+  real result = f_log(u) * (x / (d == real(0) ? real(1) : d));
+  result = d == real(0) ? x : result;
+  return u < real(INFINITY) ? result : u;
+}
+INLINE real f_softplus(real x) { return (x <= real(0) ? real(0) : x) + f_log1p(f_exp(-std::fabs(x))); }
+INLINE real f_abs(real x) { return std::fabs(x); }
+INLINE real f_sqrt(real x) { return std::sqrt(x); }
+INLINE real f_erf(real x) { return std::erf(x); }
+INLINE real f_sin(real x) { return std::sin(x); }
+INLINE real f_cos(real x) { return std::cos(x); }
+INLINE real f_sign(real x) { return x > real(0) ? real(1) : (x < real(0) ? real(-1) : x); }
+INLINE real f_power(real x, real y) { return std::pow(x, y); }
+INLINE real f_maximum(real a, real b) { return a > b ? a : (b == b ? (a == a ? b : a) : b); }
+INLINE real f_minimum(real a, real b) { return a < b ? a : (b == b ? (a == a ? b : a) : b); }
+
+// ---- the share of one thread
+
+struct Share {
+  long id, count;
+  Share() : id(omp_get_thread_num()), count(omp_get_num_threads()) {}
+  long column(long width, long i) const {  // columns start at whole vectors
+    long start = (width + LANES - 1) / LANES * i / count * LANES;
+    return start < width ? start : width;
+  }
+  long first(long width) const { return column(width, id); }
+  long last(long width) const { return column(width, id + 1); }
+  long first_row(long rows) const { return rows * id / count; }
+  long last_row(long rows) const { return rows * (id + 1) / count; }
+};
+
+struct Barrier {
+  std::atomic<long> waiting{0}, passed{0};
+  void wait(long threads) {
+    if (threads == 1) return;
+    long mine = passed.load(std::memory_order_relaxed);
+    if (waiting.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
+      waiting.store(0, std::memory_order_relaxed);
+      passed.store(mine + 1, std::memory_order_release);
+      return;
+    }
+    for (long spins = 0; passed.load(std::memory_order_acquire) == mine; ++spins) {
+      if (spins > 4096) std::this_thread::yield();
+#if defined(__x86_64__)
+      else __builtin_ia32_pause();
+#endif
+    }
+  }
+};
+
+// ---- products with packed matrices
+
+INLINE long whole_lanes(long columns) { return (columns + LANES - 1) / LANES * LANES; }
+
+// Columns [first, last) of a matrix (depth x columns, strides `row` and `column`) as panels of up to PANEL columns, the
+// last one filled up with zeros to whole vectors.
+static void pack(const real* matrix, long row, long column, long depth, long first, long last, real* packed) {
+  for (long j = first; j < last;) {
+    long left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
+    if (row == 1) {  // read along the depth: a few columns at a time, so that what is written stays in the cache
+      for (long k0 = 0; k0 < depth; k0 += 16) {
+        long k1 = k0 + 16 < depth ? k0 + 16 : depth;
+        for (long i = 0; i < filled; ++i)
+          for (long k = k0; k < k1; ++k) packed[k * width + i] = matrix[k + (j + i) * column];
+      }
+    } else {
+      for (long k = 0; k < depth; ++k)
+        for (long i = 0; i < filled; ++i) packed[k * width + i] = matrix[k * row + (j + i) * column];
+    }
+    if (filled < width)
+      for (long k = 0; k < depth; ++k)
+        for (long i = filled; i < width; ++i) packed[k * width + i] = 0;
+    packed += width * depth;
+    j += width;
+  }
+}
+
+template <int ROWS, int VECTORS, bool ADD>
+INLINE void tile(const real* __restrict a, long a_row, const real* __restrict b, real* __restrict c, long c_row,
+                 long depth) {
+  vec sum[ROWS][VECTORS];
+  for (int r = 0; r < ROWS; ++r)
+    for (int v = 0; v < VECTORS; ++v) sum[r][v] = ADD ? load(c + r * c_row + v * LANES) : vec{};
+  for (long k = 0; k < depth; ++k) {
+    vec column[VECTORS];
+    for (int v = 0; v < VECTORS; ++v) column[v] = load(b + (k * VECTORS + v) * LANES);
+    for (int r = 0; r < ROWS; ++r) {
+      real row = a[r * a_row + k];
+      for (int v = 0; v < VECTORS; ++v) sum[r][v] += row * column[v];
+    }
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (int v = 0; v < VECTORS; ++v) store(c + r * c_row + v * LANES, sum[r][v]);
+}
+
+template <int ROWS, int VECTORS, bool ADD>
+static void tiles(long rows, const real* a, long a_row, const real* b, real* c, long c_row, long depth) {
+  long m = 0;
+  for (; m + ROWS <= rows; m += ROWS) tile<ROWS, VECTORS, ADD>(a + m * a_row, a_row, b, c + m * c_row, c_row, depth);
+  if constexpr (ROWS > 1)
+    if (m < rows) tiles<ROWS / 2, VECTORS, ADD>(rows - m, a + m * a_row, a_row, b, c + m * c_row, c_row, depth);
+}
+
+// One panel whose last vector is not full goes through a buffer of its own: what lies behind belongs to another thread.
+template <int VECTORS, bool ADD>
+static void partial(long rows, const real* a, long a_row, const real* b, real* c, long c_row, long depth, long filled) {
+  constexpr long width = VECTORS * LANES;
+  real buffer[TILE_ROWS * width];
+  for (long m = 0; m < rows; m += TILE_ROWS) {
+    long here = rows - m < TILE_ROWS ? rows - m : TILE_ROWS;
+    for (long r = 0; ADD && r < here; ++r) std::memcpy(buffer + r * width, c + (m + r) * c_row, filled * sizeof(real));
+    tiles<TILE_ROWS, VECTORS, ADD>(here, a + m * a_row, a_row, b, buffer, width, depth);
+    for (long r = 0; r < here; ++r) std::memcpy(c + (m + r) * c_row, buffer + r * width, filled * sizeof(real));
+  }
+}
+
+// c (rows x columns) = a (rows x depth) times a packed matrix, added to what c holds where ADD
+template <bool ADD>
+static void product(long rows, const real* a, long a_row, const real* packed, real* c, long c_row, long depth,
+                    long columns) {
+  for (; columns >= PANEL; columns -= PANEL, c += PANEL, packed += PANEL * depth)
+    tiles<TILE_ROWS, 3, ADD>(rows, a, a_row, packed, c, c_row, depth);
+  if (columns <= 0) return;
+  bool full = columns % LANES == 0;
+  if (columns > 2 * LANES) partial<3, ADD>(rows, a, a_row, packed, c, c_row, depth, columns);
+  else if (columns > LANES)
+    full ? tiles<TILE_ROWS, 2, ADD>(rows, a, a_row, packed, c, c_row, depth)
+         : partial<2, ADD>(rows, a, a_row, packed, c, c_row, depth, columns);
+  else
+    full ? tiles<TILE_ROWS, 1, ADD>(rows, a, a_row, packed, c, c_row, depth)
+         : partial<1, ADD>(rows, a, a_row, packed, c, c_row, depth, columns);
+}
