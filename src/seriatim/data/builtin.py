@@ -11,8 +11,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import InputError, nearest
 from ..cache import cached
+from ..errors import InputError, nearest
 
 FORMAT = 1
 SPLITS = ("train", "valid", "test")

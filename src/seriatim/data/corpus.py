@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..cache import cached
 from ..config import Tokenizer as TokenizerConfig
 from ..errors import InputError
-from ..cache import cached
 from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
 from .tokenizers import END, Tokenizer, fit_tokenizer, load_tokenizer
 

@@ -1,9 +1,13 @@
 """Recurrences for which torch has a fused kernel, behind the contract.
 
+Their equations run in compiled code as any cell's do (`seriatim.unroll`), which measures faster; torch's own kernel runs
+where nothing can be compiled, on other devices, and on types of numbers that are not compiled.
+
 Parameters carry the names and shapes `torch.nn` gives them for one layer (``weight_ih_l0 weight_hh_l0 bias_ih_l0
 bias_hh_l0``, gates stacked along dimension 0), so that state dictionaries pass both ways.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -14,6 +18,8 @@ from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..lengths import run_by_length
 from ..state import State
+from ..unroll.fast import sequence
+from ..unroll.reference import loop
 from ..unroll.zoneout import check_rate, hold_back
 from .initialization import initialize_gates
 
@@ -100,6 +106,9 @@ class FusedRecurrence(SequenceLayer):
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         weights = self.weights()  # once a call: every step sees the same mask
+        found = sequence(self, lambda values, x_t, kept: self.zoned(x_t, kept, values), weights, inputs, state, lengths)
+        if found is not None:
+            return found
         run = self.loop if self.zoneout else self.dense
         if lengths is not None:
             return run_by_length(lambda rows, kept: run(rows, kept, weights), inputs, state, lengths)
@@ -110,23 +119,19 @@ class FusedRecurrence(SequenceLayer):
         self.check_step(inputs, state)
         return self.zoned(inputs, state, self.weights())
 
-    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, output_size)``."""
         raise NotImplementedError
 
-    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """One step: ``(batch, input_size)`` to ``(batch, output_size)``."""
         raise NotImplementedError
 
-    def loop(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def loop(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """What `dense` does, one step after another, with zoneout."""
-        outputs = []
-        for x_t in inputs.unbind(1):
-            output, state = self.zoned(x_t, state, weights)
-            outputs.append(output)
-        return torch.stack(outputs, dim=1), state
+        return loop(lambda x_t, kept: self.zoned(x_t, kept, weights), inputs, state, None, output_size=self.output_size)
 
-    def zoned(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def zoned(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """One step, with part of the state held back where the layer has zoneout."""
         outputs, new = self.advance(inputs, state, weights)
         if not self.zoneout:

@@ -14,6 +14,8 @@ x_t inputs · h_t outputs and the state · W ``weight_ih_l0`` · U ``weight_hh_l
 ``bias_hh_l0``. Gates are stacked r, z, n.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -48,13 +50,13 @@ class GRU(FusedRecurrence):
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias, weight_dropout=weight_dropout, zoneout=zoneout)
 
-    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel over a batch without padding."""
         assert isinstance(state, Tensor)
         outputs, hidden = torch.gru(inputs, state.unsqueeze(0).contiguous(), weights, *self.options())
         return outputs, hidden.squeeze(0)
 
-    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel of one step."""
         assert isinstance(state, Tensor)
         hidden = torch.gru_cell(inputs, state, *weights)

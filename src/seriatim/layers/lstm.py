@@ -16,6 +16,7 @@ for large scale acoustic modeling", Interspeech 2014) h is narrower than C: h_t 
 ``weight_hr_l0``.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -87,22 +88,24 @@ class LSTM(FusedRecurrence):
         refuse_memory(memory)
         return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
 
-    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel over a batch without padding."""
         start = [leaf.unsqueeze(0).contiguous() for leaf in cast(LSTMState, state)]
         outputs, hidden, cell = torch.lstm(inputs, start, weights, *self.options())
         return outputs, LSTMState(hidden.squeeze(0), cell.squeeze(0))
 
-    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel of one step, or the equations where there is a projection: it knows none."""
         hidden, cell = cast(LSTMState, state)
-        if self.weight_hr_l0 is None:
+        if not self.projection_size:
             hidden, cell = torch.lstm_cell(inputs, [hidden, cell], *weights)
             return hidden, LSTMState(hidden, cell)
-        gates = F.linear(inputs, weights[0], self.bias_ih_l0) + F.linear(hidden, weights[1], self.bias_hh_l0)
+        w, u, *biases, w_r = weights
+        b_w, b_u = biases or (None, None)
+        gates = F.linear(inputs, w, b_w) + F.linear(hidden, u, b_u)
         i, f, candidate, o = gates.chunk(4, dim=1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(candidate)
-        hidden = F.linear(torch.sigmoid(o) * torch.tanh(cell), self.weight_hr_l0)
+        hidden = F.linear(torch.sigmoid(o) * torch.tanh(cell), w_r)
         return hidden, LSTMState(hidden, cell)
 
     def twin_options(self) -> dict[str, object]:

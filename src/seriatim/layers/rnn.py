@@ -8,6 +8,8 @@ x_t inputs · h_t outputs and the state · g ``activation`` · W_x ``weight_ih_l
 b ``bias_ih_l0 + bias_hh_l0`` (two vectors, as in `torch.nn`). Nothing is simplified.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -50,25 +52,21 @@ class RNN(FusedRecurrence):
         self.g = activation_named(activation)
         super().__init__(input_size, hidden_size, bias=bias, weight_dropout=weight_dropout, zoneout=zoneout)
 
-    def dense(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
-        """The fused kernel where g has one; else the input product for all time at once, then a loop."""
+    def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
+        """The fused kernel where g has one; else a loop."""
         assert isinstance(state, Tensor)
         if self.activation in FUSED:
             kernel = FUSED[self.activation]
             fused, hidden = kernel(inputs, state.unsqueeze(0).contiguous(), weights, *self.options())
             return fused, hidden.squeeze(0)
-        projected = F.linear(inputs, weights[0], self.bias_ih_l0)
-        outputs = []
-        for x_t in projected.unbind(1):
-            state = self.g(x_t + F.linear(state, weights[1], self.bias_hh_l0))
-            outputs.append(state)
-        return torch.stack(outputs, dim=1), state
+        return self.loop(inputs, state, weights)
 
-    def advance(self, inputs: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+    def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The equation, once."""
         assert isinstance(state, Tensor)
-        w_x, w_h = weights[:2]
-        hidden = self.g(F.linear(inputs, w_x, self.bias_ih_l0) + F.linear(state, w_h, self.bias_hh_l0))
+        w_x, w_h, *biases = weights
+        b_x, b_h = biases or (None, None)
+        hidden = self.g(F.linear(inputs, w_x, b_x) + F.linear(state, w_h, b_h))
         return hidden, hidden
 
     def twin_options(self) -> dict[str, object]:

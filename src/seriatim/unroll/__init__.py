@@ -1,7 +1,9 @@
-"""Time: runs a cell over a sequence."""
+"""Time: runs a cell over a sequence, in compiled code where that can be and as a loop where it cannot."""
 
+from .compiler import UncompiledWarning
+from .explain import explain
 from .recurrent import Recurrent
-from .reference import unroll
+from .unrolling import unroll
 from .zoneout import Zoneout
 
-__all__ = ["Recurrent", "Zoneout", "unroll"]
+__all__ = ["Recurrent", "UncompiledWarning", "Zoneout", "explain", "unroll"]

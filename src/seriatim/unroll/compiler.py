@@ -16,7 +16,7 @@ import subprocess
 import warnings
 from pathlib import Path
 
-from ..cache import cache_folder, cached
+from ..cache import cached
 
 HEADER = Path(__file__).with_name("kernel.h")
 OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
@@ -95,6 +95,3 @@ def _processor() -> str:
 @functools.cache
 def _say(reason: str) -> None:
     warnings.warn(f"cells run as loops, several times slower: {reason}", UncompiledWarning, stacklevel=2)
-
-
-__all__ = ["UncompiledWarning", "cache_folder", "compiler", "library"]

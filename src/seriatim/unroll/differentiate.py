@@ -42,9 +42,7 @@ def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
     return Gradient(leaves, products)
 
 
-def _backwards(
-    value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]
-) -> list[tuple[Node, int, Node]]:
+def _backwards(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]) -> list[tuple[Node, int, Node]]:
     """What an operation sends to its arguments: argument, from which feature on, cotangent."""
     if value.op == "slice":
         return [(value.args[0], value.note, cotangent)]

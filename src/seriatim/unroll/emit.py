@@ -26,13 +26,22 @@ class Packed(NamedTuple):
     width: int
 
 
+class Stride(NamedTuple):
+    """How far apart in memory the rows (dimension 0) or columns (1) of a matrix lie."""
+
+    matrix: int
+    dimension: int
+
+
 class Text(NamedTuple):
     """One direction, and what its function takes."""
 
+    name: str
     code: str
     buffers: list[str]
     """Names, in the order of the table of pointers."""
-    sizes: list[int]
+    sizes: list[int | Stride]
+    """Numbers, in the order of the table of sizes."""
     packed: list[Packed]
 
 
@@ -70,7 +79,8 @@ class _Emitter:
         self.kernel, self.name = kernel, name
         self.buffers: dict[tuple[str, str], str] = {}
         self.storage: dict[str, int] = {}
-        self.sizes: dict[int, int] = {}
+        self.sizes: dict[int | Stride, int] = {}
+        self.widths: dict[str, int] = {}
         self.packed: list[Packed] = []
         self.packs: list[str] = []
         self.width = kernel.width
@@ -101,7 +111,7 @@ class _Emitter:
             "  }",
             "}",
         ]
-        return Text("\n".join(lines) + "\n", list(self.storage), list(self.sizes), self.packed)
+        return Text(self.name, "\n".join(lines) + "\n", list(self.storage), list(self.sizes), self.packed)
 
     def pointer(self, name: str, rows: str) -> str:
         local = self.buffers[name, rows]
@@ -110,15 +120,12 @@ class _Emitter:
             return f"      real* const {local} = {name}{start};"
         return f"      real* const {local} = {name} + {rows} * {self.size(self.widths[name])};"
 
-    widths: dict[str, int]
-
-    def size(self, value: int) -> str:
+    def size(self, value: int | Stride) -> str:
         """A number that depends on the widths."""
         return f"n{self.sizes.setdefault(value, len(self.sizes))}"
 
     def buffer(self, buffer: Buffer) -> str:
         """The pointer to the rows of a buffer that a step sees."""
-        self.widths = getattr(self, "widths", {})
         self.widths[buffer.name] = buffer.width
         self.size(buffer.width)
         self.storage.setdefault(buffer.name, len(self.storage))
@@ -150,8 +157,7 @@ class _Emitter:
         packed = f"packed{index}"
         self.storage.setdefault(packed, len(self.storage))
         self.storage.setdefault(f"matrix{product.matrix.index}", len(self.storage))
-        # sizes that are never equal by chance: the strides of this matrix, filled in where the program runs
-        row, column = (self.size(-1 - 2 * index - k) for k in range(2))
+        row, column = (self.size(Stride(product.matrix.index, dimension)) for dimension in range(2))
         first, last = f"share.first({width})", f"share.last({width})"
         skip = f"{self.size(product.matrix.start)} * {column}"
         strides = f"{column}, {row}" if product.matrix.transposed else f"{row}, {column}"
@@ -202,14 +208,13 @@ class _Body:
             operator = "+=" if store in self.phase.sums else "="
             ends.append(f"          {scope.pointer(place)}[j] {operator} {value};")
         size = self.emitter.size(width)
-        low, high = (
-            ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")
-        )
+        low, high = ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")
         return self.wrap(scope, low, high, ends, "simd")
 
     def wrap(self, scope: "_Columns", low: str, high: str, ends: list[str], pragma: str) -> str:
-        head = f"        for (long j = {low}, stop = {high}; j < stop; ++j) {{"
-        inner = ["        {", *scope.pointers, f"        #pragma omp {pragma}", head, *scope.lines, *ends]
+        bounds = f"        const long first = {low}, last = {high};"
+        head = "        for (long j = first; j < last; ++j) {"
+        inner = ["        {", *scope.pointers, bounds, f"        #pragma omp {pragma}", head, *scope.lines, *ends]
         return "\n".join([*inner, "        }", "        }"])
 
     def scalar(self, value: Node) -> str:

@@ -7,6 +7,7 @@ Leaves, told apart by ``note``:
     ``number``    a constant, its value in ``note``
     ``vector``    one row of parameters or constants, the same for all rows of the batch
     ``inputs``    what the step is given
+    ``noise``     random numbers, uniform in [0, 1)
     ``state``     one part of the state before the step
     ``sequence``  computed from the inputs of all steps at once, before the loop
     ``cotangent`` what the backward pass is given
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-LEAVES = frozenset({"number", "vector", "inputs", "state", "sequence", "cotangent"})
+LEAVES = frozenset({"number", "vector", "inputs", "noise", "state", "sequence", "cotangent"})
 STRUCTURE = frozenset({"slice", "cat", "sum", "amax", "product", "affine"})
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .expressions import Matrix, Node, cat, cut, depends, elementwise, node, number, rebuild, walk
+from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk
 from .primitives import add
 from .trace import Traced
 
@@ -46,7 +46,7 @@ class _Lowering:
         self.done: dict[Node, Node] = {}
         self.uses: dict[Node, int] = defaultdict(int)
         self.seams: dict[Node, set[int]] = {}
-        self.of_inputs = depends(roots, lambda leaf: leaf.op == "inputs")
+        self.of_inputs = depends(roots, lambda leaf: leaf.op in ("inputs", "noise"))
         self.of_state = depends(roots, lambda leaf: leaf.op == "state")
         self.reduces = depends(roots, lambda value: value.op in ("sum", "amax"))
         self.count()
@@ -80,7 +80,7 @@ class _Lowering:
         if value.op in ("number", "vector", "state"):
             return value
         before_loop = self.of_inputs[value] and not self.of_state[value]
-        if value.op == "inputs" or (before_loop and self.reduces[value]):
+        if value.op in ("inputs", "noise") or (before_loop and self.reduces[value]):
             return sequence(Before((), (), value), value.width)
         if value.op == "add":
             return self.sum(value)
@@ -157,6 +157,3 @@ def affine(base: Node, products: Sequence[tuple[Node, Matrix]]) -> Node:
 
 def _is_vector(value: Node) -> bool:
     return value.op == "vector" or (value.op == "slice" and value.args[0].op == "vector")
-
-
-__all__ = ["Before", "Loop", "affine", "elementwise", "lower", "sequence"]

@@ -129,7 +129,9 @@ def _norm(x: Node, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype
     return node("sqrt", _sum(mul(x, x), dim))
 
 
-def _layer_norm(x: Node, shape: Sequence[int], gain: Node | None, shift: Node | None, epsilon: float) -> tuple[Any, ...]:
+def _layer_norm(
+    x: Node, shape: Sequence[int], gain: Node | None, shift: Node | None, epsilon: float
+) -> tuple[Any, ...]:
     deviation = sub(x, div(total(x), number(x.width)))
     variance = div(total(mul(deviation, deviation)), number(x.width))
     normal = div(deviation, node("sqrt", add(variance, number(epsilon))))
@@ -227,8 +229,12 @@ OPERATORS: dict[str, Operator] = {
     "rsqrt": lambda x: div(number(1), node("sqrt", x)),
     "square": lambda x: mul(x, x),
     "pow": _power,
-    "addcmul": lambda a, b, c, value_=1, **k: add(value(a), mul(number(k.get("value", value_)), mul(value(b), value(c)))),
-    "addcdiv": lambda a, b, c, value_=1, **k: add(value(a), mul(number(k.get("value", value_)), div(value(b), value(c)))),
+    "addcmul": lambda a, b, c, value_=1, **k: add(
+        value(a), mul(number(k.get("value", value_)), mul(value(b), value(c)))
+    ),
+    "addcdiv": lambda a, b, c, value_=1, **k: add(
+        value(a), mul(number(k.get("value", value_)), div(value(b), value(c)))
+    ),
     "lerp": _lerp,
     "relu": _relu,
     "leaky_relu": _leaky_relu,
@@ -269,4 +275,5 @@ OPERATORS: dict[str, Operator] = {
     "zeros_like": lambda x, **_: _number(x),
     "ones_like": lambda x, **_: _number(x, 1.0),
     "full_like": _number,
+    "empty_like": lambda x, **_: _number(x),
 }

@@ -23,26 +23,26 @@ class Primitive(NamedTuple):
 
 
 def add(a: Node, b: Node) -> Node:
-    """a + b."""
+    """A + b."""
     if is_number(a, 0):
         return b
     return a if is_number(b, 0) else node("add", a, b)
 
 
 def sub(a: Node, b: Node) -> Node:
-    """a - b."""
+    """A - b."""
     return a if is_number(b, 0) else node("sub", a, b)
 
 
 def mul(a: Node, b: Node) -> Node:
-    """a b."""
+    """A b."""
     if is_number(a, 1):
         return b
     return a if is_number(b, 1) else node("mul", a, b)
 
 
 def div(a: Node, b: Node) -> Node:
-    """a / b."""
+    """A / b."""
     return a if is_number(b, 1) else node("div", a, b)
 
 

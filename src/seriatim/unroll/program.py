@@ -6,13 +6,13 @@ gave; only that, the states, and the rows of products are kept. Cotangents of pr
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from .differentiate import Gradient, differentiate
-from .expressions import Matrix, Node, cut, elementwise, node, number, pieces, walk
-from .lower import Before, Loop
+from .expressions import Matrix, Node, node, number, pieces, walk
+from .lower import Loop
 
 Rows = Literal["now", "before", "after", "in", "out", "all"]
 """Which rows a step sees: its own, those of the state before or after it, one of two buffers that take turns, or one row
@@ -85,6 +85,14 @@ class Kernel:
                 if value.op in ("sum", "amax") or (place and place.start % width and place.buffer.rows != "all"):
                     return None
         return width
+
+    def buffers(self) -> set[Buffer]:
+        """All memory it touches."""
+        places = [*self.places.values()]
+        for phase in self.phases:
+            places += [store.place for store in phase.stores + phase.sums]
+            places += [place for product in phase.products for place in (product.rows, product.place)]
+        return {place.buffer for place in places}
 
     def needed(self, depth: int) -> list[Node]:
         """All values that a phase loads or computes, arguments first."""
@@ -275,7 +283,12 @@ class _Planner:
             return wanted.get(value) or self.fresh("scratch", "out", value.width)
 
         kernel = _schedule(
-            stores + carries, sums, places, destination, lambda width: self.fresh("rows", "now", width), cotangent_places
+            stores + carries,
+            sums,
+            places,
+            destination,
+            lambda width: self.fresh("rows", "now", width),
+            cotangent_places,
         )
         kernel.backward = True
         return kernel, (group_places, products, vectors)
@@ -285,8 +298,8 @@ def _schedule(
     stores: Sequence[tuple[Node, Place]],
     sums: Sequence[tuple[Node, Place]],
     given: Mapping[Node, Place],
-    destination,  # noqa: ANN001
-    rows_place,  # noqa: ANN001
+    destination: Callable[[Node], Place],
+    rows_place: Callable[[int], Place],
     known: Mapping[Node, Place] | None = None,
 ) -> Kernel:
     """Sorts what a step computes into phases.
@@ -329,9 +342,7 @@ def _schedule(
             if source is None:
                 source = pending[row] = kernel.places[row] = rows_place(row.width)
                 put(row, source)
-            kernel.phases[depths[value]].products.append(
-                Product(source, matrix, place, row.width, value.width, adds)
-            )
+            kernel.phases[depths[value]].products.append(Product(source, matrix, place, row.width, value.width, adds))
             adds = True
     for value, place in stores:
         if kernel.places.get(value) != place:
@@ -359,6 +370,3 @@ def _safe(kernel: Kernel) -> bool:
                     return False
         written |= here
     return True
-
-
-__all__ = ["Before", "Buffer", "Kernel", "Phase", "Place", "Product", "Program", "cut", "elementwise", "program"]

@@ -1,13 +1,13 @@
 """A recurrent cell as a sequence layer."""
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from ..errors import InputError
 from ..layer import RecurrentCell, SequenceLayer, refuse_memory
 from ..state import State
-from .reference import unroll
+from .unrolling import unroll
 from .zoneout import Zoneout, check_rate
 
 
@@ -54,11 +54,7 @@ class Recurrent(SequenceLayer):
     ) -> tuple[Tensor, State]:
         """Runs the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        if not self.dropping:
-            return unroll(self.cell, inputs, state, lengths)
-        weights = {f"cell.{name}": weight for name, weight in self.dropped_weights().items()}
-        output: tuple[Tensor, State] = functional_call(_Loop(self.cell), weights, (inputs, state, lengths))
-        return output
+        return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() if self.dropping else None)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the cell."""
@@ -79,14 +75,3 @@ class Recurrent(SequenceLayer):
         """The cell's recurrent weights under a new mask, by name."""
         weights = {name: self.cell.get_parameter(name) for name in self.recurrent_weights}
         return {name: F.dropout(weight, self.weight_dropout) for name, weight in weights.items()}
-
-
-class _Loop(nn.Module):
-    """The loop as a module, so that one `functional_call` gives every step the same weights."""
-
-    def __init__(self, cell: RecurrentCell) -> None:
-        super().__init__()
-        self.cell = cell
-
-    def forward(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        return unroll(self.cell, inputs, state, lengths)

@@ -1,31 +1,64 @@
-"""The obvious loop over time: the reference that every faster path is compared with."""
+"""The obvious loop over time: the reference that the fast path is compared with."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ..layer import RecurrentCell
 from ..lengths import run_by_length
-from ..state import State
+from ..state import State, state_leaves
+
+Advance = Callable[[Tensor, State], tuple[Tensor, State]]
+"""One step: inputs ``(batch, input_size)`` and state to outputs ``(batch, output_size)`` and the next state."""
 
 
-def unroll(cell: RecurrentCell, inputs: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-    """Runs ``cell`` over a sequence, one step after another.
+def loop(
+    advance: Advance, inputs: Tensor, state: State, lengths: Tensor | None, *, output_size: int
+) -> tuple[Tensor, State]:
+    """Runs one step after another; see `seriatim.unroll.unroll`.
 
-    Args:
-        cell: one step of the recurrence.
-        inputs: ``(batch, time, input_size)``.
-        state: the state before the first input.
-        lengths: ``(batch,)``, or None where every row is full. Padding is never computed.
-
-    Returns:
-        Outputs ``(batch, time, output_size)``, zero on padding, and each row's state at its own end.
+    Raises:
+        ValueError: the step changes its state in place, or returns a state of another structure, shape or type.
     """
     if lengths is not None:
-        return run_by_length(lambda rows, kept: unroll(cell, rows, kept), inputs, state, lengths)
+        return run_by_length(
+            lambda rows, kept: loop(advance, rows, kept, None, output_size=output_size), inputs, state, lengths
+        )
     outputs = []
     for t in range(inputs.shape[1]):
-        output, state = cell(inputs[:, t], state)
+        if t:
+            output, state = advance(inputs[:, t], state)
+        else:
+            output, state = _first(advance, inputs[:, 0], state)
         outputs.append(output)
     if not outputs:
-        return inputs.new_zeros(inputs.shape[0], 0, cell.output_size), state
+        return inputs.new_zeros(inputs.shape[0], 0, output_size), state
     return torch.stack(outputs, dim=1), state
+
+
+def _first(advance: Advance, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    """The first step, and what every step must keep to."""
+    leaves = state_leaves(state)
+    versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
+    output, new = advance(inputs, state)
+    if [None if leaf.is_inference() else leaf._version for leaf in leaves] != versions:
+        raise ValueError("a step changes the state it is given in place; it must make a new one")
+    if _described(new) != _described(state) and not torch.is_autocast_enabled(inputs.device.type):
+        raise ValueError(
+            f"a step must return a state of the structure, shape and type it is given: {_described(state)}; it returns "
+            f"{_described(new)}"
+        )
+    if output.shape[:1] != inputs.shape[:1]:
+        raise ValueError(
+            f"the outputs of a step must have the batch first: ({inputs.shape[0]}, ...); it returns {tuple(output.shape)}"
+        )
+    return output, new
+
+
+def _described(state: State) -> str:
+    """Structure, shapes and types, in words."""
+    if isinstance(state, Tensor):
+        return f"{str(state.dtype).removeprefix('torch.')} {tuple(state.shape)}"
+    if not isinstance(state, tuple):
+        return type(state).__name__
+    return f"{type(state).__name__}({', '.join(map(_described, state))})"

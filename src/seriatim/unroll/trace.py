@@ -1,6 +1,7 @@
 """From a step written in torch to expressions."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,14 +11,14 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..state import State, map_state, state_leaves
-from .expressions import Matrix, Node, cut, elementwise, node, number, walk
+from .expressions import Matrix, Node, cut, elementwise, node, number
 from .operators import OPERATORS, Unsupported, total
 from .primitives import add, mul
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
 """(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
 
-FACTORIES = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0}
+FACTORIES = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
 LIKELY_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
 
 
@@ -72,7 +73,9 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
     except Unsupported:
         raise
     except Exception as error:  # whatever a user's step raises, it raises again in the reference loop
-        raise Unsupported(f"it cannot be traced: {str(error).strip().splitlines()[0] or type(error).__name__}") from None
+        raise Unsupported(
+            f"it cannot be traced: {str(error).strip().splitlines()[0] or type(error).__name__}"
+        ) from None
     return _Converter(graph, len(weights), batch, leaves).run()
 
 
@@ -83,7 +86,7 @@ class _Converter:
         self.graph, self.batch, self.leaves = graph, batch, leaves
         self.num_weights = num_weights
         self.values: dict[fx.Node, Any] = {}
-        self.constants: dict[fx.Node, None] = {}
+        self.outputs: dict[fx.Node, int] = {}
 
     def run(self) -> Traced:
         """Converts everything."""
@@ -93,7 +96,6 @@ class _Converter:
         self.values[inputs] = node("inputs", width=input_size)
         for i, (leaf, tensor) in enumerate(zip(leaves, self.leaves, strict=True)):
             self.values[leaf] = node("state", width=math.prod(tensor.shape[1:]), note=i)
-        self.constants.update(dict.fromkeys(weights))
         for found in self.graph.nodes:
             if found.op == "get_attr":
                 raise Unsupported("it reads a tensor that is neither a parameter nor a buffer")
@@ -105,9 +107,6 @@ class _Converter:
             found = result.meta["val"]
             if found.shape != tensor.shape or found.dtype != tensor.dtype or state.width == 0:
                 raise Unsupported(f"its state changes from {tuple(tensor.shape[1:])} to {tuple(found.shape[1:])} a row")
-        used = [value.note for value in walk([outputs, *states]) if value.op == "vector"]
-        used += [m.index for value in walk([outputs, *states]) if value.op == "product" for m in [value.note]]
-        del used
         return Traced(outputs, tuple(states), self.constant_graph(weights), input_size)
 
     def row(self, found: fx.Node) -> Node:
@@ -122,18 +121,16 @@ class _Converter:
     def convert(self, found: fx.Node) -> None:
         """One operator: of weights alone it stays torch's, else it becomes expressions."""
         target = found.target
-        if target is _getitem:
+        if target is operator.getitem:
             source, index = found.args
             if source in self.values:
                 self.values[found] = self.values[source][index]
-            else:
-                self.constants[found] = None
             return
         assert isinstance(target, torch._ops.OpOverload)
         name = target.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in target.tags:
-            raise Unsupported(f"it draws random numbers ({name})")
-        if any(source in self.values for source in found.all_input_nodes):
+            self.values[found] = self.random(found, name)
+        elif any(source in self.values for source in found.all_input_nodes):
             self.convert_call(found, name)
         elif self.batch in _shape(found):
             if name not in FACTORIES and name not in ("full", "new_full", "scalar_tensor"):
@@ -142,8 +139,18 @@ class _Converter:
             self.values[found] = number(float(fill), math.prod(_shape(found)[1:]))
         elif name == "scalar_tensor":
             self.values[found] = number(float(found.args[0]))
-        else:
-            self.constants[found] = None
+
+    def random(self, found: fx.Node, name: str) -> Node:
+        """Random numbers, which may be drawn for all steps before the loop: uniform ones, or 1 with a probability."""
+        shape = _shape(found)
+        if name not in ("rand_like", "rand", "bernoulli") or len(shape) != 2 or shape[0] != self.batch:
+            raise Unsupported(f"it draws random numbers by {name}; rand_like and dropout are known to it")
+        noise = node("noise", width=shape[1], note=len(self.values))
+        if name != "bernoulli":
+            return noise
+        if len(found.args) < 2 or not isinstance(found.args[1], float | int):
+            raise Unsupported("it draws random numbers whose probabilities are no constants")
+        return node("lt", noise, number(found.args[1]))
 
     def convert_call(self, found: fx.Node, name: str) -> None:
         """An operator on what depends on inputs or state."""
@@ -205,12 +212,13 @@ class _Converter:
         """A constant that is the same for every row."""
         shape = _shape(given)
         if any(size != 1 for size in shape[:-1]):
-            raise Unsupported(f"a constant of shape {shape} meets rows of features; one of shape {shape[-1:]} would fit")
+            raise Unsupported(
+                f"a constant of shape {shape} meets rows of features; one of shape {shape[-1:]} would fit"
+            )
         return node("vector", width=shape[-1] if shape else 1, note=self.constant(given))
 
     def constant(self, given: fx.Node) -> int:
         """Where in the list of constants a value stands."""
-        self.outputs = getattr(self, "outputs", {})
         return self.outputs.setdefault(given, len(self.outputs))
 
     def product(self, name: str, args: Sequence[Any]) -> Node:
@@ -240,7 +248,7 @@ class _Converter:
         """What depends on weights alone, as a function of them."""
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
-        wanted = list(getattr(self, "outputs", {}))
+        wanted = list(self.outputs)
         needed, stack = set(weights), list(wanted)
         while stack:
             found = stack.pop()
@@ -257,6 +265,3 @@ class _Converter:
 def _shape(found: fx.Node) -> tuple[int, ...]:
     value = found.meta.get("val")
     return tuple(value.shape) if isinstance(value, Tensor) else ()
-
-
-_getitem = __import__("operator").getitem

@@ -1,0 +1,101 @@
+"""Rows of many sequences, joined step by step without padding.
+
+Sequences are sorted from the longest to the shortest, so that those still going at a step are the first ones. Joined rows
+are those of the first step, then those of the second, and so on. The states lie behind the initial ones in the same order.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..state import S, select_state
+
+
+class Ragged(NamedTuple):
+    """Where rows lie when sequences differ in length."""
+
+    order: Tensor
+    """Sequences from the longest to the shortest."""
+    sequence: Tensor
+    """The sequence of each joined row."""
+    step: Tensor
+    """The step of each joined row."""
+    before: Tensor
+    """Where the state before each joined row lies."""
+    ends: Tensor
+    """Where each sorted sequence's last state lies."""
+
+
+class Packing(NamedTuple):
+    """How the sequences of one batch are joined."""
+
+    batch: int
+    time: int
+    counts: Tensor
+    """Rows of each step."""
+    starts: Tensor
+    """Each step's first row."""
+    rows: int
+    """Of all steps together."""
+    ragged: Ragged | None = None
+    """None where all sequences are full."""
+
+    def join(self, inputs: Tensor) -> Tensor:
+        """``(batch, time, width)`` to ``(rows, width)``."""
+        if self.ragged is None:
+            return inputs.transpose(0, 1).reshape(self.rows, -1)
+        return inputs[self.ragged.sequence, self.ragged.step]
+
+    def split(self, outputs: Tensor) -> Tensor:
+        """``(rows, width)`` to ``(batch, time, width)``, zero on padding."""
+        if self.ragged is None:
+            return outputs.view(self.time, self.batch, -1).transpose(0, 1)
+        padded = outputs.new_zeros(self.batch, self.time, outputs.shape[1])
+        return padded.index_put((self.ragged.sequence, self.ragged.step), outputs)
+
+    def sort(self, state: S) -> S:
+        """A state with its rows in the order of the packing."""
+        return state if self.ragged is None else select_state(state, self.ragged.order)
+
+    def unsort(self, state: S) -> S:
+        """A state with its rows in the order of the batch."""
+        return state if self.ragged is None else select_state(state, torch.argsort(self.ragged.order))
+
+    def noise(self, widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
+        """Uniform random numbers ``(rows, width)`` for every width: those that a loop would draw, step after step."""
+        total = sum(widths)
+        drawn = torch.rand(self.rows * total, dtype=dtype)
+        step = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
+        row, start = torch.arange(self.rows) - self.starts[step], self.starts[step] * total
+        found, passed = [], 0
+        for width in widths:
+            first = start + self.counts[step] * passed + row * width
+            found.append(drawn[first.unsqueeze(1) + torch.arange(width)])
+            passed += width
+        return found
+
+    def before(self, states: Tensor) -> Tensor:
+        """Of all states (the initial ones and those after each row), those before each row."""
+        return states[: self.rows] if self.ragged is None else states[self.ragged.before]
+
+    def ends(self, states: Tensor) -> Tensor:
+        """Of all states, each sequence's last."""
+        return states[-self.batch :].clone() if self.ragged is None else states[self.ragged.ends]
+
+
+def pack(batch: int, time: int, lengths: Tensor | None) -> Packing:
+    """Plans how sequences ``(batch, time)`` are joined; ``lengths`` is None where all are full."""
+    if lengths is None:
+        return Packing(batch, time, torch.full((time,), batch), torch.arange(time) * batch, batch * time)
+    ordered, order = torch.sort(lengths, descending=True, stable=True)
+    going = torch.arange(int(ordered[0])).unsqueeze(1) < ordered  # (steps, batch)
+    counts = going.sum(1)
+    starts = counts.cumsum(0) - counts
+    step, row = going.nonzero(as_tuple=True)
+    before = torch.where(step == 0, row, batch + starts[(step - 1).clamp_min(0)] + row)
+    ends = torch.arange(batch)
+    some = ordered > 0
+    ends[some] += batch + starts[ordered[some] - 1]
+    return Packing(batch, time, counts, starts, len(row), Ragged(order, order[row], step, before, ends))

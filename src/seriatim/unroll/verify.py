@@ -1,0 +1,77 @@
+"""Whether what was traced computes, and differentiates to, what the step does.
+
+Tracing sees operations on values. It does not see `torch.no_grad`, gradients written by hand or hooks: a step that uses
+them has other gradients than its operations. So each traced step is compared with the step itself, once, on a few random
+rows in double precision.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..state import State, map_state, state_leaves
+from .evaluate import evaluate
+from .expressions import Node, walk
+from .operators import Unsupported
+from .trace import Step, Traced
+
+ROWS = 3
+
+
+def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) -> None:
+    """Compares values and gradients.
+
+    Raises:
+        Unsupported: they differ.
+    """
+    roots = [traced.outputs, *traced.states]
+    if any(value.op == "noise" for value in walk(roots)):
+        return  # the step draws other numbers; its operations are compared without them
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+    with torch.enable_grad():
+        doubles = [
+            weight.detach().double().requires_grad_() if weight.is_floating_point() else weight for weight in weights
+        ]
+        inputs, start = random(ROWS, traced.input_size), map_state(lambda leaf: random(ROWS, *leaf.shape[1:]), state)
+        try:
+            outputs, after = step(doubles, inputs, start)
+        except Exception as error:
+            raise Unsupported(f"it does not run in double precision: {str(error).splitlines()[0]}") from None
+        constants = traced.constants(*doubles)
+        leaves = state_leaves(start)
+
+        def leaf(value: Node) -> Tensor:
+            if value.op == "inputs":
+                return inputs
+            if value.op == "state":
+                return leaves[value.note].reshape(ROWS, -1)
+            return constants[value.note].double().reshape(-1)
+
+        found = evaluate(roots, leaf, lambda matrix: constants[matrix.index].double(), inputs)
+        expected = [outputs.reshape(ROWS, -1), *(value.reshape(ROWS, -1) for value in state_leaves(after))]
+        found = [value.expand_as(other) for value, other in zip(found, expected, strict=True)]
+        _compare(found, expected, "values")
+        wrt = [inputs, *leaves, *(weight for weight in doubles if weight.requires_grad)]
+        cotangents = [random(*value.shape).detach() for value in expected]
+        _compare(_gradients(found, wrt, cotangents), _gradients(expected, wrt, cotangents), "gradients")
+
+
+def _gradients(values: list[Tensor], wrt: list[Tensor], cotangents: list[Tensor]) -> list[Tensor]:
+    pairs = [(value, given) for value, given in zip(values, cotangents, strict=True) if value.requires_grad]
+    if not pairs:
+        return [torch.zeros_like(tensor) for tensor in wrt]
+    kept, given = zip(*pairs, strict=True)
+    return list(torch.autograd.grad(kept, wrt, given, retain_graph=True, allow_unused=True, materialize_grads=True))
+
+
+def _compare(found: list[Tensor], expected: list[Tensor], what: str) -> None:
+    for a, b in zip(found, expected, strict=True):
+        if not torch.allclose(a, b.double(), rtol=1e-7, atol=1e-9, equal_nan=True):
+            raise Unsupported(
+                f"its {what} are not those of its operations (torch.no_grad, a gradient of its own, a hook)"
+            )
