@@ -1,0 +1,18 @@
+"""Cells made at random run the same in compiled code and as a loop."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .own_cells import agree, quickly
+from .random_cells import Plan, Planned, plans
+
+_quickly = pytest.fixture(autouse=True, scope="module")(quickly)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(plan=plans(), lengths=st.none() | st.lists(st.integers(0, 4), min_size=3, max_size=3))
+def test_random_cells(plan: Plan, lengths: list[int] | None) -> None:
+    torch.manual_seed(1)
+    agree(Planned(plan), time=4, batch=3, lengths=lengths)
