@@ -1,0 +1,34 @@
+"""The pages of the documentation run as they are written and print what they show."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+
+PAGES = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As written, but for the steps of a training."""
+
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names: dict[str, object] = {}
+    registered = set(seriatim.layers.REGISTRY)
+    try:
+        for code, shown in BLOCK.findall(page.read_text(encoding="utf-8")):
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code.replace('"steps": 200', '"steps": 2'), page.name, "exec"), names)
+            if shown:
+                assert printed.getvalue() == shown
+    finally:
+        for name in set(seriatim.layers.REGISTRY) - registered:
+            del seriatim.layers.REGISTRY[name]
