@@ -6,7 +6,7 @@ from torch import nn
 
 from seriatim.layers.activations import ACTIVATIONS, activation
 from seriatim.state import state_leaves
-from seriatim.unroll import explain, runner
+from seriatim.unroll import compiler, explain, runner
 
 from .own_cells import (
     CELLS,
@@ -21,11 +21,16 @@ from .own_cells import (
     maps,
     normalized,
     peephole_lstm,
+    quickly,
     results,
     weighted,
 )
 
 RAGGED = {2: [2, 0, 1, 2, 1], 7: [3, 7, 0, 1, 7], 63: [63, 0, 5, 62, 17]}
+
+
+OPTIONS = compiler.OPTIONS
+_quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 
 
 @pytest.fixture
@@ -59,6 +64,15 @@ def test_single_precision(name: str) -> None:
     cell = CELLS[name](50)
     agree(cell, time=7, dtype=torch.float32)
     agree(cell, time=63, batch=5, lengths=RAGGED[63], dtype=torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["peephole LSTM", "normalized", "joined state"])
+def test_as_it_is_compiled_for_use(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "OPTIONS", OPTIONS)
+    cell = CELLS[name](50)
+    agree(cell, dtype=dtype)
+    agree(cell, time=63, batch=5, lengths=RAGGED[63], dtype=dtype)
 
 
 @pytest.mark.usefixtures("shared")
