@@ -1,0 +1,226 @@
+"""Cells in compiled code beside the kernels of torch and the plain loop over the same equations.
+
+    python benchmarks/unroll.py [--part training] [--repeats 15]
+
+`training` is forward and backward in float32, with gradients of inputs and all parameters under a fixed random
+cotangent of the outputs: a peephole LSTM as a user writes one, against `torch.nn.LSTM` and against the loop over the
+same cell. `layers` are our own, against their twins in torch; `bfloat16` is the training under autocast, against
+float32; `steps` is one input at a time, without gradients; `memory` is the peak of resident memory in a training above
+what was resident before its first step; `start` is the first training step in a process, cold (nothing on disk) and
+warm. Memory and start are measured in processes of their own. Ratios of time are theirs over ours, so that above 1 we
+are faster; of memory, ours over theirs. The last table holds each claim against its worst figure.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import machine
+import torch
+from torch import Tensor, nn
+from unrolled import SIZES, TRAINED, Gradients, apart, looped, peephole, theirs, training
+
+import seriatim
+
+STEPS, PROCESSES = 200, 3
+TWINS: dict[str, tuple[type[nn.RNNBase], int, float | None]] = {
+    "gru": (nn.GRU, 3, 1.3),
+    "gru-original": (nn.GRU, 3, 1.3),
+    "rnn": (nn.RNN, 1, 1.2),
+    "lstm": (nn.LSTM, 4, None),
+}
+CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}
+
+
+class Report:
+    """What is claimed, and the figures found."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, float, bool], dict[str, float]] = {}
+        self.best = {name: machine.product_rate(dtype) for name, dtype in machine.TYPES.items()}
+
+    def add(self, claim: str, wanted: float, where: object, figure: float, *, most: bool = False) -> None:
+        self.found.setdefault((claim, wanted, most), {})[str(where)] = figure
+
+    def print(self) -> None:
+        print(f"\n{'claim':52} {'wanted':>8} {'worst':>8}  {'reached':8} where it is worst")
+        for (claim, wanted, most), figures in self.found.items():
+            where = (max if most else min)(figures, key=lambda each: figures[each])
+            worst = figures[where]
+            reached = "yes" if (worst <= wanted if most else worst >= wanted) else "no"
+            print(f"{claim:52} {'≤' if most else '≥'} {wanted:6.2f} {worst:8.3f}  {reached:8} {where}")
+
+
+def timed(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds in turn, once each side has run three times."""
+    for work in works.values():
+        for _ in range(3):
+            work()
+    return machine.in_turn(works, repeats)
+
+
+def part_training(report: Report, repeats: int) -> None:
+    head("peephole LSTM", "ours ms", "LSTM ms", "ratio", "loop ms", "ratio", "GF/s", "LSTM's", "of best")
+    for size in SIZES:
+        layer = peephole(size)
+        works = {"ours": training(layer, size, layer), "theirs": theirs(nn.LSTM, size)}
+        works["loop"] = training(layer, size, looped(layer, size))
+        for mine, plain in zip(works["ours"](), works["loop"](), strict=True):
+            torch.testing.assert_close(mine, plain, rtol=1e-3, atol=1e-3 * float(plain.abs().max()))
+        found = timed(works, repeats)
+        ratios = found["theirs"] / found["ours"], found["loop"] / found["ours"]
+        rates = [size.flops() / found[name] / 1e9 for name in ("ours", "theirs")]
+        ms = [1e3 * found[name] for name in ("ours", "theirs", "loop")]
+        row(size, ms[0], ms[1], ratios[0], ms[2], ratios[1], *rates, percent(rates[0] / report.best["float32"]))
+        report.add("peephole LSTM, time of nn.LSTM over ours", 0.95, size, ratios[0])
+        report.add("peephole LSTM, time of the loop over ours", 2.5, size, ratios[1])
+
+
+def part_layers(report: Report, repeats: int) -> None:
+    for name, (kind, gates, wanted) in TWINS.items():
+        head(f"{name} against nn.{kind.__name__}", "ours ms", "theirs ms", "ratio", "GF/s", "theirs", "of best")
+        for size in SIZES:
+            layer = seriatim.layer(name, size.inputs, size.hidden, num_layers=1)
+            found = timed({"ours": training(layer, size, layer), "theirs": theirs(kind, size)}, repeats)
+            ratio = found["theirs"] / found["ours"]
+            rates = [size.flops(gates) / taken / 1e9 for taken in found.values()]
+            ms = [1e3 * taken for taken in found.values()]
+            row(size, *ms, ratio, *rates, percent(rates[0] / report.best["float32"]))
+            if wanted is not None:
+                report.add(f"{name}, time of nn.{kind.__name__} over ours", wanted, size, ratio)
+
+
+def part_bfloat16(report: Report, repeats: int) -> None:
+    limit = report.best["bfloat16"] / report.best["float32"]
+    head(f"peephole LSTM, limit {limit:.1f}", "float32", "bfloat16", "ratio", "GF/s", "of best")
+    for size in (size for size in SIZES if size.hidden >= 512):
+        layer = peephole(size)
+        work = training(layer, size, layer)
+
+        def narrow(work: Callable[[], Gradients] = work) -> Gradients:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return work()
+
+        found = timed({"float32": work, "bfloat16": narrow}, repeats)
+        ratio, rate = found["float32"] / found["bfloat16"], size.flops() / found["bfloat16"] / 1e9
+        row(size, *(1e3 * taken for taken in found.values()), ratio, rate, percent(rate / report.best["bfloat16"]))
+        report.add("peephole LSTM, time of float32 over bfloat16", 1.6, size, ratio)
+
+
+def read_rate(count: float, repeats: int = 8) -> float:
+    """The best rate at which so many numbers are added up, again and again, in GB/s."""
+    values, rounds = torch.ones(int(count)), max(1, int(2**25 / count))
+    taken = min(machine.seconds(lambda: [values.sum() for _ in range(rounds)]) for _ in range(repeats))
+    return 4 * values.numel() * rounds / taken / 1e9
+
+
+def steps(one: Callable[[Tensor, Any], Any], batch: int, width: int, state: Any) -> Callable[[], None]:
+    inputs = torch.randn(batch, width)
+
+    @torch.inference_mode()
+    def work() -> None:
+        kept = state
+        for _ in range(STEPS):
+            kept = one(inputs, kept)
+
+    return work
+
+
+def part_steps(report: Report, repeats: int) -> None:
+    print(f"\nmemory is read at {read_rate(2**28):.0f} GB/s; cached: the weights alone, again and again, in GB/s")
+    head("one step, of batch × width", "ours µs", "theirs µs", "ratio", "MB read", "GB/s", "cached", "GF/s")
+    for name, kind in CELLS.items():
+        for width in (512, 1024):
+            layer, cell = seriatim.layer(name, width, width, num_layers=1).eval(), kind(width, width).eval()
+            numbers = sum(parameter.numel() for parameter in layer.parameters())
+            cached = read_rate(numbers)
+            for batch in (1, 8, 64):
+                state = layer.initial_state(batch)
+                works = {"ours": steps(lambda x, s, layer=layer: layer.step(x, s)[1], batch, width, state)}
+                works["theirs"] = steps(cell, batch, width, state)
+                found = timed(works, repeats)
+                ratio, us = found["theirs"] / found["ours"], [1e6 * taken / STEPS for taken in found.values()]
+                where = f"{name}, {batch} × {width}"
+                row(where, *us, ratio, numbers * 4e-6, numbers * 4e-3 / us[0], cached, 2e-3 * batch * numbers / us[0])
+                if batch <= 8:
+                    report.add(f"{name}, time of a step of nn.{kind.__name__} over ours", 2, where, ratio)
+
+
+def part_memory(report: Report, repeats: int) -> None:
+    head(f"peak of {TRAINED} training steps", "ours MB", "LSTM MB", "ratio", "smallest")
+    for i, size in enumerate(SIZES):
+        apart("ours", i)  # fills the cache on disk
+        found: dict[str, list[float]] = {"ours": [], "theirs": []}
+        for _ in range(min(repeats, PROCESSES)):
+            for side, peaks in found.items():
+                peaks.append(apart(side, i)["peak"])
+        ours, other = (statistics.median(peaks) for peaks in found.values())
+        row(size, ours, other, ours / other, size.kept() / 1e6)
+        report.add("peephole LSTM, memory over that of nn.LSTM", 1.2, size, ours / other, most=True)
+
+
+def part_start(report: Report, repeats: int) -> None:
+    head("first training step, 8 × 256", "first s", "second s", "imports s", "all s")
+    firsts: dict[str, float] = {}
+    for length in (16, 1024):
+        runs: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+        for _ in range(min(repeats, PROCESSES)):
+            with tempfile.TemporaryDirectory() as folder:
+                for found in runs.values():
+                    found.append(apart("start", length, SERIATIM_CACHE=folder))
+        for kind, found in runs.items():
+            first, second, imports, whole = (statistics.median(run[key] for run in found) for key in found[0])
+            row(f"{kind}, {length} steps", first, second, imports, whole)
+            firsts[f"{kind}, {length} steps"] = first
+            report.add(
+                f"first training step, {kind}, seconds",
+                {"cold": 20, "warm": 2}[kind],
+                f"{length} steps",
+                first,
+                most=True,
+            )
+    print(f"cold, 1024 steps over 16: {firsts['cold, 1024 steps'] / firsts['cold, 16 steps']:.2f}")
+
+
+def head(title: str, *columns: str) -> None:
+    print(f"\n{title:28}" + "".join(f"{column:>10}" for column in columns))
+
+
+def row(title: object, *figures: float | str) -> None:
+    shown = (figure if isinstance(figure, str) else f"{figure:.{2 if figure < 100 else 0}f}" for figure in figures)
+    print(f"{title!s:28}" + "".join(f"{figure:>10}" for figure in shown), flush=True)
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+PARTS: dict[str, Callable[[Report, int], None]] = {
+    "training": part_training,
+    "layers": part_layers,
+    "bfloat16": part_bfloat16,
+    "steps": part_steps,
+    "memory": part_memory,
+    "start": part_start,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--part", choices=PARTS, action="append", help="this part alone, or these")
+    arguments = parser.parse_args()
+    print(machine.describe())
+    report = Report()
+    print(f"best matrix products of this run: {', '.join(f'{n} {r:.0f} GF/s' for n, r in report.best.items())}")
+    peephole(SIZES[0])  # says at once where nothing can be compiled
+    for part in arguments.part or PARTS:
+        torch.manual_seed(0)
+        PARTS[part](report, arguments.repeats)
+    report.print()
+
+
+if __name__ == "__main__":
+    main()
