@@ -7,12 +7,12 @@ before the products of a phase. Otherwise they share columns in products and row
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .expressions import Matrix, Node, pieces
 from .primitives import PRIMITIVES
-from .program import Buffer, Kernel, Phase, Place, Product, Program, Store
+from .program import Buffer, Kernel, Phase, Place, Product, Store
 
 LANES = 16
 """Columns of packed matrices are filled up to a multiple of this: the widest vector of floats there is."""
@@ -45,11 +45,11 @@ class Text(NamedTuple):
     packed: list[Packed]
 
 
-def emit(program: Program, *, double: bool) -> tuple[str, Text, Text]:
-    """The whole text, and each direction's tables."""
-    forward, backward = _Emitter(program.forward, "forward").text(), _Emitter(program.backward, "backward").text()
-    real = "double" if double else "float"
-    return f'typedef {real} real;\n#include "kernel.h"\n\n{forward.code}\n{backward.code}', forward, backward
+def emit(kernels: Mapping[str, Kernel], *, double: bool) -> tuple[str, list[Text]]:
+    """The whole text, with a function for every kernel by its name, and each function's tables."""
+    texts = [_Emitter(kernel, name).text() for name, kernel in kernels.items()]
+    head = f'typedef {"double" if double else "float"} real;\n#include "kernel.h"\n\n'
+    return head + "\n".join(text.code for text in texts), texts
 
 
 def merged(products: Sequence[Product]) -> list[Product]:
@@ -92,7 +92,7 @@ class _Emitter:
             body += "\n      barrier.wait(share.count);"
         lines = [
             f'extern "C" void {self.name}(void** p, const long* d, const long* row_counts, const long* row_starts, '
-            "long steps, long batch, int threads) {",
+            "long steps, long batch, int threads, int fresh) {",
             *(f"  const long n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
             *(f"  real* const {name} = (real*)p[{i}];" for name, i in self.storage.items()),
             "  Barrier barrier;",
@@ -162,7 +162,7 @@ class _Emitter:
         skip = f"{self.size(product.matrix.start)} * {column}"
         strides = f"{column}, {row}" if product.matrix.transposed else f"{row}, {column}"
         self.packs.append(
-            f"    pack(matrix{product.matrix.index} + {skip}, {strides}, {depth}, {first}, {last}, "
+            f"    if (fresh) pack(matrix{product.matrix.index} + {skip}, {strides}, {depth}, {first}, {last}, "
             f"{packed} + {first} * {depth});"
         )
         rows, place = self.at(product.rows, "0"), self.at(product.place, "0")

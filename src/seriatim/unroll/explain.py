@@ -1,5 +1,7 @@
 """What the fast path makes of a cell, in words."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.func import functional_call
@@ -21,7 +23,7 @@ def explain(cell: RecurrentCell) -> str:
     """
     names, values = named_tensors(cell)
 
-    def step(values: list[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
         output: tuple[Tensor, State] = functional_call(cell, dict(zip(names, values, strict=True)), (inputs, state))
         return output
 

@@ -104,6 +104,7 @@ def cut(value: Node, start: int, width: int) -> Node:
 def _cut(value: Node, start: int, width: int, done: dict[Node, Node]) -> Node:
     if start == 0 and width == value.width:
         return value
+    assert 0 <= start <= start + width <= value.width
     if value in done:
         return done[value]
     if value.op == "number":

@@ -11,9 +11,9 @@ from torch.autograd import forward_ad
 
 from ..state import State, map_state, state_leaves
 from .compiled_loop import run
-from .operators import Unsupported
+from .operators import UnsupportedError
 from .packing import pack
-from .runner import Runner, Uncompiled
+from .runner import Runner, UncompiledError
 from .trace import Step, trace
 from .verify import verify
 
@@ -101,9 +101,9 @@ def _make(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -
         traced = trace(step, weights, inputs, state)
         verify(step, traced, weights, state)
         return Runner(traced, inputs.dtype)
-    except Unsupported as reason:
+    except UnsupportedError as reason:
         return str(reason)
-    except Uncompiled:
+    except UncompiledError:
         return "nothing can be compiled here"
 
 

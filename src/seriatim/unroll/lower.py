@@ -29,9 +29,9 @@ class Loop(NamedTuple):
     states: tuple[Node, ...]
 
 
-def lower(traced: Traced) -> Loop:
-    """Rewrites a step as the body of a loop."""
-    outputs, *states = _Lowering([traced.outputs, *traced.states]).run()
+def lower(traced: Traced, *, alone: bool = False) -> Loop:
+    """Rewrites a step as the body of a loop; ``alone``, nothing leaves it."""
+    outputs, *states = _Lowering([traced.outputs, *traced.states], alone=alone).run()
     return Loop(outputs, tuple(states))
 
 
@@ -41,13 +41,14 @@ def sequence(before: Before, width: int) -> Node:
 
 
 class _Lowering:
-    def __init__(self, roots: Sequence[Node]) -> None:
+    def __init__(self, roots: Sequence[Node], *, alone: bool) -> None:
         self.roots = roots
         self.done: dict[Node, Node] = {}
         self.uses: dict[Node, int] = defaultdict(int)
         self.seams: dict[Node, set[int]] = {}
-        self.of_inputs = depends(roots, lambda leaf: leaf.op in ("inputs", "noise"))
-        self.of_state = depends(roots, lambda leaf: leaf.op == "state")
+        late = {"state", "inputs"} if alone else {"state"}
+        self.of_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"} - late)
+        self.of_state = depends(roots, lambda leaf: leaf.op in late)
         self.reduces = depends(roots, lambda value: value.op in ("sum", "amax"))
         self.count()
 
@@ -77,11 +78,11 @@ class _Lowering:
         return self.done[value]
 
     def rewritten(self, value: Node) -> Node:
-        if value.op in ("number", "vector", "state"):
-            return value
         before_loop = self.of_inputs[value] and not self.of_state[value]
-        if value.op in ("inputs", "noise") or (before_loop and self.reduces[value]):
+        if before_loop and (not value.args or self.reduces[value]):
             return sequence(Before((), (), value), value.width)
+        if not value.args:
+            return value
         if value.op == "add":
             return self.sum(value)
         if value.op == "product":

@@ -15,7 +15,7 @@ Value = Node | float
 Operator = Callable[..., Any]
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """Why the fast path cannot take a step; says what stands in the way."""
 
 
@@ -84,7 +84,7 @@ def _log_sigmoid(x: Node) -> tuple[Node, None]:
 
 def _power(x: Value, exponent: Value) -> Node:
     if isinstance(exponent, Node):
-        raise Unsupported("a power whose exponent is not a number")
+        raise UnsupportedError("a power whose exponent is not a number")
     if exponent in (2, 3):
         base = value(x)
         return mul(base, base) if exponent == 2 else mul(base, mul(base, base))
@@ -96,7 +96,7 @@ def _power(x: Value, exponent: Value) -> Node:
 def _over_features(x: Node, dim: int | Sequence[int] | None) -> None:
     dims = [dim] if isinstance(dim, int) else dim
     if not dims or any(d not in (1, -1) for d in dims):
-        raise Unsupported("a sum over something other than the features of a row")
+        raise UnsupportedError("a sum over something other than the features of a row")
 
 
 def _sum(x: Node, dim: int | Sequence[int] | None = None, keepdim: bool = False, dtype: object = None) -> Node:
@@ -125,7 +125,7 @@ def _variance(x: Node, dim: Any = None, correction: float | None = None, keepdim
 
 def _norm(x: Node, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: object = None) -> Node:  # noqa: A002
     if ord != 2:
-        raise Unsupported(f"a norm of order {ord}")
+        raise UnsupportedError(f"a norm of order {ord}")
     return node("sqrt", _sum(mul(x, x), dim))
 
 
@@ -166,27 +166,37 @@ def _log_sum_exp(x: Node, dim: int | Sequence[int], keepdim: bool = False) -> No
 
 def _slice(x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Node:
     if dim not in (1, -1) or step != 1:
-        raise Unsupported("a slice of something other than neighbouring features")
+        raise UnsupportedError("a slice of something other than neighbouring features")
     low, high, _ = slice(start, end).indices(x.width)
     return cut(x, low, high - low)
 
 
 def _split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     if dim not in (1, -1):
-        raise Unsupported("a split of something other than features")
+        raise UnsupportedError("a split of something other than features")
     sizes = [min(size, x.width - low) for low in range(0, x.width, size)] if isinstance(size, int) else list(size)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return [cut(x, start, width) for start, width in zip(starts, sizes, strict=True)]
 
 
-def _select(x: Node, shape: Sequence[int], index: int) -> Node:
-    width = x.width // shape[1]
-    return cut(x, (index % shape[1]) * width, width)
+def _slice_scatter(
+    x: Value, part: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Node:
+    whole, given = value(x), value(part)
+    if dim not in (1, -1) or step != 1:
+        raise UnsupportedError("an assignment to something other than neighbouring features")
+    low, high, _ = slice(start, end).indices(whole.width)
+    return cat([piece for piece in (cut(whole, 0, low), given, cut(whole, high, whole.width - high)) if piece.width])
+
+
+def _copy(x: Value, source: Value, non_blocking: bool = False) -> Node:
+    width, given = value(x).width, value(source)
+    return mul(given, number(1, width)) if given.width < width else given
 
 
 def _cat(parts: Sequence[Value], dim: int = 0) -> Node:
     if dim not in (1, -1):
-        raise Unsupported("a concatenation of something other than features")
+        raise UnsupportedError("a concatenation of something other than features")
     return cat([value(part) for part in parts])
 
 
@@ -267,7 +277,9 @@ OPERATORS: dict[str, Operator] = {
     "_log_softmax": _log_softmax,
     "logsumexp": _log_sum_exp,
     "expand": _expand,
+    "copy": _copy,
     "slice": _slice,
+    "slice_scatter": _slice_scatter,
     "split": _split,
     "unsafe_split": _split,
     "split_with_sizes": _split,

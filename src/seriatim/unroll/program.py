@@ -149,8 +149,20 @@ class Program:
 
 
 def program(loop: Loop) -> Program:
-    """Plans a loop."""
+    """Plans a loop and its gradient."""
     return _Planner(loop).plan()
+
+
+def single_step(loop: Loop) -> tuple[Kernel, Place]:
+    """Plans a step by itself, from ``inputs`` and ``given`` states to ``new`` states; and where its outputs are found."""
+    planner = _Planner(loop)
+    places = {
+        value: Place(Buffer("inputs" if value.op == "inputs" else f"given{value.note}", "now", value.width))
+        for value in walk(planner.roots)
+        if value.op in ("inputs", "state")
+    }
+    after = [Place(Buffer(f"new{i}", "now", value.width)) for i, value in enumerate(loop.states)]
+    return planner.forward(places | planner.vectors(), after)
 
 
 class _Planner:
@@ -170,10 +182,14 @@ class _Planner:
         for value in values:
             if value.op == "state":
                 places[value] = Place(Buffer(f"states{value.note}", "before", value.width))
-            elif value.op == "vector":
-                places[value] = Place(Buffer(f"vector{value.note}", "all", value.width))
-        forward, output = self.forward(places)
+        after = [Place(Buffer(f"states{i}", "after", value.width)) for i, value in enumerate(self.loop.states)]
+        forward, output = self.forward(places | self.vectors(), after)
         return self.backward(groups, forward, output)
+
+    def vectors(self) -> dict[Node, Place]:
+        """Where constants are found that are the same for all rows."""
+        found = [value for value in walk(self.roots) if value.op == "vector"]
+        return {value: Place(Buffer(f"vector{value.note}", "all", value.width)) for value in found}
 
     def sequences(self, leaves: list[Node]) -> tuple[list[Group], dict[Node, Place]]:
         """Groups leaves by the inputs their products share, in the order of the matrices' columns."""
@@ -191,10 +207,9 @@ class _Planner:
                 start += leaf.width
         return found, places
 
-    def forward(self, places: dict[Node, Place]) -> tuple[Kernel, Place]:
-        """The step as it is written."""
+    def forward(self, places: dict[Node, Place], after: list[Place]) -> tuple[Kernel, Place]:
+        """The step as it is written, and where its outputs are found; ``after`` is where new states go."""
         loop = self.loop
-        after = [Place(Buffer(f"states{i}", "after", value.width)) for i, value in enumerate(loop.states)]
         stores = list(zip(loop.states, after, strict=True))
         if loop.outputs in loop.states:
             output = after[loop.states.index(loop.outputs)]
@@ -212,7 +227,9 @@ class _Planner:
                 return wanted[value]
             return self.fresh("product", "now", value.width)
 
-        return _schedule(stores, [], places, destination, lambda width: self.fresh("rows", "now", width)), output
+        known = {value: place for value, place in reversed(stores) if value.op != "affine"}
+        rows = lambda width: self.fresh("rows", "now", width)  # noqa: E731
+        return _schedule(stores, [], places, destination, rows, known), output
 
     def backward(self, groups: list[Group], forward: Kernel, output: Place) -> Program:
         """The vector-Jacobian product of the step."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .compiler import library
-from .emit import LANES, Text, emit
+from .emit import LANES, Packed, Text, emit
 from .evaluate import evaluate
 from .expressions import Matrix, Node, walk
 from .lower import Before, lower
@@ -19,25 +19,46 @@ WORTH_SHARING = 400_000
 """Floating-point operations a step below which one thread is faster than several that must meet."""
 
 
-class Uncompiled(Exception):
+class UncompiledError(Exception):
     """There is no compiler, or it fails; a warning has said so."""
+
+
+def compiled(source: str) -> ctypes.CDLL:
+    """The functions of a text.
+
+    Raises:
+        UncompiledError: nothing can be compiled here.
+    """
+    found = library(source)
+    if found is None:
+        raise UncompiledError
+    return found
+
+
+def sharing(text: Text, batch: int) -> int:
+    """How many threads share a step."""
+    work = 2 * batch * sum(part.depth * part.width for part in text.packed)
+    return torch.get_num_threads() if work >= WORTH_SHARING else 1
+
+
+def packed_size(part: Packed) -> int:
+    """Numbers that a packed matrix takes."""
+    return part.depth * -(-part.width // LANES) * LANES
 
 
 class Runner:
     """A step that has been traced, planned and compiled for one type of numbers.
 
     Raises:
-        Uncompiled: nothing can be compiled here.
+        UncompiledError: nothing can be compiled here.
     """
 
     def __init__(self, traced: Traced, dtype: torch.dtype) -> None:
         self.traced, self.dtype = traced, dtype
         self.program = program(lower(traced))
-        self.source, self.forward, self.backward = emit(self.program, double=dtype == torch.float64)
-        compiled = library(self.source)
-        if compiled is None:
-            raise Uncompiled
-        self.library = compiled
+        kernels = {"forward": self.program.forward, "backward": self.program.backward}
+        source, (self.forward, self.backward) = emit(kernels, double=dtype == torch.float64)
+        self.library = compiled(source)
         names = {*self.forward.buffers, *self.backward.buffers}
         self.vectors, self.matrices = (_numbered(names, kind) for kind in ("vector", "matrix"))
         drawn = {value for value in walk([traced.outputs, *traced.states]) if value.op == "noise"}
@@ -50,7 +71,7 @@ class Runner:
 
     def constants(self, weights: Sequence[Tensor]) -> list[Tensor]:
         """What depends on weights alone."""
-        found: list[Tensor] = self.traced.constants(*weights)
+        found: list[Tensor] = self.traced.constants(weights)
         return [value.to(self.dtype) for value in found]
 
     def before(self, constants: Sequence[Tensor], inputs: Tensor, packing: Packing) -> list[Tensor]:
@@ -88,19 +109,14 @@ class Runner:
             result = torch.cat([_more(part, note, value, matrix) for part, note in zip(parts, notes, strict=True)], 1)
         return result.to(self.dtype)
 
-    def threads(self, text: Text, batch: int) -> int:
-        """How many threads share a step."""
-        work = 2 * batch * sum(part.depth * part.width for part in text.packed)
-        return torch.get_num_threads() if work >= WORTH_SHARING else 1
-
     def call(self, text: Text, packing: Packing, named: dict[str, Tensor], like: Tensor) -> None:
         """Runs one direction; adds to ``named`` the memory that it writes and that is not there yet."""
-        threads = self.threads(text, packing.batch)
+        threads = sharing(text, packing.batch)
         packed = {}
         for name in text.buffers:
             if name.startswith("packed"):
                 part = text.packed[int(name.removeprefix("packed"))]
-                packed[name] = like.new_empty(part.depth * -(-part.width // LANES) * LANES)
+                packed[name] = like.new_empty(packed_size(part))
             elif name not in named:
                 named[name] = self.memory(name, packing, threads, like)
         tensors = [packed[name] if name in packed else named[name] for name in text.buffers]
@@ -117,6 +133,7 @@ class Runner:
             ctypes.c_long(len(packing.counts)),
             ctypes.c_long(packing.batch),
             ctypes.c_int(threads),
+            ctypes.c_int(1),
         )
 
     def memory(self, name: str, packing: Packing, threads: int, like: Tensor) -> Tensor:

@@ -1,25 +1,63 @@
-"""From a step written in torch to expressions."""
+"""From a step written in torch to expressions: it is run on a few rows of zeros, and what it calls is written down."""
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
+from torch._ops import OpOverload
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map, tree_map_only
 
 from ..state import State, map_state, state_leaves
 from .expressions import Matrix, Node, cut, elementwise, node, number
-from .operators import OPERATORS, Unsupported, total
+from .operators import OPERATORS, UnsupportedError, total
 from .primitives import add, mul
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
 """(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
 
-FACTORIES = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
+FACTORIES = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0, "empty": 0.0, "new_empty": 0.0}
+FILLED = ("full", "new_full", "scalar_tensor")
 LIKELY_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
+
+
+class Slot(NamedTuple):
+    """A constant, by its place among all that are computed."""
+
+    index: int
+
+
+class Call(NamedTuple):
+    """One operator on constants."""
+
+    operator: OpOverload
+    args: Any
+    options: Any
+    results: Any
+
+
+class Constants(NamedTuple):
+    """Computes what depends on weights alone."""
+
+    calls: list[Call]
+    wanted: list[Slot]
+
+    def __call__(self, weights: Sequence[Tensor]) -> list[Tensor]:
+        """All weights to the list that ``vector`` leaves and matrices point into; differentiable."""
+        values: dict[int, Tensor] = dict(enumerate(weights))
+
+        def given(slot: Slot) -> Tensor:
+            return values[slot.index]
+
+        for call in self.calls:
+            found = call.operator(*_fill(call.args, given), **_fill(call.options, given))
+            for slot, value in zip(_flat(call.results), _flat(found), strict=True):
+                if isinstance(slot, Slot):
+                    values[slot.index] = value
+        return [values[slot.index] for slot in self.wanted]
 
 
 class Traced(NamedTuple):
@@ -28,22 +66,21 @@ class Traced(NamedTuple):
     outputs: Node
     states: tuple[Node, ...]
     """The state after the step, part by part."""
-    constants: fx.GraphModule
-    """Computes what depends on weights alone: all weights to the list that ``vector`` and `Matrix` point into."""
+    constants: Constants
     input_size: int
 
 
 def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
-    """Writes one step down as expressions, by running it on tensors without values.
+    """Writes one step down as expressions.
 
     Args:
         step: what to trace.
         weights: its parameters and constants.
-        inputs: ``(batch, input_size)``; only width, type and device matter.
+        inputs: ``(batch, input_size)``; only width and type matter.
         state: of one batch; likewise.
 
     Raises:
-        Unsupported: the step does what expressions cannot say.
+        UnsupportedError: the step does what expressions cannot say.
     """
     sizes = {size for tensor in (*weights, inputs, *state_leaves(state)) for size in tensor.shape[1:]}
     sizes |= {tensor.shape[0] for tensor in weights if tensor.dim()}
@@ -51,217 +88,260 @@ def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -
     traced = _trace_batch(step, weights, inputs, state, first)
     other = _trace_batch(step, weights, inputs, state, second)
     if (traced.outputs, traced.states) != (other.outputs, other.states):
-        raise Unsupported("what it computes for a row depends on how many rows there are")
+        raise UnsupportedError("what it computes for a row depends on how many rows there are")
     return traced
 
 
 def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State, batch: int) -> Traced:
-    def resized(tensor: Tensor) -> Tensor:
-        return tensor.new_zeros(batch, *tensor.shape[1:])
+    with torch.no_grad():
+        leaves = [leaf.new_zeros(batch, *leaf.shape[1:]) for leaf in state_leaves(state)]
+        row = inputs.new_zeros(batch, *inputs.shape[1:])
+        values = [weight.detach() for weight in weights]
+        recorder = _Recorder(values, row, leaves)
 
-    def flat(weights: Sequence[Tensor], inputs: Tensor, leaves: list[Tensor]) -> list[Tensor]:
-        remaining = iter(leaves)
-        outputs, new = step(weights, inputs, map_state(lambda _: next(remaining), state))
-        map_state(lambda old, new: old, state, new)  # raises where the structure has changed
-        return [outputs, *state_leaves(new)]
+        def flat(weights: Sequence[Tensor], inputs: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+            remaining = iter(leaves)
+            outputs, new = step(weights, inputs, map_state(lambda _: next(remaining), state))
+            map_state(lambda old, new: old, state, new)  # raises where the structure has changed
+            return [outputs, *state_leaves(new)]
 
-    leaves = [resized(leaf) for leaf in state_leaves(state)]
-    given = ([weight.detach() for weight in weights], resized(inputs), leaves)
-    try:
-        with torch.no_grad():
-            graph = make_fx(functionalize(flat), tracing_mode="fake")(*given).graph
-    except Unsupported:
-        raise
-    except Exception as error:  # whatever a user's step raises, it raises again in the reference loop
-        raise Unsupported(
-            f"it cannot be traced: {str(error).strip().splitlines()[0] or type(error).__name__}"
-        ) from None
-    return _Converter(graph, len(weights), batch, leaves).run()
+        try:
+            with torch.random.fork_rng(devices=[]), recorder:
+                results = functionalize(flat)(values, row, leaves)
+        except UnsupportedError:
+            raise
+        except Exception as error:  # whatever a user's step raises, it raises again in the reference loop
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise UnsupportedError(f"it cannot be traced: {first}") from None
+        return recorder.finish(results, leaves)
 
 
-class _Converter:
-    """Turns torch's graph of a step into expressions, one operator after another."""
+class _Recorder(TorchDispatchMode):
+    """Turns what a step calls into expressions, one operator after another."""
 
-    def __init__(self, graph: fx.Graph, num_weights: int, batch: int, leaves: Sequence[Tensor]) -> None:
-        self.graph, self.batch, self.leaves = graph, batch, leaves
-        self.num_weights = num_weights
-        self.values: dict[fx.Node, Any] = {}
-        self.outputs: dict[fx.Node, int] = {}
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, which takes a second
 
-    def run(self) -> Traced:
-        """Converts everything."""
-        placeholders = [found for found in self.graph.nodes if found.op == "placeholder"]
-        weights, (inputs, *leaves) = placeholders[: self.num_weights], placeholders[self.num_weights :]
-        input_size = inputs.meta["val"].shape[1]
-        self.values[inputs] = node("inputs", width=input_size)
-        for i, (leaf, tensor) in enumerate(zip(leaves, self.leaves, strict=True)):
-            self.values[leaf] = node("state", width=math.prod(tensor.shape[1:]), note=i)
-        for found in self.graph.nodes:
-            if found.op == "get_attr":
-                raise Unsupported("it reads a tensor that is neither a parameter nor a buffer")
-            if found.op == "call_function":
-                self.convert(found)
-        results = next(found for found in self.graph.nodes if found.op == "output").args[0]
-        outputs, *states = [self.row(result) for result in results]
-        for state, tensor, result in zip(states, self.leaves, results[1:], strict=True):
-            found = result.meta["val"]
-            if found.shape != tensor.shape or found.dtype != tensor.dtype or state.width == 0:
-                raise Unsupported(f"its state changes from {tuple(tensor.shape[1:])} to {tuple(found.shape[1:])} a row")
-        return Traced(outputs, tuple(states), self.constant_graph(weights), input_size)
+    def __init__(self, weights: Sequence[Tensor], inputs: Tensor, leaves: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.batch = inputs.shape[0]
+        self.values: dict[int, Any] = {}
+        self.alive: list[Any] = [weights, inputs, leaves]  # so that no identity is given twice
+        self.given = {id(tensor) for tensor in (*weights, inputs, *leaves)}
+        self.calls: list[Call] = []
+        self.slots = len(weights)
+        self.outputs: dict[Slot, int] = {}
+        for i, weight in enumerate(weights):
+            self.values[id(weight)] = Slot(i)
+        self.values[id(inputs)] = node("inputs", width=math.prod(inputs.shape[1:]))
+        self.input_size = inputs.shape[1]
+        for i, leaf in enumerate(leaves):
+            self.values[id(leaf)] = node("state", width=math.prod(leaf.shape[1:]), note=i)
 
-    def row(self, found: fx.Node) -> Node:
-        """A result of the step, which must have the batch first."""
-        value = self.values.get(found)
-        if not isinstance(value, Node):
-            raise Unsupported("an output or a part of the new state does not depend on inputs or state")
-        if tuple(found.meta["val"].shape[:1]) != (self.batch,):
-            raise Unsupported("an output or a part of the new state has not the batch as its first dimension")
-        return value
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs an operator and writes it down."""
+        options = kwargs or {}
+        name = func.overloadpacket.__name__
+        if name == "_local_scalar_dense":
+            raise UnsupportedError("what it does next depends on the values of tensors")
+        if func._schema.is_mutable and args and id(args[0]) in self.given:
+            raise UnsupportedError("it changes its inputs, its state or its parameters in place")
+        result = func(*args, **options)
+        self.alive.append((args, options, result))
+        self.record(func, args, options, result)
+        return result
 
-    def convert(self, found: fx.Node) -> None:
-        """One operator: of weights alone it stays torch's, else it becomes expressions."""
-        target = found.target
-        if target is operator.getitem:
-            source, index = found.args
-            if source in self.values:
-                self.values[found] = self.values[source][index]
-            return
-        assert isinstance(target, torch._ops.OpOverload)
-        name = target.overloadpacket.__name__
-        if torch.Tag.nondeterministic_seeded in target.tags:
-            self.values[found] = self.random(found, name)
-        elif any(source in self.values for source in found.all_input_nodes):
-            self.convert_call(found, name)
-        elif self.batch in _shape(found):
-            if name not in FACTORIES and name not in ("full", "new_full", "scalar_tensor"):
-                raise Unsupported(f"it makes a tensor of {self.batch} rows by {name}")
-            fill = FACTORIES.get(name, next((a for a in found.args[::-1] if isinstance(a, int | float)), 0.0))
-            self.values[found] = number(float(fill), math.prod(_shape(found)[1:]))
-        elif name == "scalar_tensor":
-            self.values[found] = number(float(found.args[0]))
+    def record(self, func: OpOverload, args: Any, options: Any, result: Any) -> None:
+        """One operator: of weights alone it is kept as it is, else it becomes an expression."""
+        name = func.overloadpacket.__name__
+        known = [self.value(tensor) for tensor in _tensors((args, options))]
+        shape = tuple(result.shape) if isinstance(result, Tensor) else ()
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            found: Any = self.random(name, args, shape)
+        elif any(isinstance(value, Node) for value in known):
+            found = self.expression(name, args, options)
+        elif self.batch in shape or name == "scalar_tensor":
+            found = self.filled(name, args, shape)
+        else:
+            found = tree_map_only(Tensor, lambda _: self.slot(), result)
+            places = (tree_map_only(Tensor, self.value, given) for given in (args, options))
+            self.calls.append(Call(func, *places, found))
+        self.remember(result, found)
+        if func._schema.is_mutable:
+            self.values[id(args[0])] = found
+        if isinstance(found, Node) and isinstance(result, Tensor):
+            self.check(name, args, shape, found)
 
-    def random(self, found: fx.Node, name: str) -> Node:
+    def slot(self) -> Slot:
+        self.slots += 1
+        return Slot(self.slots - 1)
+
+    def value(self, tensor: Tensor) -> Any:
+        """What a tensor stands for."""
+        if id(tensor) not in self.values:
+            raise UnsupportedError("it reads a tensor that is neither a parameter nor a buffer")
+        return self.values[id(tensor)]
+
+    def remember(self, result: Any, found: Any) -> None:
+        """What the tensors of a result stand for."""
+        if isinstance(result, Tensor):
+            self.values[id(result)] = found
+        elif isinstance(result, list | tuple):
+            for part, value in zip(result, found, strict=True):
+                self.remember(part, value)
+
+    def random(self, name: str, args: Any, shape: tuple[int, ...]) -> Node:
         """Random numbers, which may be drawn for all steps before the loop: uniform ones, or 1 with a probability."""
-        shape = _shape(found)
         if name not in ("rand_like", "rand", "bernoulli") or len(shape) != 2 or shape[0] != self.batch:
-            raise Unsupported(f"it draws random numbers by {name}; rand_like and dropout are known to it")
+            raise UnsupportedError(f"it draws random numbers by {name}; rand_like and dropout are known to it")
         noise = node("noise", width=shape[1], note=len(self.values))
         if name != "bernoulli":
             return noise
-        if len(found.args) < 2 or not isinstance(found.args[1], float | int):
-            raise Unsupported("it draws random numbers whose probabilities are no constants")
-        return node("lt", noise, number(found.args[1]))
+        if len(args) < 2 or not isinstance(args[1], float | int):
+            raise UnsupportedError("it draws random numbers whose probabilities are no constants")
+        return node("lt", noise, number(args[1]))
 
-    def convert_call(self, found: fx.Node, name: str) -> None:
+    def filled(self, name: str, args: Any, shape: tuple[int, ...]) -> Node:
+        """A tensor of one number, with a row for each of the batch."""
+        if name not in FACTORIES and name not in FILLED:
+            raise UnsupportedError(f"it makes a tensor with a row for each of the batch by {name}")
+        fill = FACTORIES.get(name, next((arg for arg in args[::-1] if isinstance(arg, int | float)), 0.0))
+        return number(float(fill), math.prod(shape[1:]))
+
+    def expression(self, name: str, args: Any, options: Any) -> Any:
         """An operator on what depends on inputs or state."""
-        if name == "copy_" or (name.endswith("_") and found.args[0].op == "placeholder"):
-            raise Unsupported("it changes its inputs or its state in place")
-        name = name.rstrip("_") if name not in OPERATORS else name
+        name = name if name in OPERATORS else name.rstrip("_")
         if name in ("mm", "addmm", "mv"):
-            result = self.product(name, found.args)
-        elif name in ("select", "unbind"):
-            result = self.taken_apart(name, found.args)
-        elif name in OPERATORS:
-            result = self.call(name, found)
-        else:
-            raise Unsupported(f"{name} is not among the operations it knows")
-        self.values[found] = result
-        if found.args and isinstance(found.target, torch._ops.OpOverload) and found.target._schema.is_mutable:
-            self.values[found.args[0]] = result
-        if isinstance(result, Node):
-            self.check(found, name, result)
-
-    def call(self, name: str, found: fx.Node) -> Any:
-        """An operator from the table."""
-        args = [self.argument(arg) for arg in found.args]
-        options = {key: self.argument(arg) for key, arg in found.kwargs.items()}
-        if name in ("_to_copy", "clone", "zeros_like", "ones_like", "full_like", "contiguous"):
-            self.check_type(found)
-            options = {}
+            return self.product(name, args)
+        if name in ("select", "unbind"):
+            return self.taken_apart(name, args)
+        if name not in OPERATORS:
+            raise UnsupportedError(f"{name} is not among the operations it knows")
+        if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
+            self.check_type(args[0].dtype, options["dtype"])
+        plain = {key: value for key, value in options.items() if key not in ("dtype", "layout", "device", "pin_memory")}
         try:
-            return OPERATORS[name](*args, **options)
+            return OPERATORS[name](*tree_map(self.argument, args), **tree_map(self.argument, plain))
         except (TypeError, AttributeError, KeyError):
-            raise Unsupported(f"{name} in this form is not among the operations it knows") from None
+            raise UnsupportedError(f"{name} in this form is not among the operations it knows") from None
 
-    def check_type(self, found: fx.Node) -> None:
+    def check_type(self, before: torch.dtype, after: torch.dtype) -> None:
         """Numbers stay in the state's type; truth values may become numbers."""
-        before = found.args[0].meta["val"].dtype
-        after = found.meta["val"].dtype
-        if after != before and not (before == torch.bool and after.is_floating_point):
-            raise Unsupported(f"it changes the type of a value from {before} to {after}")
+        if before != torch.bool or not after.is_floating_point:
+            raise UnsupportedError(f"it changes the type of a value from {before} to {after}")
 
-    def check(self, found: fx.Node, name: str, result: Node) -> None:
+    def check(self, name: str, args: Any, shape: tuple[int, ...], found: Node) -> None:
         """Whether torch's shape is what flat rows have: no rows mixed, no dimension broadcast that is not flat."""
-        shape = _shape(found)
-        if not shape or shape[0] != self.batch or math.prod(shape[1:]) != result.width:
-            raise Unsupported(f"{name} gives the shape {('batch', *shape[1:])}; only rows of features are known to it")
-        if len(shape) > 2 and elementwise(result):
-            for source in found.all_input_nodes:
-                if source in self.values and _shape(source) != shape and math.prod(_shape(source)[1:]) != 1:
-                    raise Unsupported(f"{name} broadcasts over more than the features of a row")
+        if (not shape and found.op == "number") or name == "expand":
+            return
+        if not shape or shape[0] != self.batch or math.prod(shape[1:]) != found.width:
+            if found.op == "number" and self.batch not in shape:
+                return
+            raise UnsupportedError(
+                f"{name} gives the shape {('batch', *shape[1:])}; only rows of features are known to it"
+            )
+        if len(shape) > 2 and elementwise(found):
+            for tensor in _tensors(args):
+                if isinstance(self.value(tensor), Node) and tensor.shape != shape and math.prod(tensor.shape[1:]) != 1:
+                    raise UnsupportedError(f"{name} broadcasts over more than the features of a row")
 
     def argument(self, given: Any) -> Any:
-        """An argument of an operator as an expression, a number, or a list of these."""
-        if isinstance(given, list | tuple):
-            return [self.argument(item) for item in given]
-        if not isinstance(given, fx.Node):
+        """An argument of an operator: an expression where it is a tensor."""
+        if not isinstance(given, Tensor):
             return given
-        return self.values[given] if given in self.values else self.vector(given)
+        value = self.value(given)
+        return value if isinstance(value, Node) else self.vector(given, value)
 
-    def vector(self, given: fx.Node) -> Node:
+    def vector(self, tensor: Tensor, slot: Slot) -> Node:
         """A constant that is the same for every row."""
-        shape = _shape(given)
+        shape = tuple(tensor.shape)
         if any(size != 1 for size in shape[:-1]):
-            raise Unsupported(
-                f"a constant of shape {shape} meets rows of features; one of shape {shape[-1:]} would fit"
-            )
-        return node("vector", width=shape[-1] if shape else 1, note=self.constant(given))
+            raise UnsupportedError(f"a constant of shape {shape} meets rows of features; {shape[-1:]} would fit")
+        return node("vector", width=shape[-1] if shape else 1, note=self.constant(slot))
 
-    def constant(self, given: fx.Node) -> int:
+    def constant(self, slot: Slot) -> int:
         """Where in the list of constants a value stands."""
-        return self.outputs.setdefault(given, len(self.outputs))
+        return self.outputs.setdefault(slot, len(self.outputs))
 
     def product(self, name: str, args: Sequence[Any]) -> Node:
         """Rows times a constant matrix, or times a constant vector."""
         bias, rows, matrix = args if name == "addmm" else (None, *args)
-        if rows not in self.values or matrix in self.values:
-            raise Unsupported("a product of something other than rows with a constant matrix")
+        value, factor = self.value(rows), self.value(matrix)
+        if not isinstance(value, Node) or isinstance(factor, Node):
+            raise UnsupportedError("a product of something other than rows with a constant matrix")
         if name == "mv":
-            return total(mul(self.values[rows], self.vector(matrix)))
-        columns = _shape(matrix)[1]
-        factor = Matrix(self.constant(matrix), 0, columns)
-        result = node("product", self.values[rows], width=columns, note=factor)
+            return total(mul(value, self.vector(matrix, factor)))
+        columns = matrix.shape[1]
+        result = node("product", value, width=columns, note=Matrix(self.constant(factor), 0, columns))
         return result if bias is None else add(result, self.argument(bias))
 
     def taken_apart(self, name: str, args: Sequence[Any]) -> Any:
         """``(batch, n, ...)`` along its second dimension."""
         rows, dim = args[0], args[1] if len(args) > 1 else 0
-        shape, value = _shape(rows), self.values[rows]
-        if dim % len(shape) != 1:
-            raise Unsupported(f"{name} along something other than the second dimension")
-        width = value.width // shape[1]
+        value = self.value(rows)
+        if dim % rows.dim() != 1:
+            raise UnsupportedError(f"{name} along something other than the second dimension")
+        width = value.width // rows.shape[1]
         if name == "select":
-            return cut(value, args[2] % shape[1] * width, width)
-        return [cut(value, i * width, width) for i in range(shape[1])]
+            return cut(value, args[2] % rows.shape[1] * width, width)
+        return [cut(value, i * width, width) for i in range(rows.shape[1])]
 
-    def constant_graph(self, weights: Sequence[fx.Node]) -> fx.GraphModule:
-        """What depends on weights alone, as a function of them."""
-        graph = fx.Graph()
-        copies: dict[fx.Node, fx.Node] = {}
-        wanted = list(self.outputs)
-        needed, stack = set(weights), list(wanted)
-        while stack:
-            found = stack.pop()
-            if found not in needed:
-                needed.add(found)
-                stack.extend(found.all_input_nodes)
-        for found in self.graph.nodes:
-            if found in needed:
-                copies[found] = graph.node_copy(found, copies.__getitem__)
-        graph.output([copies[found] for found in wanted])
-        return fx.GraphModule({}, graph)
+    def finish(self, results: Sequence[Tensor], leaves: Sequence[Tensor]) -> Traced:
+        """The whole step, once it has run."""
+        outputs, *states = [self.row(result) for result in results]
+        for leaf, result in zip(leaves, results[1:], strict=True):
+            if result.shape != leaf.shape or result.dtype != leaf.dtype:
+                before, after = tuple(leaf.shape[1:]), tuple(result.shape[1:])
+                raise UnsupportedError(f"its state changes from {before} {leaf.dtype} to {after} {result.dtype} a row")
+        return Traced(outputs, tuple(states), Constants(self.needed(), list(self.outputs)), self.input_size)
+
+    def row(self, result: Tensor) -> Node:
+        """A result of the step, which must have the batch first."""
+        value = self.value(torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result)
+        if not isinstance(value, Node):
+            raise UnsupportedError("an output or a part of the new state does not depend on inputs or state")
+        if tuple(result.shape[:1]) != (self.batch,) or result.dim() < 2:
+            raise UnsupportedError("an output or a part of the new state is not (batch, features)")
+        return value
+
+    def needed(self) -> list[Call]:
+        """The calls behind the constants that expressions use."""
+        wanted = set(self.outputs)
+        calls = []
+        for call in reversed(self.calls):
+            mutated = set(_slots(call.args[:1])) if call.operator._schema.is_mutable else set()
+            if wanted & (set(_slots(call.results)) | mutated):
+                wanted.update(_slots((call.args, call.options)))
+                calls.append(call)
+        return calls[::-1]
 
 
-def _shape(found: fx.Node) -> tuple[int, ...]:
-    value = found.meta.get("val")
-    return tuple(value.shape) if isinstance(value, Tensor) else ()
+def _tensors(tree: Any) -> list[Tensor]:
+    return [item for item in _flat(tree) if isinstance(item, Tensor)]
+
+
+def _slots(tree: Any) -> list[Slot]:
+    return [item for item in _flat(tree) if isinstance(item, Slot)]
+
+
+def _flat(tree: Any) -> list[Any]:
+    """The items of nested lists, tuples and dictionaries."""
+    if isinstance(tree, Slot):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list | tuple):
+        return [item for part in tree for item in _flat(part)]
+    return [tree]
+
+
+def _fill(tree: Any, given: Callable[[Slot], Tensor]) -> Any:
+    """A tree with the slots replaced by what they stand for."""
+    if isinstance(tree, Slot):
+        return given(tree)
+    if isinstance(tree, dict):
+        return {key: _fill(value, given) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_fill(part, given) for part in tree)
+    return tree

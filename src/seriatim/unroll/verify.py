@@ -13,7 +13,7 @@ from torch import Tensor
 from ..state import State, map_state, state_leaves
 from .evaluate import evaluate
 from .expressions import Node, walk
-from .operators import Unsupported
+from .operators import UnsupportedError
 from .trace import Step, Traced
 
 ROWS = 3
@@ -23,7 +23,7 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
     """Compares values and gradients.
 
     Raises:
-        Unsupported: they differ.
+        UnsupportedError: they differ.
     """
     roots = [traced.outputs, *traced.states]
     if any(value.op == "noise" for value in walk(roots)):
@@ -41,8 +41,8 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
         try:
             outputs, after = step(doubles, inputs, start)
         except Exception as error:
-            raise Unsupported(f"it does not run in double precision: {str(error).splitlines()[0]}") from None
-        constants = traced.constants(*doubles)
+            raise UnsupportedError(f"it does not run in double precision: {str(error).splitlines()[0]}") from None
+        constants = traced.constants(doubles)
         leaves = state_leaves(start)
 
         def leaf(value: Node) -> Tensor:
@@ -62,16 +62,13 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
 
 
 def _gradients(values: list[Tensor], wrt: list[Tensor], cotangents: list[Tensor]) -> list[Tensor]:
-    pairs = [(value, given) for value, given in zip(values, cotangents, strict=True) if value.requires_grad]
-    if not pairs:
-        return [torch.zeros_like(tensor) for tensor in wrt]
-    kept, given = zip(*pairs, strict=True)
-    return list(torch.autograd.grad(kept, wrt, given, retain_graph=True, allow_unused=True, materialize_grads=True))
+    total = torch.stack([(value * given).sum() for value, given in zip(values, cotangents, strict=True)]).sum()
+    return list(torch.autograd.grad(total, wrt, retain_graph=True, allow_unused=True, materialize_grads=True))
 
 
 def _compare(found: list[Tensor], expected: list[Tensor], what: str) -> None:
     for a, b in zip(found, expected, strict=True):
         if not torch.allclose(a, b.double(), rtol=1e-7, atol=1e-9, equal_nan=True):
-            raise Unsupported(
+            raise UnsupportedError(
                 f"its {what} are not those of its operations (torch.no_grad, a gradient of its own, a hook)"
             )
