@@ -20,6 +20,7 @@ from ..lengths import run_by_length
 from ..state import State
 from ..unroll.fast import sequence
 from ..unroll.reference import loop
+from ..unroll.stepper import stepped
 from ..unroll.zoneout import check_rate, hold_back
 from .initialization import initialize_gates
 
@@ -115,8 +116,12 @@ class FusedRecurrence(SequenceLayer):
         return run(inputs, state, weights)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The kernel of one step, and zoneout."""
+        """One step; without gradients and in evaluation mode, in compiled code where that can be."""
         self.check_step(inputs, state)
+        return stepped(self, inputs, state) or self.advance_once(inputs, state)
+
+    def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The kernel of one step, and zoneout."""
         return self.zoned(inputs, state, self.weights())
 
     def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:

@@ -9,6 +9,7 @@ from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..lengths import zero_padding
 from ..state import State
+from ..unroll.stepper import stepped
 from .dropout import dropout as make_dropout
 
 
@@ -74,8 +75,12 @@ class Stack(SequenceLayer):
         return zero_padding(self.finish(hidden), lengths), tuple(ends)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step of every layer."""
+        """One step of every layer; all in one call of compiled code where that can be."""
         self.check_input(inputs)
+        return stepped(self, inputs, state) or self.advance_once(inputs, state)
+
+    def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step, layer after layer."""
         hidden, ends = inputs, []
         for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
             outputs, end = layer.step(self.dropout(hidden) if i else hidden, start)

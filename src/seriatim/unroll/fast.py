@@ -83,7 +83,7 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
     key = (
         inputs.dtype,
         inputs.shape[1:],
-        _structure(state),
+        structure(state),
         tuple((weight.shape, weight.dtype) for weight in weights),
         fingerprint(owner),
     )
@@ -107,10 +107,11 @@ def _make(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -
         return "nothing can be compiled here"
 
 
-def _structure(state: State) -> Any:
+def structure(state: State) -> Any:
+    """What two states share that may take each other's place, in another batch."""
     if isinstance(state, Tensor):
         return state.shape[1:], state.dtype
-    return type(state), tuple(map(_structure, state))
+    return type(state), tuple(map(structure, state))
 
 
 def fingerprint(module: nn.Module) -> tuple[Any, ...]:

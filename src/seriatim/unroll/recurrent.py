@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from ..errors import InputError
 from ..layer import RecurrentCell, SequenceLayer, refuse_memory
 from ..state import State
+from .stepper import stepped
 from .unrolling import unroll
 from .zoneout import Zoneout, check_rate
 
@@ -57,8 +58,12 @@ class Recurrent(SequenceLayer):
         return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() if self.dropping else None)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step of the cell."""
+        """One step of the cell; without gradients and in evaluation mode, in compiled code where that can be."""
         self.check_step(inputs, state)
+        return stepped(self, inputs, state) or self.advance_once(inputs, state)
+
+    def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step as the cell is written."""
         output: tuple[Tensor, State]
         if self.dropping:
             output = functional_call(self.cell, self.dropped_weights(), (inputs, state))

@@ -62,7 +62,10 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
 
 
 def _gradients(values: list[Tensor], wrt: list[Tensor], cotangents: list[Tensor]) -> list[Tensor]:
+    # one number, because torch imports its symbolic algebra to differentiate several
     total = torch.stack([(value * given).sum() for value, given in zip(values, cotangents, strict=True)]).sum()
+    if not total.requires_grad:
+        return [torch.zeros_like(tensor) for tensor in wrt]
     return list(torch.autograd.grad(total, wrt, retain_graph=True, allow_unused=True, materialize_grads=True))
 
 

@@ -1,0 +1,175 @@
+"""One step at a time in compiled code: a whole stack in one call, its weights packed once.
+
+Packing costs more than a step, so that it is done only for layers that do not learn at the moment: in evaluation mode,
+without gradients. A layer whose tensors or attributes have changed since is packed again.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..layer import SequenceLayer
+from ..state import State, map_state, state_leaves
+from .emit import emit
+from .fast import HOOKS, obstacle, structure
+from .lower import lower
+from .operators import UnsupportedError
+from .program import single_step
+from .runner import UncompiledError, compiled, packed_size, sharing
+from .trace import Traced, trace
+from .unrolling import named_tensors
+from .verify import verify
+
+_known: WeakKeyDictionary[nn.Module, "_Memory"] = WeakKeyDictionary()
+
+
+def stepped(layer: SequenceLayer, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
+    """One step of a layer, ``(batch, input_size)`` to ``(batch, output_size)``, or None where it must run as written.
+
+    Args:
+        layer: has a method ``advance_once(inputs, state)``, the step as written.
+        inputs: of the step.
+        state: before it.
+    """
+    if layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or torch.is_autocast_enabled("cpu"):
+        return None
+    memory = _known.get(layer)
+    if memory is None:
+        memory = _known[layer] = _Memory(layer)
+    stepper = memory.find(layer, inputs, state)
+    return None if isinstance(stepper, str) else stepper(inputs, state)
+
+
+class _Memory:
+    """What is remembered of one layer, for as long as it stays as it was."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        parts = list(layer.modules())
+        self.attributes = [vars(part) for part in parts]
+        self.tables = [table for part in parts for table in (part._parameters, part._buffers, part._modules)]
+        self.hooks = [getattr(part, name) for part in parts for name in HOOKS]
+        self.seen: Any = None
+        self.steppers: dict[Any, Stepper | str] = {}
+
+    def find(self, layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str":
+        """The compiled step for these shapes and types, or why there is none."""
+        if any(self.hooks):
+            return "hooks watch it"
+        now = self.snapshot()
+        if self.seen is None or not _same(now, self.seen):
+            self.__init__(layer)  # type: ignore[misc]
+            self.seen = self.snapshot()
+        key = (inputs.dtype, inputs.shape[0], structure(state))
+        if key not in self.steppers:
+            with torch.inference_mode(False), torch.no_grad():
+                self.steppers[key] = _make(layer, inputs, state)
+        return self.steppers[key]
+
+    def snapshot(self) -> list[Any]:
+        """Everything a step depends on, by identity; of tensors also how often they have been written to."""
+        found = [value for table in self.tables for value in table.values()]
+        versions = [value._version for value in found if isinstance(value, Tensor) and not value.is_inference()]
+        return [*found, *versions, *(value for table in self.attributes for value in table.values())]
+
+
+def _same(now: list[Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(
+        a is b or (isinstance(a, int | float | str) and type(a) is type(b) and a == b)
+        for a, b in zip(now, before, strict=True)
+    )
+
+
+class _Written(nn.Module):
+    """The step of a layer as it is written, as a module."""
+
+    def __init__(self, layer: SequenceLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        output: tuple[Tensor, State] = self.layer.advance_once(inputs, state)  # type: ignore[operator]
+        return output
+
+
+def _make(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str":
+    written = _Written(layer)
+    names, values = named_tensors(written)
+    reason = obstacle(layer, [inputs, *state_leaves(state), *values])
+    if reason is not None:
+        return reason
+
+    def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        output: tuple[Tensor, State] = functional_call(written, dict(zip(names, values, strict=True)), (inputs, state))
+        return output
+
+    try:
+        traced = trace(step, values, inputs, state)
+        verify(step, traced, values, state)
+        return Stepper(traced, values, inputs.shape[0], inputs.dtype)
+    except UnsupportedError as reason:
+        return str(reason)
+    except UncompiledError:
+        return "nothing can be compiled here"
+
+
+class Stepper:
+    """A compiled step for one batch size, with packed weights."""
+
+    def __init__(self, traced: Traced, weights: Sequence[Tensor], batch: int, dtype: torch.dtype) -> None:
+        kernel, self.output = single_step(lower(traced, alone=True))
+        source, (text,) = emit({"step": kernel}, double=dtype == torch.float64)
+        self.function = compiled(source).step
+        widths = {buffer.name: buffer.width for buffer in kernel.buffers()}
+        constants = [value.detach().to(dtype) for value in traced.constants(weights)]
+        like = torch.empty(0, dtype=dtype)
+        self.kept: list[Tensor] = []
+        self.given: list[tuple[int, int | None]] = []
+        """Where in the table of pointers the inputs (None) and the parts of the state stand."""
+        self.made: dict[str, tuple[int, int]] = {}
+        """Where the new tensors stand, and their widths."""
+        pointers: list[int] = []
+        for i, name in enumerate(text.buffers):
+            pointers.append(0)
+            if name == "inputs" or name.startswith("given"):
+                self.given.append((i, None if name == "inputs" else int(name.removeprefix("given"))))
+            elif name == "outputs" or name.startswith("new"):
+                self.made[name] = (i, widths[name])
+            else:
+                if name.startswith("packed"):
+                    tensor = like.new_empty(packed_size(text.packed[int(name.removeprefix("packed"))]))
+                elif name.startswith(("matrix", "vector")):
+                    tensor = constants[int(name[6:])]
+                    tensor = tensor.reshape(-1).contiguous() if name.startswith("vector") else tensor
+                else:
+                    tensor = like.new_empty(2, batch, widths[name])
+                self.kept.append(tensor)
+                pointers[i] = tensor.data_ptr()
+        sizes = [
+            size if isinstance(size, int) else constants[size.matrix].stride(size.dimension) for size in text.sizes
+        ]
+        self.sizes = (ctypes.c_long * len(sizes))(*sizes)
+        self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
+        self.counts, self.starts = (ctypes.c_long * 1)(batch), (ctypes.c_long * 1)(0)
+        self.batch, self.text = batch, text
+        self.fresh = 1
+
+    def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """The step."""
+        leaves = state_leaves(state)
+        held = [inputs.contiguous() if part is None else leaves[part].contiguous() for _, part in self.given]
+        for (i, _), tensor in zip(self.given, held, strict=True):
+            self.pointers[i] = tensor.data_ptr()
+        made = {}
+        for name, (i, width) in self.made.items():
+            tensor = made[name] = inputs.new_empty(self.batch, width)
+            self.pointers[i] = tensor.data_ptr()
+        threads = sharing(self.text, self.batch)
+        self.function(self.pointers, self.sizes, self.counts, self.starts, 1, self.batch, threads, self.fresh)
+        self.fresh = 0
+        parts = iter([made[f"new{i}"].view(leaf.shape) for i, leaf in enumerate(leaves)])
+        return made[self.output.buffer.name], map_state(lambda _: next(parts), state)
