@@ -1,7 +1,7 @@
 """Recurrences for which torch has a fused kernel, behind the contract.
 
-Their equations run in compiled code as any cell's do (`seriatim.unroll`), which measures faster; torch's own kernel runs
-where nothing can be compiled, on other devices, and on types of numbers that are not compiled.
+Their equations run in compiled code as any cell's do (`seriatim.unroll`), which measures faster; torch's own kernel
+runs where nothing can be compiled, on other devices, and on types of numbers that are not compiled.
 
 Parameters carry the names and shapes `torch.nn` gives them for one layer (``weight_ih_l0 weight_hh_l0 bias_ih_l0
 bias_hh_l0``, gates stacked along dimension 0), so that state dictionaries pass both ways.

@@ -53,7 +53,7 @@ class GRU(FusedRecurrence):
     def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel over a batch without padding."""
         assert isinstance(state, Tensor)
-        outputs, hidden = torch.gru(inputs, state.unsqueeze(0).contiguous(), weights, *self.options())
+        outputs, hidden = torch.gru(inputs, state.unsqueeze(0).contiguous(), list(weights), *self.options())
         return outputs, hidden.squeeze(0)
 
     def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:

@@ -91,7 +91,7 @@ class LSTM(FusedRecurrence):
     def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel over a batch without padding."""
         start = [leaf.unsqueeze(0).contiguous() for leaf in cast(LSTMState, state)]
-        outputs, hidden, cell = torch.lstm(inputs, start, weights, *self.options())
+        outputs, hidden, cell = torch.lstm(inputs, start, list(weights), *self.options())
         return outputs, LSTMState(hidden.squeeze(0), cell.squeeze(0))
 
     def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:

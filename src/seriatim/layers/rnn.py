@@ -57,7 +57,7 @@ class RNN(FusedRecurrence):
         assert isinstance(state, Tensor)
         if self.activation in FUSED:
             kernel = FUSED[self.activation]
-            fused, hidden = kernel(inputs, state.unsqueeze(0).contiguous(), weights, *self.options())
+            fused, hidden = kernel(inputs, state.unsqueeze(0).contiguous(), list(weights), *self.options())
             return fused, hidden.squeeze(0)
         return self.loop(inputs, state, weights)
 

@@ -9,8 +9,8 @@ from torch.autograd.function import once_differentiable
 
 from .expressions import Matrix
 from .packing import Packing
-from .program import Place, Program
 from .runner import Runner
+from .schedule import Place
 
 
 def run(
@@ -29,12 +29,13 @@ def run(
     groups = runner.before(constants, inputs, packing)
     flat = [state.reshape(packing.batch, -1) for state in states]
     vectors = [constants[i].reshape(-1) for i in runner.vectors]
-    outputs, *ends = _Loop.apply(runner, packing, *groups, *flat, *vectors, *(constants[i] for i in runner.matrices))
+    tensors = [*groups, *flat, *vectors, *(constants[i] for i in runner.matrices)]
+    outputs, *ends = _Loop.apply(runner, packing, *tensors)  # type: ignore[no-untyped-call]
     return outputs, [end.view_as(state) for end, state in zip(ends, states, strict=True)]
 
 
 class _Loop(torch.autograd.Function):
-    """Both directions of the loop. What comes before it is overwritten: by what its products give, then by cotangents."""
+    """Both directions. What comes before the loop is overwritten: by what its products give, then by cotangents."""
 
     @staticmethod
     def forward(ctx: Any, runner: Runner, packing: Packing, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -77,7 +78,7 @@ class _Loop(torch.autograd.Function):
         runner.call(runner.backward, packing, named, ctx.like)
         half = len(packing.counts) % 2
         sums = {leaf.note: named[buffer.name].sum(0) for leaf, buffer in plan.vector_cotangents.items()}
-        products = _matrix_cotangents(plan, packing, named)
+        products = _matrix_cotangents(runner, packing, named)
         return (
             None,
             None,
@@ -88,7 +89,7 @@ class _Loop(torch.autograd.Function):
         )
 
 
-def _matrix_cotangents(plan: Program, packing: Packing, named: dict[str, Tensor]) -> dict[int, Tensor]:
+def _matrix_cotangents(runner: Runner, packing: Packing, named: dict[str, Tensor]) -> dict[int, Tensor]:
     """One product over all steps for each part of each matrix."""
 
     def kept(place: Place, width: int) -> Tensor:
@@ -98,15 +99,18 @@ def _matrix_cotangents(plan: Program, packing: Packing, named: dict[str, Tensor]
         return value[packing.batch :] if place.buffer.rows == "after" else value
 
     found: dict[int, Tensor] = {}
-    for source, matrix, place in _neighbours(plan.matrix_cotangents):
-        whole, width = named[f"matrix{matrix.index}"], matrix.stop - matrix.start
+    for source, matrix, place in _neighbours(runner.program.matrix_cotangents):
+        whole, width = named[f"matrix{matrix.constant}"], matrix.stop - matrix.start
         rows, cotangent = kept(source, whole.shape[0]), kept(place, width)
+        if runner.numbers.reduced:
+            rows, cotangent = rows.bfloat16(), cotangent.bfloat16()
         # a linear layer keeps its weight turned, and wants its gradient to lie in memory likewise
         result = (cotangent.t() @ rows).t() if whole.stride(0) == 1 else rows.t() @ cotangent
-        if width == whole.shape[1] and matrix.index not in found:
-            found[matrix.index] = result
+        result = result.to(whole.dtype)
+        if width == whole.shape[1] and matrix.constant not in found:
+            found[matrix.constant] = result
         else:
-            found.setdefault(matrix.index, torch.zeros_like(whole))[:, matrix.start : matrix.stop] += result
+            found.setdefault(matrix.constant, torch.zeros_like(whole))[:, matrix.start : matrix.stop] += result
     return found
 
 
@@ -117,7 +121,7 @@ def _neighbours(parts: Sequence[tuple[Place, Matrix, Place]]) -> list[tuple[Plac
         if joined:
             last_rows, last, last_place = joined[-1]
             beside = last_place._replace(start=last_place.start + last.stop - last.start)
-            if (last_rows, last.index, last.stop, beside) == (rows, matrix.index, matrix.start, place):
+            if (last_rows, last.constant, last.stop, beside) == (rows, matrix.constant, matrix.start, place):
                 joined[-1] = (rows, last._replace(stop=matrix.stop), last_place)
                 continue
         joined.append((rows, matrix, place))

@@ -1,8 +1,8 @@
 """From generated text to functions: one call of the machine's C++ compiler, kept on disk.
 
-The compiler is ``$CXX``, else the first of ``c++``, ``g++`` and ``clang++`` on the path; ``CXX=`` (empty) turns compiling
-off. What is compiled is kept in the cache folder under a name made of the text, the compiler, its options and the
-processor, and is found there by every later process.
+The compiler is ``$CXX``, else the first of ``c++``, ``g++`` and ``clang++`` on the path; ``CXX=`` (empty) turns
+compiling off. What is compiled is kept in the cache folder under a name made of the text, the compiler, its options and
+the processor, and is found there by every later process.
 """
 
 import ctypes

@@ -1,5 +1,6 @@
 """The vector-Jacobian product of one step, as expressions of the same kind."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -72,7 +73,7 @@ def _gather(value: Node, parts: Parts) -> Node:
         return _sum([given for _, given in parts], value.width)
     seams = sorted({0, value.width} | {at for start, given in parts for at in (start, start + given.width)})
     segments = []
-    for low, high in zip(seams, seams[1:], strict=False):
+    for low, high in itertools.pairwise(seams):
         here = [(start, given) for start, given in parts if start <= low and high <= start + given.width]
         segments.append(_sum([cut(given, low - start, high - low) for start, given in here], high - low))
     return cat(segments)
@@ -80,7 +81,8 @@ def _gather(value: Node, parts: Parts) -> Node:
 
 def _sum(terms: list[Node], width: int) -> Node:
     """A sum; its products become one value that is added to in memory."""
-    total, products = number(0), []
+    total = number(0)
+    products: list[tuple[Node, Matrix]] = []
     for term in terms:
         if term.op == "affine":
             base, *rows = term.args

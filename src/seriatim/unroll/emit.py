@@ -1,8 +1,8 @@
 """A program as C++: two functions, forward and backward, each the whole loop over time.
 
-Sizes are read from a table, so that one text, compiled once, serves every width with the same structure. Threads share the
-columns of a step where all its parts are of one width: each then reads what it has written itself, and they meet once
-before the products of a phase. Otherwise they share columns in products and rows elsewhere, and meet between the two.
+Sizes are read from a table, so that one text, compiled once, serves every width with the same structure. Threads share
+the columns of a step where all its parts are of one width: each then reads what it has written itself, and they meet
+once before the products of a phase. Otherwise they share columns in products and rows elsewhere, and meet in between.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .expressions import Matrix, Node, pieces
 from .primitives import PRIMITIVES
-from .program import Buffer, Kernel, Phase, Place, Product, Store
+from .schedule import Buffer, Kernel, Phase, Place, Product, Store
 
 LANES = 16
 """Columns of packed matrices are filled up to a multiple of this: the widest vector of floats there is."""
@@ -45,17 +45,27 @@ class Text(NamedTuple):
     packed: list[Packed]
 
 
-def emit(kernels: Mapping[str, Kernel], *, double: bool) -> tuple[str, list[Text]]:
+class Numbers(NamedTuple):
+    """What a program computes with."""
+
+    double: bool = False
+    """float64 rather than float32."""
+    reduced: bool = False
+    """Matrices are rounded to bfloat16; what they meet, sums and states stay as they are."""
+
+
+def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Text]]:
     """The whole text, with a function for every kernel by its name, and each function's tables."""
     texts = [_Emitter(kernel, name).text() for name, kernel in kernels.items()]
-    head = f'typedef {"double" if double else "float"} real;\n#include "kernel.h"\n\n'
+    head = f"typedef {'double' if numbers.double else 'float'} real;\n"
+    head += ("#define REDUCED\n" if numbers.reduced else "") + '#include "kernel.h"\n\n'
     return head + "\n".join(text.code for text in texts), texts
 
 
 def merged(products: Sequence[Product]) -> list[Product]:
     """Joins products into one place whose rows lie side by side and meet neighbouring parts of one matrix."""
     found: list[Product] = []
-    for product in sorted(products, key=lambda p: (p.place, p.matrix.index, p.matrix.start, not p.add)):
+    for product in sorted(products, key=lambda p: (p.place, p.matrix.constant, p.matrix.start, not p.add)):
         last = found[-1] if found else None
         if last is not None and _continues(last, product):
             matrix = last.matrix._replace(stop=product.matrix.stop)
@@ -94,7 +104,7 @@ class _Emitter:
             f'extern "C" void {self.name}(void** p, const long* d, const long* row_counts, const long* row_starts, '
             "long steps, long batch, int threads, int fresh) {",
             *(f"  const long n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
-            *(f"  real* const {name} = (real*)p[{i}];" for name, i in self.storage.items()),
+            *(f"  {_kind(name)}* const {name} = ({_kind(name)}*)p[{i}];" for name, i in self.storage.items()),
             "  Barrier barrier;",
             "  #pragma omp parallel num_threads(threads)",
             "  {",
@@ -156,13 +166,13 @@ class _Emitter:
         depth, width = self.size(product.depth), self.size(product.width)
         packed = f"packed{index}"
         self.storage.setdefault(packed, len(self.storage))
-        self.storage.setdefault(f"matrix{product.matrix.index}", len(self.storage))
-        row, column = (self.size(Stride(product.matrix.index, dimension)) for dimension in range(2))
+        self.storage.setdefault(f"matrix{product.matrix.constant}", len(self.storage))
+        row, column = (self.size(Stride(product.matrix.constant, dimension)) for dimension in range(2))
         first, last = f"share.first({width})", f"share.last({width})"
         skip = f"{self.size(product.matrix.start)} * {column}"
         strides = f"{column}, {row}" if product.matrix.transposed else f"{row}, {column}"
         self.packs.append(
-            f"    if (fresh) pack(matrix{product.matrix.index} + {skip}, {strides}, {depth}, {first}, {last}, "
+            f"    if (fresh) pack(matrix{product.matrix.constant} + {skip}, {strides}, {depth}, {first}, {last}, "
             f"{packed} + {first} * {depth});"
         )
         rows, place = self.at(product.rows, "0"), self.at(product.place, "0")
@@ -286,6 +296,10 @@ class _Columns:
         name = self.known[value] = f"v{next(self.body.names)}"
         self.lines.append(f"          const real {name} = {code};")
         return name
+
+
+def _kind(name: str) -> str:
+    return "packed_t" if name.startswith("packed") else "real"
 
 
 def _literal(value: float) -> str:

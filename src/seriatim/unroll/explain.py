@@ -1,18 +1,12 @@
 """What the fast path makes of a cell, in words."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
-from torch.func import functional_call
 
 from ..layer import RecurrentCell
-from ..state import State
 from .emit import merged
-from .fast import obstacle, runner
+from .fast import as_step, obstacle, runner
 from .program import Program
 from .runner import Runner
-from .unrolling import named_tensors
 
 
 def explain(cell: RecurrentCell) -> str:
@@ -21,12 +15,7 @@ def explain(cell: RecurrentCell) -> str:
     Args:
         cell: one step of a recurrence, with ``input_size``.
     """
-    names, values = named_tensors(cell)
-
-    def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        output: tuple[Tensor, State] = functional_call(cell, dict(zip(names, values, strict=True)), (inputs, state))
-        return output
-
+    step, values = as_step(cell)
     like = next((value for value in values if value.is_floating_point()), torch.zeros(()))
     inputs, state = like.new_zeros(1, cell.input_size), cell.initial_state(1)
     found = obstacle(cell, [inputs, *values]) or runner(cell, step, values, inputs, state)

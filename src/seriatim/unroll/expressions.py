@@ -1,7 +1,7 @@
 """One step of a recurrence as a graph of expressions.
 
-Every value stands for a row of ``width`` features; a batch is many rows, and no expression mixes them. A value of width 1
-goes with every width. Equal expressions are one object, so that what is computed twice is seen to be the same.
+Every value stands for a row of ``width`` features; a batch is many rows, and no expression mixes them. A value of width
+1 goes with every width. Equal expressions are one object, so that what is computed twice is seen to be the same.
 
 Leaves, told apart by ``note``:
     ``number``    a constant, its value in ``note``
@@ -20,6 +20,7 @@ Inner values: the operations of `seriatim.unroll.primitives`, and
     ``affine``    the first argument (or nothing) plus the others, each times its `Matrix` in ``note``: kept in memory
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -31,7 +32,7 @@ STRUCTURE = frozenset({"slice", "cat", "sum", "amax", "product", "affine"})
 class Matrix(NamedTuple):
     """Columns ``start`` to ``stop`` of a constant matrix; transposed, they are the rows of what acts."""
 
-    index: int
+    constant: int
     start: int
     stop: int
     transposed: bool = False
@@ -135,7 +136,7 @@ def _parts(value: Node, start: int, width: int) -> Iterator[tuple[Node, int, int
 def pieces(value: Node) -> list[tuple[int, Node]]:
     """Cuts a value where what is behind it changes, so that no piece contains a ``cat``; with where each starts."""
     places = sorted({0, value.width, *_seams(value, {})})
-    return [(low, cut(value, low, high - low)) for low, high in zip(places, places[1:], strict=False)]
+    return [(low, cut(value, low, high - low)) for low, high in itertools.pairwise(places)]
 
 
 def _seams(value: Node, done: dict[Node, frozenset[int]]) -> frozenset[int]:

@@ -1,20 +1,22 @@
 """The fast path: when it can be taken, and what is remembered of each cell."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.func import functional_call
 
 from ..state import State, map_state, state_leaves
 from .compiled_loop import run
+from .emit import Numbers
 from .operators import UnsupportedError
 from .packing import pack
 from .runner import Runner, UncompiledError
-from .trace import Step, trace
+from .trace import Step, Traced, trace
 from .verify import verify
 
 Found = Runner | str
@@ -44,6 +46,7 @@ def sequence(
         state: the state before the first input.
         lengths: ``(batch,)``, or None where every row is full.
     """
+    inputs = unreduced(inputs)
     if 0 in inputs.shape[:2] or inputs.shape[1] == 1 or obstacle(owner, [inputs, *state_leaves(state), *weights]):
         return None
     found = runner(owner, step, weights, inputs[:, 0], state)
@@ -54,6 +57,17 @@ def sequence(
     outputs, ends = run(found, weights, packing.join(inputs), leaves, packing)
     remaining = iter(ends)
     return packing.split(outputs), packing.unsort(map_state(lambda _: next(remaining), state))
+
+
+def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
+    """A module called as a step, and all its parameters and buffers, some of them exchanged by name."""
+    found = {**dict(module.named_parameters()), **dict(module.named_buffers()), **(weights or {})}
+
+    def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        output: tuple[Tensor, State] = functional_call(module, dict(zip(found, values, strict=True)), (inputs, state))
+        return output
+
+    return step, list(found.values())
 
 
 def obstacle(owner: nn.Module, tensors: Sequence[Tensor]) -> str | None:
@@ -69,6 +83,8 @@ def obstacle(owner: nn.Module, tensors: Sequence[Tensor]) -> str | None:
         return f"numbers of type {first.dtype}; float32 and float64 are compiled"
     if any(tensor.is_floating_point() and tensor.dtype != first.dtype for tensor in tensors):
         return "numbers of several types"
+    if torch.is_autocast_enabled("cpu") and not _reducing():
+        return "autocast to another type than bfloat16"
     if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
         return "inside a function transform"
     return None
@@ -77,11 +93,11 @@ def obstacle(owner: nn.Module, tensors: Sequence[Tensor]) -> str | None:
 def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Found:
     """The compiled step of a module for these shapes and types, from memory where it is there.
 
-    Args:
-        inputs: of one step, ``(batch, input_size)``.
+    ``inputs`` are those of one step, ``(batch, input_size)``; the rest is as in `sequence`.
     """
+    numbers = numbers_of(inputs)
     key = (
-        inputs.dtype,
+        numbers,
         inputs.shape[1:],
         structure(state),
         tuple((weight.shape, weight.dtype) for weight in weights),
@@ -89,22 +105,39 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
     )
     known = _known.setdefault(owner, {})
     if key not in known:
-        known[key] = _make(step, weights, inputs, state)
+        try:
+            known[key] = Runner(traced_step(step, weights, inputs, state), numbers)
+        except UnsupportedError as reason:
+            known[key] = str(reason)
+        except UncompiledError:
+            known[key] = "nothing can be compiled here"
     return known[key]
 
 
-def _make(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Found:
-    if torch.is_autocast_enabled("cpu"):
-        with torch.autocast("cpu", enabled=False):
-            return _make(step, weights, inputs, state)
-    try:
+def traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+    """A step as expressions, compared with the step itself.
+
+    Raises:
+        UnsupportedError: it cannot be written so.
+    """
+    with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
         traced = trace(step, weights, inputs, state)
         verify(step, traced, weights, state)
-        return Runner(traced, inputs.dtype)
-    except UnsupportedError as reason:
-        return str(reason)
-    except UncompiledError:
-        return "nothing can be compiled here"
+        return traced
+
+
+def unreduced(inputs: Tensor) -> Tensor:
+    """Inputs that autocast has made narrower, as they were."""
+    return inputs.float() if _reducing() and inputs.dtype == torch.bfloat16 else inputs
+
+
+def numbers_of(inputs: Tensor) -> Numbers:
+    """What to compute with: matrices in bfloat16 where autocast says so."""
+    return Numbers(double=inputs.dtype == torch.float64, reduced=_reducing() and inputs.dtype == torch.float32)
+
+
+def _reducing() -> bool:
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 def structure(state: State) -> Any:

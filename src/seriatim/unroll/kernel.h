@@ -1,6 +1,6 @@
 // What every generated program shares: vectors, functions of one value, packed products, a barrier.
 //
-// A program defines `real` (float or double) before it includes this file. Vectors are the compiler's own, so that one
+// A program defines `real` (float or double) before it includes this file, and REDUCED where it packs matrices as bfloat16. Vectors are the compiler's own, so that one
 // text serves AVX-512, AVX2, NEON and machines without any of them.
 #include <atomic>
 #include <cmath>
@@ -29,6 +29,26 @@ static inline int omp_get_num_threads() { return 1; }
 constexpr long LANES = VECTOR_BYTES / sizeof(real);
 constexpr long PANEL = 3 * LANES;
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
+
+#ifdef REDUCED
+typedef uint16_t packed_t;  // the upper half of a float
+typedef uint16_t packed_vec __attribute__((vector_size(VECTOR_BYTES / 2)));
+typedef uint32_t word_vec __attribute__((vector_size(VECTOR_BYTES)));
+INLINE vec load_packed(const packed_t* p) {
+  packed_vec half;
+  std::memcpy(&half, p, sizeof half);
+  return (vec)(__builtin_convertvector(half, word_vec) << 16);
+}
+INLINE packed_t narrow(real x) {  // to the nearest, ties to even; NaN stays one
+  uint32_t i;
+  std::memcpy(&i, &x, sizeof i);
+  return x == x ? (i + 0x7fff + ((i >> 16) & 1)) >> 16 : 0x7fc0;
+}
+#else
+typedef real packed_t;
+INLINE vec load_packed(const packed_t* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
+INLINE packed_t narrow(real x) { return x; }
+#endif
 
 INLINE vec load(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
 INLINE void store(real* p, vec v) { std::memcpy(p, &v, sizeof v); }
@@ -155,18 +175,18 @@ INLINE long whole_lanes(long columns) { return (columns + LANES - 1) / LANES * L
 
 // Columns [first, last) of a matrix (depth x columns, strides `row` and `column`) as panels of up to PANEL columns, the
 // last one filled up with zeros to whole vectors.
-static void pack(const real* matrix, long row, long column, long depth, long first, long last, real* packed) {
+static void pack(const real* matrix, long row, long column, long depth, long first, long last, packed_t* packed) {
   for (long j = first; j < last;) {
     long left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
     if (row == 1) {  // read along the depth: a few columns at a time, so that what is written stays in the cache
       for (long k0 = 0; k0 < depth; k0 += 16) {
         long k1 = k0 + 16 < depth ? k0 + 16 : depth;
         for (long i = 0; i < filled; ++i)
-          for (long k = k0; k < k1; ++k) packed[k * width + i] = matrix[k + (j + i) * column];
+          for (long k = k0; k < k1; ++k) packed[k * width + i] = narrow(matrix[k + (j + i) * column]);
       }
     } else {
       for (long k = 0; k < depth; ++k)
-        for (long i = 0; i < filled; ++i) packed[k * width + i] = matrix[k * row + (j + i) * column];
+        for (long i = 0; i < filled; ++i) packed[k * width + i] = narrow(matrix[k * row + (j + i) * column]);
     }
     if (filled < width)
       for (long k = 0; k < depth; ++k)
@@ -177,14 +197,14 @@ static void pack(const real* matrix, long row, long column, long depth, long fir
 }
 
 template <int ROWS, int VECTORS, bool ADD>
-INLINE void tile(const real* __restrict a, long a_row, const real* __restrict b, real* __restrict c, long c_row,
+INLINE void tile(const real* __restrict a, long a_row, const packed_t* __restrict b, real* __restrict c, long c_row,
                  long depth) {
   vec sum[ROWS][VECTORS];
   for (int r = 0; r < ROWS; ++r)
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = ADD ? load(c + r * c_row + v * LANES) : vec{};
   for (long k = 0; k < depth; ++k) {
     vec column[VECTORS];
-    for (int v = 0; v < VECTORS; ++v) column[v] = load(b + (k * VECTORS + v) * LANES);
+    for (int v = 0; v < VECTORS; ++v) column[v] = load_packed(b + (k * VECTORS + v) * LANES);
     for (int r = 0; r < ROWS; ++r) {
       real row = a[r * a_row + k];
       for (int v = 0; v < VECTORS; ++v) sum[r][v] += row * column[v];
@@ -195,7 +215,7 @@ INLINE void tile(const real* __restrict a, long a_row, const real* __restrict b,
 }
 
 template <int ROWS, int VECTORS, bool ADD>
-static void tiles(long rows, const real* a, long a_row, const real* b, real* c, long c_row, long depth) {
+static void tiles(long rows, const real* a, long a_row, const packed_t* b, real* c, long c_row, long depth) {
   long m = 0;
   for (; m + ROWS <= rows; m += ROWS) tile<ROWS, VECTORS, ADD>(a + m * a_row, a_row, b, c + m * c_row, c_row, depth);
   if constexpr (ROWS > 1)
@@ -204,7 +224,7 @@ static void tiles(long rows, const real* a, long a_row, const real* b, real* c, 
 
 // One panel whose last vector is not full goes through a buffer of its own: what lies behind belongs to another thread.
 template <int VECTORS, bool ADD>
-static void partial(long rows, const real* a, long a_row, const real* b, real* c, long c_row, long depth, long filled) {
+static void partial(long rows, const real* a, long a_row, const packed_t* b, real* c, long c_row, long depth, long filled) {
   constexpr long width = VECTORS * LANES;
   real buffer[TILE_ROWS * width];
   for (long m = 0; m < rows; m += TILE_ROWS) {
@@ -217,7 +237,7 @@ static void partial(long rows, const real* a, long a_row, const real* b, real* c
 
 // c (rows x columns) = a (rows x depth) times a packed matrix, added to what c holds where ADD
 template <bool ADD>
-static void product(long rows, const real* a, long a_row, const real* packed, real* c, long c_row, long depth,
+static void product(long rows, const real* a, long a_row, const packed_t* packed, real* c, long c_row, long depth,
                     long columns) {
   for (; columns >= PANEL; columns -= PANEL, c += PANEL, packed += PANEL * depth)
     tiles<TILE_ROWS, 3, ADD>(rows, a, a_row, packed, c, c_row, depth);

@@ -1,10 +1,11 @@
 """What of a step belongs before the loop, and what inside it.
 
-Products of inputs with constant matrices leave the loop, with the biases added to them. Products of the state stay, and
-are added onto what came before the loop where a sum says so. A product of which only slices are used becomes one product
-a slice, so that each gate goes its own way.
+Products of inputs with constant matrices leave the loop, with the biases added to them. Products of the state stay,
+and are added onto what came before the loop where a sum says so. A product of which only slices are used becomes one
+product a slice, so that each gate goes its own way.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from .trace import Traced
 
 
 class Before(NamedTuple):
-    """What a ``sequence`` leaf holds: the sum of inputs times matrices and of vectors, or any function of the inputs."""
+    """What a ``sequence`` leaf holds: a sum of inputs times matrices and of vectors, or any function of the inputs."""
 
     products: tuple[tuple[Node, Matrix], ...]
     vectors: tuple[Node, ...]
@@ -95,7 +96,7 @@ class _Lowering:
         """Features of a product, each part between two seams a value of its own."""
         places = sorted(self.seams[product])
         parts = []
-        for low, high in zip(places, places[1:], strict=False):
+        for low, high in itertools.pairwise(places):
             first, last = max(low, start), min(high, start + width)
             if first < last:
                 parts.append(cut(self.single(product, low, high), first - low, last - first))

@@ -1,7 +1,7 @@
 """What torch's operators mean as expressions.
 
 Each function takes what the operator takes, expressions for tensors that depend on inputs or state, and gives
-expressions. The one rule: dimension 0 is the batch, rows are never mixed, and all other dimensions lie flat in ``width``.
+expressions. The one rule: dimension 0 is the batch, rows are never mixed, and all other dimensions lie flat in a width.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Rows of many sequences, joined step by step without padding.
 
-Sequences are sorted from the longest to the shortest, so that those still going at a step are the first ones. Joined rows
-are those of the first step, then those of the second, and so on. The states lie behind the initial ones in the same order.
+Sequences are sorted from the longest to the shortest, so that those still going at a step are the first ones. Joined
+rows are those of the first step, then those of the second, and so on. States lie behind the initial ones likewise.
 """
 
 from collections.abc import Sequence

@@ -1,126 +1,17 @@
-"""When each part of a step is computed, and where it is kept.
+"""A step and its vector-Jacobian product, planned together.
 
-A step falls into phases: products, then functions of what they gave, stored as the rows of the next phase's products.
 The backward pass is a step of the same kind, read from the end. It computes again what is cheap, from what the products
 gave; only that, the states, and the rows of products are kept. Cotangents of products take the products' own place.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from .differentiate import Gradient, differentiate
-from .expressions import Matrix, Node, node, number, pieces, walk
+from .expressions import Matrix, Node, node, number, walk
 from .lower import Loop
-
-Rows = Literal["now", "before", "after", "in", "out", "all"]
-"""Which rows a step sees: its own, those of the state before or after it, one of two buffers that take turns, or one row
-for all."""
-
-
-class Buffer(NamedTuple):
-    """Memory of ``width`` features a row."""
-
-    name: str
-    rows: Rows
-    width: int
-
-
-class Place(NamedTuple):
-    """Features of a buffer, from ``start`` on."""
-
-    buffer: Buffer
-    start: int = 0
-
-
-class Store(NamedTuple):
-    """A piece of a value, and where it goes."""
-
-    value: Node
-    place: Place
-
-
-class Product(NamedTuple):
-    """Rows times a matrix into a place; added to what is there, or not."""
-
-    rows: Place
-    matrix: Matrix
-    place: Place
-    depth: int
-    width: int
-    add: bool
-
-
-@dataclass
-class Phase:
-    """Products, then stores; ``sums`` are added up over rows and steps."""
-
-    products: list[Product] = field(default_factory=list)
-    stores: list[Store] = field(default_factory=list)
-    sums: list[Store] = field(default_factory=list)
-
-
-@dataclass
-class Kernel:
-    """One direction of the loop."""
-
-    phases: list[Phase]
-    places: dict[Node, Place]
-    """Where values are found once their phase is over; leaves from the first phase on."""
-    depths: dict[Node, int]
-    backward: bool = False
-
-    @property
-    def width(self) -> int | None:
-        """The one width of everything a step computes, so that threads may share columns; None where there is none."""
-        widths = {store.value.width for phase in self.phases for store in phase.stores + phase.sums}
-        widths |= {product.width for phase in self.phases for product in phase.products}
-        if len(widths) != 1:
-            return None
-        width = widths.pop()
-        for depth in range(len(self.phases)):
-            for value in self.needed(depth):
-                place = self.loaded(value, depth)
-                if value.op in ("sum", "amax") or (place and place.start % width and place.buffer.rows != "all"):
-                    return None
-        return width
-
-    def buffers(self) -> set[Buffer]:
-        """All memory it touches."""
-        places = [*self.places.values()]
-        for phase in self.phases:
-            places += [store.place for store in phase.stores + phase.sums]
-            places += [place for product in phase.products for place in (product.rows, product.place)]
-        return {place.buffer for place in places}
-
-    def needed(self, depth: int) -> list[Node]:
-        """All values that a phase loads or computes, arguments first."""
-        phase = self.phases[depth]
-        return list(self.walk([store.value for store in phase.stores + phase.sums], depth))
-
-    def walk(self, roots: Sequence[Node], depth: int) -> Iterator[Node]:
-        """What is behind roots, down to what a phase loads."""
-        seen: set[Node] = set()
-        stack = [(root, False) for root in reversed(roots)]
-        while stack:
-            value, ready = stack.pop()
-            if value in seen:
-                continue
-            if ready or self.loaded(value, depth) is not None or value.op == "number":
-                seen.add(value)
-                yield value
-            else:
-                stack.append((value, True))
-                stack.extend((arg, False) for arg in reversed(value.args))
-
-    def loaded(self, value: Node, depth: int) -> Place | None:
-        """Where a phase finds a value, unless it computes it."""
-        source, start = (value.args[0], value.note) if value.op == "slice" else (value, 0)
-        place, since = self.places.get(source), self.depths.get(source, -1)
-        if place is None or since > depth or (since == depth and source.op != "affine"):
-            return None
-        return place._replace(start=place.start + start)
+from .schedule import ALWAYS, Buffer, Kernel, Place, Rows, Schedule, safe
 
 
 class Group(NamedTuple):
@@ -154,7 +45,7 @@ def program(loop: Loop) -> Program:
 
 
 def single_step(loop: Loop) -> tuple[Kernel, Place]:
-    """Plans a step by itself, from ``inputs`` and ``given`` states to ``new`` states; and where its outputs are found."""
+    """Plans a step by itself, from ``inputs`` and ``given`` states to ``new`` ones; and says where its outputs are."""
     planner = _Planner(loop)
     places = {
         value: Place(Buffer("inputs" if value.op == "inputs" else f"given{value.note}", "now", value.width))
@@ -175,6 +66,10 @@ class _Planner:
         """A buffer of its own."""
         self.counter[kind] += 1
         return Place(Buffer(f"{kind}{self.counter[kind] - 1}", rows, width))
+
+    def rows(self, width: int) -> Place:
+        """A buffer for the rows of a product."""
+        return self.fresh("rows", "now", width)
 
     def plan(self) -> Program:
         values = walk(self.roots)
@@ -228,8 +123,7 @@ class _Planner:
             return self.fresh("product", "now", value.width)
 
         known = {value: place for value, place in reversed(stores) if value.op != "affine"}
-        rows = lambda width: self.fresh("rows", "now", width)  # noqa: E731
-        return _schedule(stores, [], places, destination, rows, known), output
+        return Schedule(stores, places, destination=destination, fresh=self.rows, known=known).kernel, output
 
     def backward(self, groups: list[Group], forward: Kernel, output: Place) -> Program:
         """The vector-Jacobian product of the step."""
@@ -241,7 +135,7 @@ class _Planner:
             cotangents[value] = given if value not in cotangents else node("add", cotangents[value], given)
         gradient = differentiate(cotangents)
         kernel, found = self.schedule_backward(groups, forward, gradient, in_place=True)
-        in_place = _safe(kernel)
+        in_place = safe(kernel)
         if not in_place:
             kernel, found = self.schedule_backward(groups, forward, gradient, in_place=False)
         group_places, products, vectors = found
@@ -262,7 +156,7 @@ class _Planner:
         places[outputs] = Place(Buffer("cotangent_outputs", "now", loop.outputs.width))
         stores: list[tuple[Node, Place]] = []
         group_places: list[Place | None] = []
-        kept = {forward.loaded(rows, 10**9) for rows, _, _ in gradient.products}
+        kept = {forward.loaded(rows, ALWAYS) for rows, _, _ in gradient.products}
         for i, group in enumerate(groups):
             if not any(leaf in leaves for leaf in group.leaves):
                 group_places.append(None)
@@ -286,7 +180,7 @@ class _Planner:
             if cotangent not in cotangent_places:
                 cotangent_places[cotangent] = self.fresh("cotangent_product", "now", cotangent.width)
                 stores.append((cotangent, cotangent_places[cotangent]))
-            source = forward.loaded(rows, 10**9)
+            source = forward.loaded(rows, ALWAYS)
             assert source is not None
             products.append((source, matrix, cotangent_places[cotangent]))
         vectors = {leaf: Buffer(f"sum{leaf.note}", "all", leaf.width) for leaf in leaves if leaf.op == "vector"}
@@ -299,91 +193,8 @@ class _Planner:
         def destination(value: Node) -> Place:
             return wanted.get(value) or self.fresh("scratch", "out", value.width)
 
-        kernel = _schedule(
-            stores + carries,
-            sums,
-            places,
-            destination,
-            lambda width: self.fresh("rows", "now", width),
-            cotangent_places,
-        )
+        kernel = Schedule(
+            stores + carries, places, sums=sums, destination=destination, fresh=self.rows, known=cotangent_places
+        ).kernel
         kernel.backward = True
         return kernel, (group_places, products, vectors)
-
-
-def _schedule(
-    stores: Sequence[tuple[Node, Place]],
-    sums: Sequence[tuple[Node, Place]],
-    given: Mapping[Node, Place],
-    destination: Callable[[Node], Place],
-    rows_place: Callable[[int], Place],
-    known: Mapping[Node, Place] | None = None,
-) -> Kernel:
-    """Sorts what a step computes into phases.
-
-    Args:
-        stores: values a step must leave, and where.
-        sums: values to be added up over rows and steps, and where.
-        given: what is in memory before the first phase.
-        destination: where an ``affine`` value goes.
-        rows_place: a new place for the rows of a product that are nowhere yet.
-        known: where values are stored that may also be rows of a product.
-    """
-    kernel = Kernel([], dict(given), {})
-    depths = kernel.depths
-    order = list(kernel.walk([value for value, _ in [*stores, *sums]], 0))
-    for value in order:
-        if value.op == "number" or kernel.loaded(value, 0):
-            depths[value] = -1
-        else:
-            depths[value] = max(0, *(depths[arg] for arg in value.args)) + (value.op == "affine")
-    kernel.phases = [Phase() for _ in range(1 + max(depths.values(), default=0))]
-
-    def put(value: Node, place: Place, *, total: bool = False) -> None:
-        phase = kernel.phases[max(0, depths[value])]
-        for start, piece in pieces(value):
-            (phase.sums if total else phase.stores).append(Store(piece, place._replace(start=place.start + start)))
-
-    pending = dict(known or {})
-    for value in order:
-        if value.op != "affine" or value in given:
-            continue
-        base, *factors = value.args
-        place = destination(value)
-        kernel.places[value] = place
-        adds = base.op != "number"
-        if adds and kernel.places.get(base) != place:
-            put(base, place)
-        for row, matrix in zip(factors, value.note, strict=True):
-            source = kernel.loaded(row, 10**9) or pending.get(row)
-            if source is None:
-                source = pending[row] = kernel.places[row] = rows_place(row.width)
-                put(row, source)
-            kernel.phases[depths[value]].products.append(Product(source, matrix, place, row.width, value.width, adds))
-            adds = True
-    for value, place in stores:
-        if kernel.places.get(value) != place:
-            put(value, place)
-            kernel.places.setdefault(value, place)
-    for value, place in sums:
-        put(value, place, total=True)
-    return kernel
-
-
-def _safe(kernel: Kernel) -> bool:
-    """Whether nothing is loaded from a place after a cotangent has taken it."""
-    written: set[tuple[str, int, int]] = set()
-    for depth, phase in enumerate(kernel.phases):
-        lengths = {store.value.width for store in phase.stores + phase.sums}
-        loads = [(kernel.loaded(value, depth), value.width) for value in kernel.needed(depth)]
-        here = {(s.place.buffer.name, s.place.start, s.place.start + s.value.width) for s in phase.stores}
-        here = {span for span in here if span[0].startswith("sequence")}
-        before = written | (here if len(lengths) > 1 else set())
-        for place, width in loads:
-            if place is None:
-                continue
-            for name, start, stop in before:
-                if name == place.buffer.name and place.start < stop and start < place.start + width:
-                    return False
-        written |= here
-    return True

@@ -49,8 +49,9 @@ def _first(advance: Advance, inputs: Tensor, state: State) -> tuple[Tensor, Stat
             f"{_described(new)}"
         )
     if output.shape[:1] != inputs.shape[:1]:
+        found = tuple(output.shape)
         raise ValueError(
-            f"the outputs of a step must have the batch first: ({inputs.shape[0]}, ...); it returns {tuple(output.shape)}"
+            f"the outputs of a step must have the batch first: ({inputs.shape[0]}, ...); it returns {found}"
         )
     return output, new
 

@@ -1,13 +1,13 @@
 """A compiled program and what it needs around it: constants, what comes before the loop, memory, the call."""
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from .compiler import library
-from .emit import LANES, Packed, Text, emit
+from .emit import LANES, Numbers, Packed, Text, emit
 from .evaluate import evaluate
 from .expressions import Matrix, Node, walk
 from .lower import Before, lower
@@ -41,9 +41,10 @@ def sharing(text: Text, batch: int) -> int:
     return torch.get_num_threads() if work >= WORTH_SHARING else 1
 
 
-def packed_size(part: Packed) -> int:
-    """Numbers that a packed matrix takes."""
-    return part.depth * -(-part.width // LANES) * LANES
+def packed_memory(part: Packed, numbers: Numbers) -> Tensor:
+    """Room for a packed matrix."""
+    dtype = torch.bfloat16 if numbers.reduced else torch.float64 if numbers.double else torch.float32
+    return torch.empty(part.depth * -(-part.width // LANES) * LANES, dtype=dtype)
 
 
 class Runner:
@@ -53,11 +54,12 @@ class Runner:
         UncompiledError: nothing can be compiled here.
     """
 
-    def __init__(self, traced: Traced, dtype: torch.dtype) -> None:
-        self.traced, self.dtype = traced, dtype
+    def __init__(self, traced: Traced, numbers: Numbers) -> None:
+        self.traced, self.numbers = traced, numbers
+        self.dtype = torch.float64 if numbers.double else torch.float32
         self.program = program(lower(traced))
         kernels = {"forward": self.program.forward, "backward": self.program.backward}
-        source, (self.forward, self.backward) = emit(kernels, double=dtype == torch.float64)
+        source, (self.forward, self.backward) = emit(kernels, numbers)
         self.library = compiled(source)
         names = {*self.forward.buffers, *self.backward.buffers}
         self.vectors, self.matrices = (_numbered(names, kind) for kind in ("vector", "matrix"))
@@ -89,7 +91,7 @@ class Runner:
             return inputs if value.op == "inputs" else constants[value.note].reshape(-1)
 
         def matrix(wanted: Matrix) -> Tensor:
-            return constants[wanted.index][:, wanted.start : wanted.stop]
+            return constants[wanted.constant][:, wanted.start : wanted.stop]
 
         def value(root: Node) -> Tensor:
             return evaluate([root], leaf, matrix, inputs)[0].to(self.dtype)
@@ -105,7 +107,7 @@ class Runner:
         else:
             result = torch.addmm(torch.cat([_bias(member, value) for member in group.leaves]), rows, factor)
         if any(len(note.products) > 1 for note in notes):
-            parts = result.split([member.width for member in group.leaves], dim=1)
+            parts = torch.split(result, [member.width for member in group.leaves], dim=1)
             result = torch.cat([_more(part, note, value, matrix) for part, note in zip(parts, notes, strict=True)], 1)
         return result.to(self.dtype)
 
@@ -116,7 +118,7 @@ class Runner:
         for name in text.buffers:
             if name.startswith("packed"):
                 part = text.packed[int(name.removeprefix("packed"))]
-                packed[name] = like.new_empty(packed_size(part))
+                packed[name] = packed_memory(part, self.numbers)
             elif name not in named:
                 named[name] = self.memory(name, packing, threads, like)
         tensors = [packed[name] if name in packed else named[name] for name in text.buffers]
@@ -150,7 +152,7 @@ def _numbered(names: set[str], kind: str) -> list[int]:
     return sorted(int(name.removeprefix(kind)) for name in names if name.startswith(kind))
 
 
-def _bias(leaf: Node, value) -> Tensor:
+def _bias(leaf: Node, value: Callable[[Node], Tensor]) -> Tensor:
     """The vectors added to a product before the loop."""
     vectors = [value(vector) for vector in leaf.note.vectors]
     if not vectors:
@@ -158,7 +160,7 @@ def _bias(leaf: Node, value) -> Tensor:
     return torch.stack(vectors).sum(0) if len(vectors) > 1 else vectors[0]
 
 
-def _more(part: Tensor, note: Before, value, matrix) -> Tensor:
+def _more(part: Tensor, note: Before, value: Callable[[Node], Tensor], matrix: Callable[[Matrix], Tensor]) -> Tensor:
     """All but the first product of a sum of products."""
     for rows, factor in note.products[1:]:
         part = part + value(rows) @ matrix(factor)
@@ -169,7 +171,7 @@ def _joined(parts: Sequence[Matrix]) -> list[Matrix]:
     """Neighbouring columns of one matrix as one part."""
     joined: list[Matrix] = []
     for part in parts:
-        if joined and joined[-1].index == part.index and joined[-1].stop == part.start:
+        if joined and joined[-1].constant == part.constant and joined[-1].stop == part.start:
             joined[-1] = joined[-1]._replace(stop=part.stop)
         else:
             joined.append(part)

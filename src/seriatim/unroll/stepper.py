@@ -11,19 +11,16 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ..layer import SequenceLayer
 from ..state import State, map_state, state_leaves
-from .emit import emit
-from .fast import HOOKS, obstacle, structure
+from .emit import Numbers, emit
+from .fast import HOOKS, as_step, numbers_of, obstacle, structure, traced_step, unreduced
 from .lower import lower
 from .operators import UnsupportedError
 from .program import single_step
-from .runner import UncompiledError, compiled, packed_size, sharing
-from .trace import Traced, trace
-from .unrolling import named_tensors
-from .verify import verify
+from .runner import UncompiledError, compiled, packed_memory, sharing
+from .trace import Traced
 
 _known: WeakKeyDictionary[nn.Module, "_Memory"] = WeakKeyDictionary()
 
@@ -36,8 +33,9 @@ def stepped(layer: SequenceLayer, inputs: Tensor, state: State) -> tuple[Tensor,
         inputs: of the step.
         state: before it.
     """
-    if layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or torch.is_autocast_enabled("cpu"):
+    if layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor:
         return None
+    inputs = unreduced(inputs)
     memory = _known.get(layer)
     if memory is None:
         memory = _known[layer] = _Memory(layer)
@@ -64,10 +62,9 @@ class _Memory:
         if self.seen is None or not _same(now, self.seen):
             self.__init__(layer)  # type: ignore[misc]
             self.seen = self.snapshot()
-        key = (inputs.dtype, inputs.shape[0], structure(state))
+        key = (numbers_of(inputs), inputs.shape[0], structure(state))
         if key not in self.steppers:
-            with torch.inference_mode(False), torch.no_grad():
-                self.steppers[key] = _make(layer, inputs, state)
+            self.steppers[key] = _make(layer, inputs, state)
         return self.steppers[key]
 
     def snapshot(self) -> list[Any]:
@@ -97,20 +94,14 @@ class _Written(nn.Module):
 
 
 def _make(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str":
-    written = _Written(layer)
-    names, values = named_tensors(written)
+    step, values = as_step(_Written(layer))
     reason = obstacle(layer, [inputs, *state_leaves(state), *values])
     if reason is not None:
         return reason
-
-    def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        output: tuple[Tensor, State] = functional_call(written, dict(zip(names, values, strict=True)), (inputs, state))
-        return output
-
     try:
-        traced = trace(step, values, inputs, state)
-        verify(step, traced, values, state)
-        return Stepper(traced, values, inputs.shape[0], inputs.dtype)
+        traced = traced_step(step, values, inputs, state)
+        with torch.inference_mode(False), torch.no_grad():
+            return Stepper(traced, values, inputs.shape[0], numbers_of(inputs))
     except UnsupportedError as reason:
         return str(reason)
     except UncompiledError:
@@ -120,9 +111,10 @@ def _make(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str"
 class Stepper:
     """A compiled step for one batch size, with packed weights."""
 
-    def __init__(self, traced: Traced, weights: Sequence[Tensor], batch: int, dtype: torch.dtype) -> None:
+    def __init__(self, traced: Traced, weights: Sequence[Tensor], batch: int, numbers: Numbers) -> None:
+        dtype = torch.float64 if numbers.double else torch.float32
         kernel, self.output = single_step(lower(traced, alone=True))
-        source, (text,) = emit({"step": kernel}, double=dtype == torch.float64)
+        source, (text,) = emit({"step": kernel}, numbers)
         self.function = compiled(source).step
         widths = {buffer.name: buffer.width for buffer in kernel.buffers()}
         constants = [value.detach().to(dtype) for value in traced.constants(weights)]
@@ -141,7 +133,7 @@ class Stepper:
                 self.made[name] = (i, widths[name])
             else:
                 if name.startswith("packed"):
-                    tensor = like.new_empty(packed_size(text.packed[int(name.removeprefix("packed"))]))
+                    tensor = packed_memory(text.packed[int(name.removeprefix("packed"))], numbers)
                 elif name.startswith(("matrix", "vector")):
                     tensor = constants[int(name[6:])]
                     tensor = tensor.reshape(-1).contiguous() if name.startswith("vector") else tensor

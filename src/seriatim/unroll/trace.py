@@ -27,7 +27,7 @@ LIKELY_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 
 class Slot(NamedTuple):
     """A constant, by its place among all that are computed."""
 
-    index: int
+    place: int
 
 
 class Call(NamedTuple):
@@ -50,14 +50,14 @@ class Constants(NamedTuple):
         values: dict[int, Tensor] = dict(enumerate(weights))
 
         def given(slot: Slot) -> Tensor:
-            return values[slot.index]
+            return values[slot.place]
 
         for call in self.calls:
             found = call.operator(*_fill(call.args, given), **_fill(call.options, given))
             for slot, value in zip(_flat(call.results), _flat(found), strict=True):
                 if isinstance(slot, Slot):
-                    values[slot.index] = value
-        return [values[slot.index] for slot in self.wanted]
+                    values[slot.place] = value
+        return [values[slot.place] for slot in self.wanted]
 
 
 class Traced(NamedTuple):
@@ -116,7 +116,7 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
         return recorder.finish(results, leaves)
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Turns what a step calls into expressions, one operator after another."""
 
     @classmethod
@@ -124,7 +124,7 @@ class _Recorder(TorchDispatchMode):
         return False  # else torch imports its compiler, which takes a second
 
     def __init__(self, weights: Sequence[Tensor], inputs: Tensor, leaves: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.batch = inputs.shape[0]
         self.values: dict[int, Any] = {}
         self.alive: list[Any] = [weights, inputs, leaves]  # so that no identity is given twice
@@ -165,8 +165,8 @@ class _Recorder(TorchDispatchMode):
             found = self.filled(name, args, shape)
         else:
             found = tree_map_only(Tensor, lambda _: self.slot(), result)
-            places = (tree_map_only(Tensor, self.value, given) for given in (args, options))
-            self.calls.append(Call(func, *places, found))
+            taken, named = (tree_map_only(Tensor, self.value, given) for given in (args, options))
+            self.calls.append(Call(func, taken, named, found))
         self.remember(result, found)
         if func._schema.is_mutable:
             self.values[id(args[0])] = found

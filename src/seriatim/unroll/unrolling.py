@@ -1,13 +1,12 @@
 """Runs one step over a sequence, by the fastest way there is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from ..layer import RecurrentCell
 from ..state import State
-from .fast import sequence
+from .fast import as_step, sequence
 from .reference import loop
 
 
@@ -19,11 +18,11 @@ def unroll(
     *,
     weights: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, State]:
-    """Runs ``cell`` over a sequence, in compiled code where that can be (`explain` says whether, and why not).
+    """Runs ``cell`` over a sequence, in compiled code where that can be (`explain` says whether and why).
 
-    Compiled or not, values and gradients are the same to rounding. Compiled code traces the cell once for its attributes,
-    shapes and types, does the products of all inputs at once, keeps the recurrent weights packed, and computes gradients
-    from the cell's own equations; it can be differentiated once, not twice.
+    Compiled or not, values and gradients are the same to rounding. Compiled code does the products of all inputs at
+    once, keeps the recurrent weights packed, and takes gradients from the cell's own equations. It can be
+    differentiated once, not twice.
 
     Args:
         cell: one step of the recurrence.
@@ -38,20 +37,9 @@ def unroll(
     Raises:
         ValueError: a step changes its state in place, or returns one of another structure, shape or type.
     """
-    names, values = named_tensors(cell, weights)
-
-    def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        output: tuple[Tensor, State] = functional_call(cell, dict(zip(names, values, strict=True)), (inputs, state))
-        return output
-
+    step, values = as_step(cell, weights)
     found = sequence(cell, step, values, inputs, state, lengths)
     if found is not None:
         return found
     advance = cell if weights is None else lambda inputs, state: step(values, inputs, state)
     return loop(advance, inputs, state, lengths, output_size=cell.output_size)
-
-
-def named_tensors(cell: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[list[str], list[Tensor]]:
-    """All parameters and buffers of a cell, by name, some of them exchanged."""
-    found = {**dict(cell.named_parameters()), **dict(cell.named_buffers()), **(weights or {})}
-    return list(found), list(found.values())

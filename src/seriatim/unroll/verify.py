@@ -1,8 +1,8 @@
 """Whether what was traced computes, and differentiates to, what the step does.
 
 Tracing sees operations on values. It does not see `torch.no_grad`, gradients written by hand or hooks: a step that uses
-them has other gradients than its operations. So each traced step is compared with the step itself, once, on a few random
-rows in double precision.
+them has other gradients than its operations. So each traced step is compared with the step itself, once, on a few
+random rows in double precision.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..state import State, map_state, state_leaves
 from .evaluate import evaluate
-from .expressions import Node, walk
+from .expressions import Matrix, Node, walk
 from .operators import UnsupportedError
 from .trace import Step, Traced
 
@@ -42,7 +42,7 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
             outputs, after = step(doubles, inputs, start)
         except Exception as error:
             raise UnsupportedError(f"it does not run in double precision: {str(error).splitlines()[0]}") from None
-        constants = traced.constants(doubles)
+        constants: list[Tensor] = [value.to(torch.float64) for value in traced.constants(doubles)]
         leaves = state_leaves(start)
 
         def leaf(value: Node) -> Tensor:
@@ -50,9 +50,12 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
                 return inputs
             if value.op == "state":
                 return leaves[value.note].reshape(ROWS, -1)
-            return constants[value.note].double().reshape(-1)
+            return constants[value.note].reshape(-1)
 
-        found = evaluate(roots, leaf, lambda matrix: constants[matrix.index].double(), inputs)
+        def matrix(wanted: Matrix) -> Tensor:
+            return constants[wanted.constant]
+
+        found = evaluate(roots, leaf, matrix, inputs)
         expected = [outputs.reshape(ROWS, -1), *(value.reshape(ROWS, -1) for value in state_leaves(after))]
         found = [value.expand_as(other) for value, other in zip(found, expected, strict=True)]
         _compare(found, expected, "values")
