@@ -1,6 +1,7 @@
 """Shared by every test: a cache of its own, one thread, small texts made on the spot."""
 
 import copy
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ from seriatim.layers import to_torch
 def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SERIATIM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        base = tmp_path_factory.getbasetemp()
+        shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what one worker compiles serves all
+        patch.setenv("SERIATIM_CACHE", str(shared / "cache"))
         yield
 
 

@@ -101,19 +101,19 @@ class _Emitter:
         if self.width is None:
             body += "\n      barrier.wait(share.count);"
         lines = [
-            f'extern "C" void {self.name}(void** p, const long* d, const long* row_counts, const long* row_starts, '
-            "long steps, long batch, int threads, int fresh) {",
-            *(f"  const long n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
+            f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
+            "const count_t* row_starts, count_t steps, count_t batch, int threads, int fresh) {",
+            *(f"  const count_t n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
             *(f"  {_kind(name)}* const {name} = ({_kind(name)}*)p[{i}];" for name, i in self.storage.items()),
             "  Barrier barrier;",
             "  #pragma omp parallel num_threads(threads)",
             "  {",
             "    const Share share;",
             *self.packs,
-            "    for (long step = 0; step < steps; ++step) {",
-            f"      const long t = {'steps - 1 - step' if self.kernel.backward else 'step'}, rows = row_counts[t];",
-            "      const long now = row_starts[t], after = batch + now, before = t ? batch + row_starts[t - 1] : 0;",
-            "      const long in = (step & 1) * batch, out = batch - in;",
+            "    for (count_t step = 0; step < steps; ++step) {",
+            f"      const count_t t = {'steps - 1 - step' if self.kernel.backward else 'step'}, rows = row_counts[t];",
+            "      const count_t now = row_starts[t], after = batch + now, before = t ? batch + row_starts[t - 1] : 0;",
+            "      const count_t in = (step & 1) * batch, out = batch - in;",
             "      (void)now; (void)after; (void)before; (void)in; (void)out;",
             *(self.pointer(name, rows) for name, rows in self.buffers),
             body,
@@ -205,7 +205,7 @@ class _Body:
         whole = self.emitter.width is None
         first, last = ("share.first_row(rows)", "share.last_row(rows)") if whole else ("0", "rows")
         return "\n".join(
-            [f"      for (long b = {first}, end = {last}; b < end; ++b) {{", *self.rows, *loops, "      }"]
+            [f"      for (count_t b = {first}, end = {last}; b < end; ++b) {{", *self.rows, *loops, "      }"]
         )
 
     def loop(self, width: int, stores: list[Store]) -> str:
@@ -222,8 +222,8 @@ class _Body:
         return self.wrap(scope, low, high, ends, "simd")
 
     def wrap(self, scope: "_Columns", low: str, high: str, ends: list[str], pragma: str) -> str:
-        bounds = f"        const long first = {low}, last = {high};"
-        head = "        for (long j = first; j < last; ++j) {"
+        bounds = f"        const count_t first = {low}, last = {high};"
+        head = "        for (count_t j = first; j < last; ++j) {"
         inner = ["        {", *scope.pointers, bounds, f"        #pragma omp {pragma}", head, *scope.lines, *ends]
         return "\n".join([*inner, "        }", "        }"])
 

@@ -12,7 +12,13 @@ Leaf = Callable[[Node], Tensor]
 """Gives the tensor ``(rows, width)``, ``(width,)`` or ``()`` that a leaf stands for."""
 
 
-def evaluate(roots: Sequence[Node], leaf: Leaf, matrix: Callable[[Matrix], Tensor], like: Tensor) -> list[Tensor]:
+def evaluate(
+    roots: Sequence[Node],
+    leaf: Leaf,
+    matrix: Callable[[Matrix], Tensor],
+    like: Tensor,
+    known: dict[Node, Tensor] | None = None,
+) -> list[Tensor]:
     """The values of expressions, differentiable.
 
     Args:
@@ -20,9 +26,12 @@ def evaluate(roots: Sequence[Node], leaf: Leaf, matrix: Callable[[Matrix], Tenso
         leaf: the value of each leaf but numbers.
         matrix: the value of each matrix, ``(rows, columns)`` as it acts.
         like: ``(rows, ...)``, of which numbers take type, device and rows.
+        known: what has been computed already; what is computed is added.
     """
-    values: dict[Node, Tensor] = {}
+    values = {} if known is None else known
     for value in walk(roots):
+        if value in values:
+            continue
         args = [values[arg] for arg in value.args]
         if value.op == "number":
             values[value] = like.new_full((value.width,), value.note)

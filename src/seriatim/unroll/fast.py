@@ -24,6 +24,8 @@ Found = Runner | str
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
+OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
+
 _known: WeakKeyDictionary[nn.Module, dict[Any, Found]] = WeakKeyDictionary()
 
 
@@ -83,6 +85,8 @@ def obstacle(owner: nn.Module, tensors: Sequence[Tensor]) -> str | None:
         return f"numbers of type {first.dtype}; float32 and float64 are compiled"
     if any(tensor.is_floating_point() and tensor.dtype != first.dtype for tensor in tensors):
         return "numbers of several types"
+    if torch.compiler.is_compiling():
+        return "inside torch.compile"
     if torch.is_autocast_enabled("cpu") and not _reducing():
         return "autocast to another type than bfloat16"
     if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
@@ -150,9 +154,26 @@ def structure(state: State) -> Any:
 def fingerprint(module: nn.Module) -> tuple[Any, ...]:
     """What a module's step may depend on besides its tensors: its plain attributes, and those of its parts."""
     return tuple(
-        (type(part), tuple((name, value) for name, value in vars(part).items() if _plain(value)))
+        (type(part), tuple((name, _key(value)) for name, value in vars(part).items() if name not in OF_EVERY_MODULE))
         for part in module.modules()
     )
+
+
+class _Identity:
+    """An object as a key: equal to nothing but itself."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _key(value: Any) -> Any:
+    return value if _plain(value) else _Identity(value)
 
 
 def _plain(value: Any) -> bool:

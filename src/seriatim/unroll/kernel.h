@@ -24,10 +24,11 @@ static inline int omp_get_num_threads() { return 1; }
 #define VECTOR_BYTES 16
 #define TILE_ROWS 4
 #endif
+typedef int64_t count_t;
 #define INLINE static inline __attribute__((always_inline))
 
-constexpr long LANES = VECTOR_BYTES / sizeof(real);
-constexpr long PANEL = 3 * LANES;
+constexpr count_t LANES = VECTOR_BYTES / sizeof(real);
+constexpr count_t PANEL = 3 * LANES;
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
 
 #ifdef REDUCED
@@ -138,29 +139,29 @@ INLINE real f_minimum(real a, real b) { return a < b ? a : (b == b ? (a == a ? b
 // ---- the share of one thread
 
 struct Share {
-  long id, count;
+  count_t id, count;
   Share() : id(omp_get_thread_num()), count(omp_get_num_threads()) {}
-  long column(long width, long i) const {  // columns start at whole vectors
-    long start = (width + LANES - 1) / LANES * i / count * LANES;
+  count_t column(count_t width, count_t i) const {  // columns start at whole vectors
+    count_t start = (width + LANES - 1) / LANES * i / count * LANES;
     return start < width ? start : width;
   }
-  long first(long width) const { return column(width, id); }
-  long last(long width) const { return column(width, id + 1); }
-  long first_row(long rows) const { return rows * id / count; }
-  long last_row(long rows) const { return rows * (id + 1) / count; }
+  count_t first(count_t width) const { return column(width, id); }
+  count_t last(count_t width) const { return column(width, id + 1); }
+  count_t first_row(count_t rows) const { return rows * id / count; }
+  count_t last_row(count_t rows) const { return rows * (id + 1) / count; }
 };
 
 struct Barrier {
-  std::atomic<long> waiting{0}, passed{0};
-  void wait(long threads) {
+  std::atomic<count_t> waiting{0}, passed{0};
+  void wait(count_t threads) {
     if (threads == 1) return;
-    long mine = passed.load(std::memory_order_relaxed);
+    count_t mine = passed.load(std::memory_order_relaxed);
     if (waiting.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
       waiting.store(0, std::memory_order_relaxed);
       passed.store(mine + 1, std::memory_order_release);
       return;
     }
-    for (long spins = 0; passed.load(std::memory_order_acquire) == mine; ++spins) {
+    for (count_t spins = 0; passed.load(std::memory_order_acquire) == mine; ++spins) {
       if (spins > 4096) std::this_thread::yield();
 #if defined(__x86_64__)
       else __builtin_ia32_pause();
@@ -171,38 +172,38 @@ struct Barrier {
 
 // ---- products with packed matrices
 
-INLINE long whole_lanes(long columns) { return (columns + LANES - 1) / LANES * LANES; }
+INLINE count_t whole_lanes(count_t columns) { return (columns + LANES - 1) / LANES * LANES; }
 
 // Columns [first, last) of a matrix (depth x columns, strides `row` and `column`) as panels of up to PANEL columns, the
 // last one filled up with zeros to whole vectors.
-static void pack(const real* matrix, long row, long column, long depth, long first, long last, packed_t* packed) {
-  for (long j = first; j < last;) {
-    long left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
+static void pack(const real* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, packed_t* packed) {
+  for (count_t j = first; j < last;) {
+    count_t left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
     if (row == 1) {  // read along the depth: a few columns at a time, so that what is written stays in the cache
-      for (long k0 = 0; k0 < depth; k0 += 16) {
-        long k1 = k0 + 16 < depth ? k0 + 16 : depth;
-        for (long i = 0; i < filled; ++i)
-          for (long k = k0; k < k1; ++k) packed[k * width + i] = narrow(matrix[k + (j + i) * column]);
+      for (count_t k0 = 0; k0 < depth; k0 += 16) {
+        count_t k1 = k0 + 16 < depth ? k0 + 16 : depth;
+        for (count_t i = 0; i < filled; ++i)
+          for (count_t k = k0; k < k1; ++k) packed[k * width + i] = narrow(matrix[k + (j + i) * column]);
       }
     } else {
-      for (long k = 0; k < depth; ++k)
-        for (long i = 0; i < filled; ++i) packed[k * width + i] = narrow(matrix[k * row + (j + i) * column]);
+      for (count_t k = 0; k < depth; ++k)
+        for (count_t i = 0; i < filled; ++i) packed[k * width + i] = narrow(matrix[k * row + (j + i) * column]);
     }
     if (filled < width)
-      for (long k = 0; k < depth; ++k)
-        for (long i = filled; i < width; ++i) packed[k * width + i] = 0;
+      for (count_t k = 0; k < depth; ++k)
+        for (count_t i = filled; i < width; ++i) packed[k * width + i] = 0;
     packed += width * depth;
     j += width;
   }
 }
 
 template <int ROWS, int VECTORS, bool ADD>
-INLINE void tile(const real* __restrict a, long a_row, const packed_t* __restrict b, real* __restrict c, long c_row,
-                 long depth) {
+INLINE void tile(const real* __restrict a, count_t a_row, const packed_t* __restrict b, real* __restrict c, count_t c_row,
+                 count_t depth) {
   vec sum[ROWS][VECTORS];
   for (int r = 0; r < ROWS; ++r)
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = ADD ? load(c + r * c_row + v * LANES) : vec{};
-  for (long k = 0; k < depth; ++k) {
+  for (count_t k = 0; k < depth; ++k) {
     vec column[VECTORS];
     for (int v = 0; v < VECTORS; ++v) column[v] = load_packed(b + (k * VECTORS + v) * LANES);
     for (int r = 0; r < ROWS; ++r) {
@@ -215,8 +216,8 @@ INLINE void tile(const real* __restrict a, long a_row, const packed_t* __restric
 }
 
 template <int ROWS, int VECTORS, bool ADD>
-static void tiles(long rows, const real* a, long a_row, const packed_t* b, real* c, long c_row, long depth) {
-  long m = 0;
+static void tiles(count_t rows, const real* a, count_t a_row, const packed_t* b, real* c, count_t c_row, count_t depth) {
+  count_t m = 0;
   for (; m + ROWS <= rows; m += ROWS) tile<ROWS, VECTORS, ADD>(a + m * a_row, a_row, b, c + m * c_row, c_row, depth);
   if constexpr (ROWS > 1)
     if (m < rows) tiles<ROWS / 2, VECTORS, ADD>(rows - m, a + m * a_row, a_row, b, c + m * c_row, c_row, depth);
@@ -224,21 +225,21 @@ static void tiles(long rows, const real* a, long a_row, const packed_t* b, real*
 
 // One panel whose last vector is not full goes through a buffer of its own: what lies behind belongs to another thread.
 template <int VECTORS, bool ADD>
-static void partial(long rows, const real* a, long a_row, const packed_t* b, real* c, long c_row, long depth, long filled) {
-  constexpr long width = VECTORS * LANES;
+static void partial(count_t rows, const real* a, count_t a_row, const packed_t* b, real* c, count_t c_row, count_t depth, count_t filled) {
+  constexpr count_t width = VECTORS * LANES;
   real buffer[TILE_ROWS * width];
-  for (long m = 0; m < rows; m += TILE_ROWS) {
-    long here = rows - m < TILE_ROWS ? rows - m : TILE_ROWS;
-    for (long r = 0; ADD && r < here; ++r) std::memcpy(buffer + r * width, c + (m + r) * c_row, filled * sizeof(real));
+  for (count_t m = 0; m < rows; m += TILE_ROWS) {
+    count_t here = rows - m < TILE_ROWS ? rows - m : TILE_ROWS;
+    for (count_t r = 0; ADD && r < here; ++r) std::memcpy(buffer + r * width, c + (m + r) * c_row, filled * sizeof(real));
     tiles<TILE_ROWS, VECTORS, ADD>(here, a + m * a_row, a_row, b, buffer, width, depth);
-    for (long r = 0; r < here; ++r) std::memcpy(c + (m + r) * c_row, buffer + r * width, filled * sizeof(real));
+    for (count_t r = 0; r < here; ++r) std::memcpy(c + (m + r) * c_row, buffer + r * width, filled * sizeof(real));
   }
 }
 
 // c (rows x columns) = a (rows x depth) times a packed matrix, added to what c holds where ADD
 template <bool ADD>
-static void product(long rows, const real* a, long a_row, const packed_t* packed, real* c, long c_row, long depth,
-                    long columns) {
+static void product(count_t rows, const real* a, count_t a_row, const packed_t* packed, real* c, count_t c_row, count_t depth,
+                    count_t columns) {
   for (; columns >= PANEL; columns -= PANEL, c += PANEL, packed += PANEL * depth)
     tiles<TILE_ROWS, 3, ADD>(rows, a, a_row, packed, c, c_row, depth);
   if (columns <= 0) return;

@@ -5,6 +5,7 @@ without gradients. A layer whose tensors or attributes have changed since is pac
 """
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -47,21 +48,23 @@ class _Memory:
     """What is remembered of one layer, for as long as it stays as it was."""
 
     def __init__(self, layer: nn.Module) -> None:
+        self.watch(layer)
+
+    def watch(self, layer: nn.Module) -> None:
+        """Forgets everything, and notes how the layer is now."""
         parts = list(layer.modules())
         self.attributes = [vars(part) for part in parts]
         self.tables = [table for part in parts for table in (part._parameters, part._buffers, part._modules)]
         self.hooks = [getattr(part, name) for part in parts for name in HOOKS]
-        self.seen: Any = None
+        self.seen = self.snapshot()
         self.steppers: dict[Any, Stepper | str] = {}
 
     def find(self, layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str":
         """The compiled step for these shapes and types, or why there is none."""
         if any(self.hooks):
             return "hooks watch it"
-        now = self.snapshot()
-        if self.seen is None or not _same(now, self.seen):
-            self.__init__(layer)  # type: ignore[misc]
-            self.seen = self.snapshot()
+        if not _same(self.snapshot(), self.seen):
+            self.watch(layer)
         key = (numbers_of(inputs), inputs.shape[0], structure(state))
         if key not in self.steppers:
             self.steppers[key] = _make(layer, inputs, state)
@@ -115,7 +118,7 @@ class Stepper:
         dtype = torch.float64 if numbers.double else torch.float32
         kernel, self.output = single_step(lower(traced, alone=True))
         source, (text,) = emit({"step": kernel}, numbers)
-        self.function = compiled(source).step
+        self.function = compiled(source, ["step"]).step
         widths = {buffer.name: buffer.width for buffer in kernel.buffers()}
         constants = [value.detach().to(dtype) for value in traced.constants(weights)]
         like = torch.empty(0, dtype=dtype)
@@ -144,24 +147,25 @@ class Stepper:
         sizes = [
             size if isinstance(size, int) else constants[size.matrix].stride(size.dimension) for size in text.sizes
         ]
-        self.sizes = (ctypes.c_long * len(sizes))(*sizes)
+        self.sizes = (ctypes.c_int64 * len(sizes))(*sizes)
         self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
-        self.counts, self.starts = (ctypes.c_long * 1)(batch), (ctypes.c_long * 1)(0)
+        self.counts, self.starts = (ctypes.c_int64 * 1)(batch), (ctypes.c_int64 * 1)(0)
         self.batch, self.text = batch, text
         self.fresh = 1
+        self.lock = threading.Lock()
 
     def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """The step."""
         leaves = state_leaves(state)
         held = [inputs.contiguous() if part is None else leaves[part].contiguous() for _, part in self.given]
-        for (i, _), tensor in zip(self.given, held, strict=True):
-            self.pointers[i] = tensor.data_ptr()
-        made = {}
-        for name, (i, width) in self.made.items():
-            tensor = made[name] = inputs.new_empty(self.batch, width)
-            self.pointers[i] = tensor.data_ptr()
+        made = {name: inputs.new_empty(self.batch, width) for name, (_, width) in self.made.items()}
         threads = sharing(self.text, self.batch)
-        self.function(self.pointers, self.sizes, self.counts, self.starts, 1, self.batch, threads, self.fresh)
-        self.fresh = 0
+        with self.lock:  # the table of pointers and the memory in between belong to one call at a time
+            for (i, _), tensor in zip(self.given, held, strict=True):
+                self.pointers[i] = tensor.data_ptr()
+            for name, (i, _) in self.made.items():
+                self.pointers[i] = made[name].data_ptr()
+            self.function(self.pointers, self.sizes, self.counts, self.starts, 1, self.batch, threads, self.fresh)
+            self.fresh = 0
         parts = iter([made[f"new{i}"].view(leaf.shape) for i, leaf in enumerate(leaves)])
         return made[self.output.buffer.name], map_state(lambda _: next(parts), state)
