@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    warnings.formatwarning = lambda message, *_: f"seriatim: {message}\n"
     try:
         return _run([argument for argument in given if argument != "--debug"])
     except BrokenPipeError:

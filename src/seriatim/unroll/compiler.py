@@ -25,7 +25,7 @@ CHOICES = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march
 
 
 class UncompiledWarning(UserWarning):
-    """Cells run as plain loops, because nothing can be compiled here."""
+    """Recurrent layers run uncompiled: cells as plain loops, others by kernels of torch."""
 
 
 def library(text: str) -> ctypes.CDLL | None:
@@ -94,4 +94,4 @@ def _processor() -> str:
 
 @functools.cache
 def _say(reason: str) -> None:
-    warnings.warn(f"cells run as loops, several times slower: {reason}", UncompiledWarning, stacklevel=2)
+    warnings.warn(f"recurrent layers run uncompiled, which is slower: {reason}", UncompiledWarning, stacklevel=2)
