@@ -2,8 +2,9 @@
 
 from .compiler import UncompiledWarning
 from .explain import explain
+from .fast import uncompiled
 from .recurrent import Recurrent
 from .unrolling import unroll
 from .zoneout import Zoneout
 
-__all__ = ["Recurrent", "UncompiledWarning", "Zoneout", "explain", "unroll"]
+__all__ = ["Recurrent", "UncompiledWarning", "Zoneout", "explain", "uncompiled", "unroll"]

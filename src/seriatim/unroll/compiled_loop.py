@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .expressions import Matrix
 from .packing import Packing
@@ -65,8 +64,12 @@ class _Loop(torch.autograd.Function):
         return (kept[packing.batch :] if plan.output.buffer.rows == "after" else kept), *ends
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them within "
+                "`with seriatim.unroll.uncompiled()`"
+            )
         runner, packing, plan = ctx.runner, ctx.packing, ctx.runner.program
         named = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
         places = [place.buffer.name for place in plan.group_cotangents if place is not None]

@@ -28,18 +28,39 @@ class UncompiledWarning(UserWarning):
     """Recurrent layers run uncompiled: cells as plain loops, others by kernels of torch."""
 
 
+class _FailedError(Exception):
+    """The compiler does not do what it is asked to."""
+
+
+_failed: set[str] = set()
+"""What could not be compiled, so that it is not tried again in this process."""
+
+
 def library(text: str) -> ctypes.CDLL | None:
     """The functions of a generated text, or None (said once a process) where they cannot be compiled."""
     found = compiler()
     if found is None:
         _say("no C++ compiler is found; install one (such as g++), or set CXX to its path")
         return None
-    folder = cached(f"unrolled-{_fingerprint(text, found)}", lambda aside: _compile(text, found, aside))
-    path = folder / "program.so"
-    if not path.exists():
-        _say((folder / "failure.txt").read_text(encoding="utf-8"))
+    name = f"unrolled-{_fingerprint(text, found)}"
+    if name in _failed:
         return None
-    return ctypes.CDLL(str(path))
+    try:
+        folder = cached(name, lambda aside: _compile(text, found, aside))
+        return _open(folder) or _open(cached(name, lambda aside: _compile(text, found, aside)))
+    except _FailedError as error:
+        _failed.add(name)
+        _say(str(error))
+        return None
+
+
+def _open(folder: Path) -> ctypes.CDLL | None:
+    """The program of a folder; without one, or with half of one, the folder is removed."""
+    try:
+        return ctypes.CDLL(str(folder / "program.so"))
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
 
 
 def compiler() -> tuple[str, ...] | None:
@@ -52,7 +73,7 @@ def compiler() -> tuple[str, ...] | None:
 
 
 def _compile(text: str, command: tuple[str, ...], folder: Path) -> None:
-    """Fills a folder with the compiled program, or with the reason why there is none."""
+    """Fills a folder with the compiled program."""
     source = folder / "program.cpp"
     source.write_text(text, encoding="utf-8")
     shutil.copy(HEADER, folder / HEADER.name)
@@ -63,7 +84,7 @@ def _compile(text: str, command: tuple[str, ...], folder: Path) -> None:
         if done.returncode == 0:
             return
         reason = reason or f"{command[0]} fails: {(done.stdout.strip().splitlines() or ['it says nothing'])[0]}"
-    (folder / "failure.txt").write_text(reason, encoding="utf-8")
+    raise _FailedError(reason)
 
 
 def _fingerprint(text: str, command: tuple[str, ...]) -> str:

@@ -9,8 +9,8 @@ from .expressions import Matrix, Node, cat, cut, node, number, walk
 from .lower import affine
 from .primitives import PRIMITIVES, add, div, mul
 
-Parts = list[tuple[int, Node]]
-"""What reaches a value from where it is used: from which feature on, and a cotangent."""
+Part = tuple[int, int, Node]
+"""What reaches a value from where it is used: from which feature on, how many, and a cotangent."""
 
 
 class Gradient(NamedTuple):
@@ -24,9 +24,9 @@ class Gradient(NamedTuple):
 
 def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
     """Cotangents of all leaves behind some values, given these values' own."""
-    reaching: dict[Node, Parts] = defaultdict(list)
+    reaching: dict[Node, list[Part]] = defaultdict(list)
     for value, given in cotangents.items():
-        reaching[value].append((0, given))
+        reaching[value].append((0, value.width, given))
     leaves: dict[Node, Node] = {}
     products: list[tuple[Node, Matrix, Node]] = []
     for value in reversed(walk(list(cotangents))):
@@ -39,7 +39,8 @@ def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
             for arg, start, given in _backwards(value, cotangent, products):
                 if arg.width == 1 < given.width:
                     given = node("sum", given, width=1)
-                reaching[arg].append((start, given))
+                width = value.width if value.op == "slice" else arg.width
+                reaching[arg].append((start, width, given))
     return Gradient(leaves, products)
 
 
@@ -67,15 +68,16 @@ def _backwards(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, 
     return [(arg, 0, given) for arg, given in zip(value.args, sent, strict=True) if given is not None]
 
 
-def _gather(value: Node, parts: Parts) -> Node:
+def _gather(value: Node, parts: list[Part]) -> Node:
     """Sums what reaches a value; where only some features are reached the others get zeros."""
-    if all(start == 0 and given.width in (1, value.width) for start, given in parts):
-        return _sum([given for _, given in parts], value.width)
-    seams = sorted({0, value.width} | {at for start, given in parts for at in (start, start + given.width)})
+    if all(width == value.width for _, width, _ in parts):
+        return _sum([given for _, _, given in parts], value.width)
+    seams = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
     segments = []
     for low, high in itertools.pairwise(seams):
-        here = [(start, given) for start, given in parts if start <= low and high <= start + given.width]
-        segments.append(_sum([cut(given, low - start, high - low) for start, given in here], high - low))
+        here = [(start, given) for start, width, given in parts if start <= low and high <= start + width]
+        terms = [given if given.width == 1 else cut(given, low - start, high - low) for start, given in here]
+        segments.append(_sum(terms, high - low))
     return cat(segments)
 
 

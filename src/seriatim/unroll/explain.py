@@ -3,6 +3,7 @@
 import torch
 
 from ..layer import RecurrentCell
+from ..state import state_leaves
 from .emit import merged
 from .fast import as_step, obstacle, runner
 from .program import Program
@@ -18,7 +19,7 @@ def explain(cell: RecurrentCell) -> str:
     step, values = as_step(cell)
     like = next((value for value in values if value.is_floating_point()), torch.zeros(()))
     inputs, state = like.new_zeros(1, cell.input_size), cell.initial_state(1)
-    found = obstacle(cell, [inputs, *values]) or runner(cell, step, values, inputs, state)
+    found = obstacle(cell, [inputs, *state_leaves(state)], values) or runner(cell, step, values, inputs, state)
     name = type(cell).__name__
     if isinstance(found, str):
         return f"{name} runs as a loop: {found}"

@@ -1,7 +1,10 @@
 """The fast path: when it can be taken, and what is remembered of each cell."""
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +26,11 @@ Found = Runner | str
 """A compiled step, or why there is none."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+MOST = 64
+"""What is compiled of one module at most, where an attribute or a shape changes at every call."""
+
+_compiling = ContextVar("compiling", default=True)
 
 OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 
@@ -49,7 +57,7 @@ def sequence(
         lengths: ``(batch,)``, or None where every row is full.
     """
     inputs = unreduced(inputs)
-    if 0 in inputs.shape[:2] or inputs.shape[1] == 1 or obstacle(owner, [inputs, *state_leaves(state), *weights]):
+    if 0 in inputs.shape[:2] or inputs.shape[1] == 1 or obstacle(owner, [inputs, *state_leaves(state)], weights):
         return None
     found = runner(owner, step, weights, inputs[:, 0], state)
     if isinstance(found, str):
@@ -59,6 +67,16 @@ def sequence(
     outputs, ends = run(found, weights, packing.join(inputs), leaves, packing)
     remaining = iter(ends)
     return packing.split(outputs), packing.unsort(map_state(lambda _: next(remaining), state))
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Within it nothing runs in compiled code: for gradients of gradients, or to compare."""
+    token = _compiling.set(False)
+    try:
+        yield
+    finally:
+        _compiling.reset(token)
 
 
 def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
@@ -72,9 +90,15 @@ def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> t
     return step, list(found.values())
 
 
-def obstacle(owner: nn.Module, tensors: Sequence[Tensor]) -> str | None:
-    """Why a module or its tensors cannot be given to compiled code, whatever the step."""
-    first = tensors[0]
+def obstacle(owner: nn.Module, given: Sequence[Tensor], weights: Sequence[Tensor]) -> str | None:
+    """Why a module or its tensors cannot be given to compiled code, whatever the step.
+
+    Args:
+        owner: the module.
+        given: inputs, and the parts of the state.
+        weights: parameters and constants.
+    """
+    first, tensors = given[0], [*given, *weights]
     if any(getattr(part, name) for part in owner.modules() for name in HOOKS):
         return "hooks watch it"
     if any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
@@ -83,8 +107,12 @@ def obstacle(owner: nn.Module, tensors: Sequence[Tensor]) -> str | None:
         return f"on {first.device.type}"
     if first.dtype not in (torch.float32, torch.float64):
         return f"numbers of type {first.dtype}; float32 and float64 are compiled"
-    if any(tensor.is_floating_point() and tensor.dtype != first.dtype for tensor in tensors):
+    if any(tensor.is_floating_point() and tensor.dtype != first.dtype for tensor in weights):
         return "numbers of several types"
+    if any(tensor.dtype != first.dtype for tensor in given):
+        return "a state that is not of the inputs' type"
+    if not _compiling.get():
+        return "within uncompiled()"
     if torch.compiler.is_compiling():
         return "inside torch.compile"
     if torch.is_autocast_enabled("cpu") and not _reducing():
@@ -109,12 +137,16 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
     )
     known = _known.setdefault(owner, {})
     if key not in known:
+        if len(known) >= MOST:
+            return "its attributes or shapes keep changing"
         try:
             known[key] = Runner(traced_step(step, weights, inputs, state), numbers)
         except UnsupportedError as reason:
             known[key] = str(reason)
         except UncompiledError:
             known[key] = "nothing can be compiled here"
+        except RecursionError:
+            known[key] = "its expressions are too deep"
     return known[key]
 
 
@@ -154,7 +186,11 @@ def structure(state: State) -> Any:
 def fingerprint(module: nn.Module) -> tuple[Any, ...]:
     """What a module's step may depend on besides its tensors: its plain attributes, and those of its parts."""
     return tuple(
-        (type(part), tuple((name, _key(value)) for name, value in vars(part).items() if name not in OF_EVERY_MODULE))
+        (
+            type(part),
+            tuple(part._parameters) + tuple(part._buffers) + tuple(part._modules),
+            tuple((name, _key(value)) for name, value in vars(part).items() if name not in OF_EVERY_MODULE),
+        )
         for part in module.modules()
     )
 
@@ -172,11 +208,18 @@ class _Identity:
         return id(self.value)
 
 
-def _key(value: Any) -> Any:
-    return value if _plain(value) else _Identity(value)
-
-
-def _plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_plain, value))
-    return value is None or isinstance(value, bool | int | float | str) or inspect.isroutine(value)
+def _key(value: Any, depth: int = 3) -> Any:
+    """What tells a value from another: its content, or (of what is no plain container) its attributes."""
+    if value is None or isinstance(value, bool | int | float | str) or inspect.isroutine(value):
+        return type(value), value
+    if isinstance(value, Tensor):
+        return _Identity(value), value._version
+    if depth == 0:
+        return _Identity(value)
+    if isinstance(value, functools.partial):
+        return _key((value.func, value.args, value.keywords), depth)
+    if isinstance(value, list | tuple | set | frozenset):
+        return type(value), tuple(_key(item, depth - 1) for item in value)
+    if isinstance(value, dict):
+        return tuple((_key(name, 0), _key(item, depth - 1)) for name, item in value.items())
+    return _Identity(value), _key(getattr(value, "__dict__", None), depth - 1)

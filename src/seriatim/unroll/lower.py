@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk
-from .primitives import add
+from .primitives import add, mul
 from .trace import Traced
 
 
@@ -121,16 +121,17 @@ class _Lowering:
                 vectors.append(term)
             else:
                 rest.append(self.rewrite(term))
-        total = number(0, value.width)
+        total = number(0)
         if early:
             total = sequence(Before(tuple(early), tuple(vectors)), value.width)
         else:
             rest = vectors + rest
         if late:
-            total = affine(total, [(self.rewrite(rows), matrix) for rows, matrix in late])
+            base = number(0, value.width) if total.op == "number" else total
+            total = affine(base, [(self.rewrite(rows), matrix) for rows, matrix in late])
         for term in rest:
-            total = term if total.op == "number" and term.width == value.width else add(total, term)
-        return total
+            total = add(total, term)
+        return total if total.width == value.width else mul(total, number(1, value.width))
 
     def terms(self, value: Node) -> list[Node]:
         """The terms of a sum, through inner sums that nothing else uses."""

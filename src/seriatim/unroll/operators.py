@@ -126,7 +126,9 @@ def _variance(x: Node, dim: Any = None, correction: float | None = None, keepdim
 def _norm(x: Node, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: object = None) -> Node:  # noqa: A002
     if ord != 2:
         raise UnsupportedError(f"a norm of order {ord}")
-    return node("sqrt", _sum(mul(x, x), dim))
+    square = _sum(mul(x, x), dim)
+    nothing = node("eq", square, number(0))  # there the gradient of the root is infinite; torch takes 0 for the norm's
+    return node("where", nothing, number(0), node("sqrt", node("where", nothing, number(1), square)))
 
 
 def _layer_norm(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..state import S, select_state
+from .expressions import Node
 
 
 class Ragged(NamedTuple):
@@ -63,8 +64,19 @@ class Packing(NamedTuple):
         """A state with its rows in the order of the batch."""
         return state if self.ragged is None else select_state(state, torch.argsort(self.ragged.order))
 
-    def noise(self, widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
-        """Uniform random numbers ``(rows, width)`` for every width: those that a loop would draw, step after step."""
+    def noise(self, leaves: Sequence[Node], dtype: torch.dtype) -> dict[Node, Tensor]:
+        """Random numbers ``(rows, width)`` for each leaf of that kind; uniform ones are those a loop would draw."""
+        uniform = [leaf for leaf in leaves if leaf.note.probability is None]
+        found = dict(zip(uniform, self.uniform([leaf.width for leaf in uniform], dtype), strict=True))
+        for leaf in leaves:
+            if leaf.note.probability is not None:
+                found[leaf] = torch.empty(self.rows, leaf.width, dtype=dtype).bernoulli_(leaf.note.probability)
+        return found
+
+    def uniform(self, widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
+        """Uniform random numbers ``(rows, width)`` for every width, drawn as a loop would, step after step."""
+        if not widths:
+            return []
         total = sum(widths)
         drawn = torch.rand(self.rows * total, dtype=dtype)
         step = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from .compiler import library
 from .emit import LANES, Numbers, Packed, Text, emit
-from .expressions import walk
 from .hoisted import Hoisted
 from .lower import lower
 from .packing import Packing
@@ -67,8 +66,6 @@ class Runner:
         self.library = compiled(source, kernels)
         names = {*self.forward.buffers, *self.backward.buffers}
         self.vectors, self.matrices = (_numbered(names, kind) for kind in ("vector", "matrix"))
-        drawn = {value for value in walk([traced.outputs, *traced.states]) if value.op == "noise"}
-        self.noise = sorted(drawn, key=lambda value: int(value.note))
         self.widths = {
             buffer.name: buffer.width
             for kernel in (self.program.forward, self.program.backward)
@@ -82,8 +79,7 @@ class Runner:
 
     def before(self, constants: Sequence[Tensor], inputs: Tensor, packing: Packing) -> list[Tensor]:
         """What is computed before the loop, group after group: ``(rows, width)``."""
-        drawn = packing.noise([value.width for value in self.noise], self.dtype) if self.noise else []
-        hoisted = Hoisted(constants, inputs, dict(zip(self.noise, drawn, strict=True)))
+        hoisted = Hoisted(constants, inputs, packing.noise(self.traced.noise, self.dtype))
         return [hoisted.group(group).to(self.dtype) for group in self.program.groups]
 
     def call(self, text: Text, packing: Packing, named: dict[str, Tensor], like: Tensor) -> None:

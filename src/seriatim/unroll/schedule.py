@@ -169,7 +169,7 @@ class Schedule:
                 depths[value] = -1
             else:
                 depths[value] = max(0, *(depths[arg] for arg in value.args)) + (value.op == "affine")
-        self.kernel.phases = [Phase() for _ in range(1 + max(depths.values(), default=0))]
+        self.kernel.phases = [Phase() for _ in range(1 + max(0, *depths.values()))]
 
     def put(self, value: Node, place: Place, *, total: bool = False) -> None:
         """Stores a value as soon as it is known, or adds it up."""

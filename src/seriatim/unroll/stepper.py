@@ -98,7 +98,7 @@ class _Written(nn.Module):
 
 def _make(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str":
     step, values = as_step(_Written(layer))
-    reason = obstacle(layer, [inputs, *state_leaves(state), *values])
+    reason = obstacle(layer, [inputs, *state_leaves(state)], values)
     if reason is not None:
         return reason
     try:
@@ -109,6 +109,8 @@ def _make(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str"
         return str(reason)
     except UncompiledError:
         return "nothing can be compiled here"
+    except RecursionError:
+        return "its expressions are too deep"
 
 
 class Stepper:

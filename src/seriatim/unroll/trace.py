@@ -20,8 +20,22 @@ Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
 """(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
 
 FACTORIES = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0, "empty": 0.0, "new_empty": 0.0}
+OVER_FEATURES = frozenset(
+    {
+        *("sum", "mean", "amax", "var", "logsumexp", "linalg_vector_norm", "native_layer_norm", "_fused_rms_norm"),
+        *("_softmax", "_log_softmax", "slice", "split", "unsafe_split", "split_with_sizes", "cat", "slice_scatter"),
+    }
+)
+"""Operators that work along the features of a row, of which there must be one dimension."""
 FILLED = ("full", "new_full", "scalar_tensor")
 LIKELY_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
+
+
+class Noise(NamedTuple):
+    """Random numbers: how many were drawn before in a step, and with which probability 1 and not 0, or None: uniform."""
+
+    order: int
+    probability: float | None
 
 
 class Slot(NamedTuple):
@@ -68,6 +82,8 @@ class Traced(NamedTuple):
     """The state after the step, part by part."""
     constants: Constants
     input_size: int
+    noise: tuple[Node, ...] = ()
+    """All random numbers that a step draws, in order."""
 
 
 def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
@@ -132,6 +148,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: list[Call] = []
         self.slots = len(weights)
         self.outputs: dict[Slot, int] = {}
+        self.noise: list[Node] = []
+        self.dtype = inputs.dtype
         for i, weight in enumerate(weights):
             self.values[id(weight)] = Slot(i)
         self.values[id(inputs)] = node("inputs", width=math.prod(inputs.shape[1:]))
@@ -158,11 +176,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = [self.value(tensor) for tensor in _tensors((args, options))]
         shape = tuple(result.shape) if isinstance(result, Tensor) else ()
         if torch.Tag.nondeterministic_seeded in func.tags:
-            found: Any = self.random(name, args, shape)
+            found: Any = self.random(name, args, result)
+        elif name == "scalar_tensor" or (self.batch in shape and (name in FACTORIES or name in FILLED)):
+            found = self.filled(name, args, shape)
         elif any(isinstance(value, Node) for value in known):
             found = self.expression(name, args, options)
-        elif self.batch in shape or name == "scalar_tensor":
-            found = self.filled(name, args, shape)
+        elif self.batch in shape:
+            found = self.repeated(name, args, shape)
         else:
             found = tree_map_only(Tensor, lambda _: self.slot(), result)
             taken, named = (tree_map_only(Tensor, self.value, given) for given in (args, options))
@@ -191,33 +211,40 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for part, value in zip(result, found, strict=True):
                 self.remember(part, value)
 
-    def random(self, name: str, args: Any, shape: tuple[int, ...]) -> Node:
+    def random(self, name: str, args: Any, result: Tensor) -> Node:
         """Random numbers, which may be drawn for all steps before the loop: uniform ones, or 1 with a probability."""
-        if name not in ("rand_like", "rand", "bernoulli") or len(shape) != 2 or shape[0] != self.batch:
+        known = name in ("rand_like", "rand", "bernoulli") and result.dim() == 2 and len(result) == self.batch
+        if not known or result.dtype != self.dtype:
             raise UnsupportedError(f"it draws random numbers by {name}; rand_like and dropout are known to it")
-        noise = node("noise", width=shape[1], note=len(self.values))
-        if name != "bernoulli":
-            return noise
-        if len(args) < 2 or not isinstance(args[1], float | int):
+        probability = args[1] if name == "bernoulli" and len(args) > 1 else None
+        if name == "bernoulli" and not isinstance(probability, float | int):
             raise UnsupportedError("it draws random numbers whose probabilities are no constants")
-        return node("lt", noise, number(args[1]))
+        self.noise.append(node("noise", width=result.shape[1], note=Noise(len(self.noise), probability)))
+        return self.noise[-1]
 
     def filled(self, name: str, args: Any, shape: tuple[int, ...]) -> Node:
         """A tensor of one number, with a row for each of the batch."""
-        if name not in FACTORIES and name not in FILLED:
-            raise UnsupportedError(f"it makes a tensor with a row for each of the batch by {name}")
         fill = FACTORIES.get(name, next((arg for arg in args[::-1] if isinstance(arg, int | float)), 0.0))
         return number(float(fill), math.prod(shape[1:]))
+
+    def repeated(self, name: str, args: Any, shape: tuple[int, ...]) -> Node:
+        """A constant given to every row."""
+        if name != "expand" or len(shape) != 2 or shape[0] != self.batch:
+            raise UnsupportedError(f"it makes a tensor with a row for each of the batch by {name}")
+        vector = self.vector(args[0], self.value(args[0]))
+        return vector if vector.width == shape[1] else mul(vector, number(1, shape[1]))
 
     def expression(self, name: str, args: Any, options: Any) -> Any:
         """An operator on what depends on inputs or state."""
         name = name if name in OPERATORS else name.rstrip("_")
         if name in ("mm", "addmm", "mv"):
-            return self.product(name, args)
+            return self.product(name, args, **options)
         if name in ("select", "unbind"):
             return self.taken_apart(name, args)
         if name not in OPERATORS:
             raise UnsupportedError(f"{name} is not among the operations it knows")
+        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in _tensors(args)):
+            raise UnsupportedError(f"{name} on more than (batch, features)")
         if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
             self.check_type(args[0].dtype, options["dtype"])
         plain = {key: value for key, value in options.items() if key not in ("dtype", "layout", "device", "pin_memory")}
@@ -264,7 +291,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Where in the list of constants a value stands."""
         return self.outputs.setdefault(slot, len(self.outputs))
 
-    def product(self, name: str, args: Sequence[Any]) -> Node:
+    def product(self, name: str, args: Sequence[Any], *, alpha: float = 1, beta: float = 1) -> Node:
         """Rows times a constant matrix, or times a constant vector."""
         bias, rows, matrix = args if name == "addmm" else (None, *args)
         value, factor = self.value(rows), self.value(matrix)
@@ -274,7 +301,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return total(mul(value, self.vector(matrix, factor)))
         columns = matrix.shape[1]
         result = node("product", value, width=columns, note=Matrix(self.constant(factor), 0, columns))
-        return result if bias is None else add(result, self.argument(bias))
+        if bias is None:
+            return result
+        return add(mul(result, number(alpha)), mul(self.argument(bias), number(beta)))
 
     def taken_apart(self, name: str, args: Sequence[Any]) -> Any:
         """``(batch, n, ...)`` along its second dimension."""
@@ -290,19 +319,22 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def finish(self, results: Sequence[Tensor], leaves: Sequence[Tensor]) -> Traced:
         """The whole step, once it has run."""
         outputs, *states = [self.row(result) for result in results]
+        if results[0].dim() != 2:
+            raise UnsupportedError("its outputs are not (batch, features)")
         for leaf, result in zip(leaves, results[1:], strict=True):
             if result.shape != leaf.shape or result.dtype != leaf.dtype:
                 before, after = tuple(leaf.shape[1:]), tuple(result.shape[1:])
                 raise UnsupportedError(f"its state changes from {before} {leaf.dtype} to {after} {result.dtype} a row")
-        return Traced(outputs, tuple(states), Constants(self.needed(), list(self.outputs)), self.input_size)
+        constants = Constants(self.needed(), list(self.outputs))
+        return Traced(outputs, tuple(states), constants, self.input_size, tuple(self.noise))
 
     def row(self, result: Tensor) -> Node:
         """A result of the step, which must have the batch first."""
         value = self.value(torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result)
         if not isinstance(value, Node):
             raise UnsupportedError("an output or a part of the new state does not depend on inputs or state")
-        if tuple(result.shape[:1]) != (self.batch,) or result.dim() < 2:
-            raise UnsupportedError("an output or a part of the new state is not (batch, features)")
+        if tuple(result.shape[:1]) != (self.batch,) or result.dim() < 2 or result.dtype != self.dtype:
+            raise UnsupportedError("an output or a part of the new state is not (batch, features) of the inputs' type")
         return value
 
     def needed(self) -> list[Call]:

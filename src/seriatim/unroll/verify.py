@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..state import State, map_state, state_leaves
 from .evaluate import evaluate
-from .expressions import Matrix, Node, walk
+from .expressions import Matrix, Node
 from .operators import UnsupportedError
 from .trace import Step, Traced
 
@@ -28,8 +28,6 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
         UnsupportedError: they differ.
     """
     roots = [traced.outputs, *traced.states]
-    if any(value.op == "noise" for value in walk(roots)):
-        return  # the step draws other numbers; its operations are compared without them
     generator = torch.Generator().manual_seed(0)
     large = sum(weight.numel() for weight in weights) > LARGE
     dtype = state_leaves(state)[0].dtype if large and state_leaves(state) else torch.float64
@@ -38,11 +36,21 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=dtype, generator=generator).requires_grad_()
 
-    with torch.enable_grad():
+    def spread(weight: Tensor) -> Tensor:
+        """Keeps weights that start at zero from hiding what they act on; and positive ones positive."""
+        return 0.1 * torch.rand(weight.shape, dtype=dtype, generator=generator)
+
+    def draw(value: Node) -> Tensor:
+        drawn = torch.empty(ROWS, value.width, dtype=dtype)
+        return drawn.uniform_() if value.note.probability is None else drawn.bernoulli_(value.note.probability)
+
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         doubles = [
-            weight.detach().to(dtype).requires_grad_() if weight.is_floating_point() else weight for weight in weights
+            (weight.detach().to(dtype) + spread(weight)).requires_grad_() if weight.is_floating_point() else weight
+            for weight in weights
         ]
         inputs, start = random(ROWS, traced.input_size), map_state(lambda leaf: random(ROWS, *leaf.shape[1:]), state)
+        torch.manual_seed(0)
         try:
             outputs, after = step(doubles, inputs, start)
         except Exception as error:
@@ -60,7 +68,9 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
         def matrix(wanted: Matrix) -> Tensor:
             return constants[wanted.constant]
 
-        found = evaluate(roots, leaf, matrix, inputs)
+        torch.manual_seed(0)
+        noise = {value: draw(value) for value in traced.noise}
+        found = evaluate(roots, leaf, matrix, inputs, noise)
         expected = [outputs.reshape(ROWS, -1), *(value.reshape(ROWS, -1) for value in state_leaves(after))]
         found = [value.expand_as(other) for value, other in zip(found, expected, strict=True)]
         _compare(found, expected, "values", tolerance)
