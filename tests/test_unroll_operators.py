@@ -69,9 +69,10 @@ EXAMPLES: dict[str, list[Example]] = {
     "unsafe_split": [lambda f, x, **_: f(x, 4, 1)[0]],
     "split_with_sizes": [lambda f, x, **_: f(x, [1, 3, 2], 1)[1]],
     "cat": [lambda f, x, y, **_: f([y, x], 1)],
+    "slice_scatter": [lambda f, x, y, **_: f(x, y, 1, 0, WIDTH)],
     "full_like": [lambda f, x, **_: f(x, 0.7)],
 }
-SHAPES = "view _unsafe_view reshape flatten squeeze unsqueeze expand _to_copy"
+SHAPES = "view _unsafe_view reshape flatten squeeze unsqueeze expand copy _to_copy"
 
 
 def test_every_operator_has_an_example() -> None:

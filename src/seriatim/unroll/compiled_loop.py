@@ -67,8 +67,8 @@ class _Loop(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them within "
-                "`with seriatim.unroll.uncompiled()`"
+                "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them "
+                "within seriatim.unroll.uncompiled()"
             )
         runner, packing, plan = ctx.runner, ctx.packing, ctx.runner.program
         named = dict(zip(ctx.names, ctx.saved_tensors, strict=True))

@@ -32,7 +32,7 @@ LIKELY_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 
 
 
 class Noise(NamedTuple):
-    """Random numbers: how many were drawn before in a step, and with which probability 1 and not 0, or None: uniform."""
+    """Random numbers: how many were drawn before in a step; the probability of a 1, or None where they are uniform."""
 
     order: int
     probability: float | None
