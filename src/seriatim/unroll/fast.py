@@ -20,6 +20,7 @@ from .operators import UnsupportedError
 from .packing import pack
 from .runner import Runner, UncompiledError
 from .trace import Step, Traced, trace
+from .triton_runner import TritonRunner, missing
 from .verify import verify
 
 Found = Runner | str
@@ -62,7 +63,7 @@ def sequence(
     found = runner(owner, step, weights, inputs[:, 0], state)
     if isinstance(found, str):
         return None
-    packing = pack(inputs.shape[0], inputs.shape[1], lengths)
+    packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
     leaves = state_leaves(packing.sort(state))
     outputs, ends = run(found, weights, packing.join(inputs), leaves, packing)
     remaining = iter(ends)
@@ -103,8 +104,12 @@ def obstacle(owner: nn.Module, given: Sequence[Tensor], weights: Sequence[Tensor
         return "hooks watch it"
     if any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
         return "tensors of a class of their own"
-    if first.device.type != "cpu":
+    if first.device.type not in ("cpu", "cuda"):
         return f"on {first.device.type}"
+    if any(tensor.device != first.device for tensor in tensors):
+        return "tensors on several devices"
+    if on_gpu(first) and (reason := missing(first.device)):
+        return f"on {first.device.type}, and {reason}"
     if first.dtype not in (torch.float32, torch.float64):
         return f"numbers of type {first.dtype}; float32 and float64 are compiled"
     if any(tensor.is_floating_point() and tensor.dtype != first.dtype for tensor in weights):
@@ -115,7 +120,7 @@ def obstacle(owner: nn.Module, given: Sequence[Tensor], weights: Sequence[Tensor
         return "within uncompiled()"
     if torch.compiler.is_compiling():
         return "inside torch.compile"
-    if torch.is_autocast_enabled("cpu") and not _reducing():
+    if torch.is_autocast_enabled(first.device.type) and not _reducing(first):
         return "autocast to another type than bfloat16"
     if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
         return "inside a function transform"
@@ -127,9 +132,10 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
 
     ``inputs`` are those of one step, ``(batch, input_size)``; the rest is as in `sequence`.
     """
-    numbers = numbers_of(inputs)
+    numbers, compiled = numbers_of(inputs), TritonRunner if on_gpu(inputs) else Runner
     key = (
         numbers,
+        compiled,
         inputs.shape[1:],
         structure(state),
         tuple((weight.shape, weight.dtype) for weight in weights),
@@ -140,7 +146,7 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
         if len(known) >= MOST:
             return "its attributes or shapes keep changing"
         try:
-            known[key] = Runner(traced_step(step, weights, inputs, state), numbers)
+            known[key] = compiled(traced_step(step, weights, inputs, state), numbers)
         except UnsupportedError as reason:
             known[key] = str(reason)
         except UncompiledError:
@@ -157,6 +163,7 @@ def traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: St
         UnsupportedError: it cannot be written so.
     """
     with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
+        weights, inputs, state = [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
         traced = trace(step, weights, inputs, state)
         verify(step, traced, weights, state)
         return traced
@@ -164,16 +171,26 @@ def traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: St
 
 def unreduced(inputs: Tensor) -> Tensor:
     """Inputs that autocast has made narrower, as they were."""
-    return inputs.float() if _reducing() and inputs.dtype == torch.bfloat16 else inputs
+    return inputs.float() if _reducing(inputs) and inputs.dtype == torch.bfloat16 else inputs
 
 
 def numbers_of(inputs: Tensor) -> Numbers:
     """What to compute with: matrices in bfloat16 where autocast says so."""
-    return Numbers(double=inputs.dtype == torch.float64, reduced=_reducing() and inputs.dtype == torch.float32)
+    return Numbers(double=inputs.dtype == torch.float64, reduced=_reducing(inputs) and inputs.dtype == torch.float32)
 
 
-def _reducing() -> bool:
-    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether Triton runs the loop."""
+    return tensor.device.type == "cuda"
+
+
+def _reducing(tensor: Tensor) -> bool:
+    device = tensor.device.type
+    return (
+        device in ("cpu", "cuda")
+        and torch.is_autocast_enabled(device)
+        and torch.get_autocast_dtype(device) == torch.bfloat16
+    )
 
 
 def structure(state: State) -> Any:

@@ -43,6 +43,12 @@ class Packing(NamedTuple):
     ragged: Ragged | None = None
     """None where all sequences are full."""
 
+    def to(self, device: torch.device) -> "Packing":
+        """With what tensors are indexed by on another device; counts and starts stay with the host."""
+        if self.ragged is None:
+            return self
+        return self._replace(ragged=Ragged(*(index.to(device) for index in self.ragged)))
+
     def join(self, inputs: Tensor) -> Tensor:
         """``(batch, time, width)`` to ``(rows, width)``."""
         if self.ragged is None:
@@ -64,21 +70,26 @@ class Packing(NamedTuple):
         """A state with its rows in the order of the batch."""
         return state if self.ragged is None else select_state(state, torch.argsort(self.ragged.order))
 
-    def noise(self, leaves: Sequence[Node], dtype: torch.dtype) -> dict[Node, Tensor]:
+    def noise(self, leaves: Sequence[Node], like: Tensor) -> dict[Node, Tensor]:
         """Random numbers ``(rows, width)`` for each leaf of that kind; uniform ones are those a loop would draw."""
         uniform = [leaf for leaf in leaves if leaf.note.probability is None]
-        found = dict(zip(uniform, self.uniform([leaf.width for leaf in uniform], dtype), strict=True))
+        found = dict(zip(uniform, self.uniform([leaf.width for leaf in uniform], like), strict=True))
         for leaf in leaves:
             if leaf.note.probability is not None:
-                found[leaf] = torch.empty(self.rows, leaf.width, dtype=dtype).bernoulli_(leaf.note.probability)
+                found[leaf] = like.new_empty(self.rows, leaf.width).bernoulli_(leaf.note.probability)
         return found
 
-    def uniform(self, widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
-        """Uniform random numbers ``(rows, width)`` for every width, drawn as a loop would, step after step."""
+    def uniform(self, widths: Sequence[int], like: Tensor) -> list[Tensor]:
+        """Uniform random numbers ``(rows, width)`` for every width, drawn as a loop would, step after step.
+
+        A GPU draws other numbers in one call than in many, so that there they are not those of a loop.
+        """
         if not widths:
             return []
+        if like.device.type != "cpu":
+            return [like.new_empty(self.rows, width).uniform_() for width in widths]
         total = sum(widths)
-        drawn = torch.rand(self.rows * total, dtype=dtype)
+        drawn = torch.rand(self.rows * total, dtype=like.dtype)
         step = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
         row, start = torch.arange(self.rows) - self.starts[step], self.starts[step] * total
         found, passed = [], 0

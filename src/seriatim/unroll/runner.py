@@ -1,7 +1,7 @@
 """A compiled program and what it needs around it: constants, what comes before the loop, memory, the call."""
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from .hoisted import Hoisted
 from .lower import lower
 from .packing import Packing
 from .program import program
+from .schedule import Kernel
 from .trace import Traced
 
 WORTH_SHARING = 400_000
@@ -62,8 +63,7 @@ class Runner:
         self.dtype = torch.float64 if numbers.double else torch.float32
         self.program = program(lower(traced))
         kernels = {"forward": self.program.forward, "backward": self.program.backward}
-        source, (self.forward, self.backward) = emit(kernels, numbers)
-        self.library = compiled(source, kernels)
+        self.forward, self.backward = self.compile(kernels)
         names = {*self.forward.buffers, *self.backward.buffers}
         self.vectors, self.matrices = (_numbered(names, kind) for kind in ("vector", "matrix"))
         self.widths = {
@@ -72,6 +72,12 @@ class Runner:
             for buffer in kernel.buffers()
         }
 
+    def compile(self, kernels: Mapping[str, Kernel]) -> list[Text]:
+        """The functions of both directions."""
+        source, texts = emit(kernels, self.numbers)
+        self.library = compiled(source, kernels)
+        return texts
+
     def constants(self, weights: Sequence[Tensor]) -> list[Tensor]:
         """What depends on weights alone."""
         found: list[Tensor] = self.traced.constants(weights)
@@ -79,7 +85,7 @@ class Runner:
 
     def before(self, constants: Sequence[Tensor], inputs: Tensor, packing: Packing) -> list[Tensor]:
         """What is computed before the loop, group after group: ``(rows, width)``."""
-        hoisted = Hoisted(constants, inputs, packing.noise(self.traced.noise, self.dtype))
+        hoisted = Hoisted(constants, inputs, packing.noise(self.traced.noise, inputs))
         return [hoisted.group(group).to(self.dtype) for group in self.program.groups]
 
     def call(self, text: Text, packing: Packing, named: dict[str, Tensor], like: Tensor) -> None:

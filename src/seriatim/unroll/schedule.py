@@ -206,8 +206,10 @@ def safe(kernel: Kernel) -> bool:
         for place, width in loads:
             if place is None:
                 continue
-            for name, start, stop in before:
-                if name == place.buffer.name and place.start < stop and start < place.start + width:
+            for name, start, stop in written | here:
+                overlap = name == place.buffer.name and place.start < stop and start < place.start + width
+                # within one loop over columns a place may be taken after it has been read, but not beside it
+                if overlap and ((name, start, stop) in before or start != place.start):
                     return False
         written |= here
     return True

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..layer import SequenceLayer
 from ..state import State, map_state, state_leaves
 from .emit import Numbers, emit
-from .fast import HOOKS, as_step, numbers_of, obstacle, structure, traced_step, unreduced
+from .fast import HOOKS, as_step, numbers_of, obstacle, on_gpu, structure, traced_step, unreduced
 from .lower import lower
 from .operators import UnsupportedError
 from .program import single_step
@@ -34,7 +34,7 @@ def stepped(layer: SequenceLayer, inputs: Tensor, state: State) -> tuple[Tensor,
         inputs: of the step.
         state: before it.
     """
-    if layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor:
+    if layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
         return None
     inputs = unreduced(inputs)
     memory = _known.get(layer)

@@ -67,7 +67,10 @@ class Constants(NamedTuple):
             return values[slot.place]
 
         for call in self.calls:
-            found = call.operator(*_fill(call.args, given), **_fill(call.options, given))
+            options = _fill(call.options, given)
+            if options.get("device") is not None:  # it was traced on the CPU
+                options["device"] = weights[0].device if weights else options["device"]
+            found = call.operator(*_fill(call.args, given), **options)
             for slot, value in zip(_flat(call.results), _flat(found), strict=True):
                 if isinstance(slot, Slot):
                     values[slot.place] = value
