@@ -22,8 +22,10 @@ COLUMNS = 256
 """Columns of a program that need not see its whole row."""
 
 COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+OWN = ("exp", "log", "abs", "sqrt", "erf", "sin", "cos")
 CODE = {
     **{name: primitive.code for name, primitive in PRIMITIVES.items()},
+    **{name: f"tl.{name}({{0}})" for name in OWN},
     **{name: f"tl.where({{0}} {sign} {{1}}, one, zero)" for name, sign in COMPARISONS.items()},
     "where": "tl.where({0} != zero, {1}, {2})",
 }

@@ -1,6 +1,7 @@
 """What every generated Triton kernel shares: functions of one value, and how rows are reduced. NaN goes through each.
 
-The names are those of ``kernel.h``. Imported by generated kernels alone, because it needs Triton.
+The names are those of ``kernel.h``; there are none for Triton's own functions. Imported by generated kernels alone,
+because it needs Triton.
 """
 
 # mypy: ignore-errors
@@ -16,21 +17,11 @@ def probe(x):
 
 
 @triton.jit
-def f_exp(x):
-    return tl.exp(x)
-
-
-@triton.jit
 def f_expm1(x):  # by its Taylor series where e^x - 1 would cancel
     series = 1.0 + x * (1.0 / 14)
     for k in tl.static_range(12):
         series = 1.0 + series * x * (1.0 / (13 - k))
     return tl.where(tl.abs(x) < 0.35, series * x, tl.exp(x) - 1.0)
-
-
-@triton.jit
-def f_log(x):
-    return tl.log(x)
 
 
 @triton.jit
@@ -58,31 +49,6 @@ def f_tanh(x):
     t = -f_expm1(-2.0 * tl.abs(x))
     y = t / (2.0 - t)
     return tl.where(x < 0.0, -y, y)
-
-
-@triton.jit
-def f_abs(x):
-    return tl.abs(x)
-
-
-@triton.jit
-def f_sqrt(x):
-    return tl.sqrt(x)
-
-
-@triton.jit
-def f_erf(x):
-    return tl.erf(x)
-
-
-@triton.jit
-def f_sin(x):
-    return tl.sin(x)
-
-
-@triton.jit
-def f_cos(x):
-    return tl.cos(x)
 
 
 @triton.jit
