@@ -34,7 +34,7 @@ def many_operations(cell: Any, x: Tensor, h: Tensor) -> Tensor:
 
 
 def assigned(cell: Any, x: Tensor, h: Tensor) -> Tensor:
-    new = simple(cell, x, h)
+    new = simple(cell, x, h) + h
     new[:, 1:3] = h[:, :2] * 2
     new[:, -1] = 0.5
     return torch.sin(new)

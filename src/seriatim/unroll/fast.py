@@ -104,18 +104,26 @@ def obstacle(owner: nn.Module, given: Sequence[Tensor], weights: Sequence[Tensor
         return "hooks watch it"
     if any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
         return "tensors of a class of their own"
-    if first.device.type not in ("cpu", "cuda"):
-        return f"on {first.device.type}"
-    if any(tensor.device != first.device for tensor in tensors):
-        return "tensors on several devices"
-    if on_gpu(first) and (reason := missing(first.device)):
-        return f"on {first.device.type}, and {reason}"
     if first.dtype not in (torch.float32, torch.float64):
         return f"numbers of type {first.dtype}; float32 and float64 are compiled"
     if any(tensor.is_floating_point() and tensor.dtype != first.dtype for tensor in weights):
         return "numbers of several types"
     if any(tensor.dtype != first.dtype for tensor in given):
         return "a state that is not of the inputs' type"
+    return _of_the_device(first.device, tensors) or _of_the_surroundings(first)
+
+
+def _of_the_device(device: torch.device, tensors: Sequence[Tensor]) -> str | None:
+    if device.type not in ("cpu", "cuda"):
+        return f"on {device.type}"
+    if any(tensor.device != device for tensor in tensors):
+        return "tensors on several devices"
+    if on_gpu(tensors[0]) and (reason := missing(device)):
+        return f"on {device.type}, and {reason}"
+    return None
+
+
+def _of_the_surroundings(first: Tensor) -> str | None:
     if not _compiling.get():
         return "within uncompiled()"
     if torch.compiler.is_compiling():
