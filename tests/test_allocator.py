@@ -18,7 +18,7 @@ import seriatim
 from seriatim.training.allocator import freed_memory_kept
 
 torch.set_num_threads(1)
-layer, inputs = seriatim.layer("lstm", 128, 256), torch.randn(32, 160, 128)
+layer, inputs = seriatim.layer("lstm", 128, 256), torch.randn(64, 160, 128)
 
 def steps(count):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
