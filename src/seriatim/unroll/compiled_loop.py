@@ -77,7 +77,8 @@ class _Loop(torch.autograd.Function):
             named.update({name: named[name].clone() for name in places if name in named})
         named["cotangent_outputs"] = given[0].contiguous()
         for i, cotangent in enumerate(given[1:]):
-            named[f"carry{i}"] = cotangent.reshape(1, packing.batch, -1).repeat(2, 1, 1)
+            named[f"carry{i}"] = cotangent.new_empty(2, packing.batch, plan.state_widths[i])
+            named[f"carry{i}"].copy_(cotangent.reshape(packing.batch, -1))
         runner.call(runner.backward, packing, named, ctx.like)
         half = len(packing.counts) % 2
         sums = {leaf.note: named[buffer.name].sum(0) for leaf, buffer in plan.vector_cotangents.items()}

@@ -109,6 +109,7 @@ class _Emitter:
             "  #pragma omp parallel num_threads(threads)",
             "  {",
             "    const Share share;",
+            f"    const bool far = ({self.together()}) * count_t(sizeof(packed_t)) > SECOND_CACHE * share.count;",
             *self.packs,
             "    for (count_t step = 0; step < steps; ++step) {",
             f"      const count_t t = {'steps - 1 - step' if self.kernel.backward else 'step'}, rows = row_counts[t];",
@@ -122,6 +123,10 @@ class _Emitter:
             "}",
         ]
         return Text(self.name, "\n".join(lines) + "\n", list(self.storage), list(self.sizes), self.packed)
+
+    def together(self) -> str:
+        """Numbers in all matrices of a step."""
+        return " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
 
     def pointer(self, name: str, rows: str) -> str:
         local = self.buffers[name, rows]
@@ -179,7 +184,7 @@ class _Emitter:
         return (
             f"      product<{'true' if product.add else 'false'}>(rows, {rows}, "
             f"{self.size(product.rows.buffer.width)}, {packed} + {first} * {depth}, {place} + {first}, "
-            f"{self.size(product.place.buffer.width)}, {depth}, {last} - {first});"
+            f"{self.size(product.place.buffer.width)}, {depth}, {last} - {first}, far);"
         )
 
 

@@ -25,6 +25,7 @@ static inline int omp_get_num_threads() { return 1; }
 #define TILE_ROWS 4
 #endif
 typedef int64_t count_t;
+#define SECOND_CACHE 1500000  // bytes that one thread may count on
 #define INLINE static inline __attribute__((always_inline))
 
 constexpr count_t LANES = VECTOR_BYTES / sizeof(real);
@@ -197,14 +198,17 @@ static void pack(const real* matrix, count_t row, count_t column, count_t depth,
   }
 }
 
-template <int ROWS, int VECTORS, bool ADD>
+// While a panel is used the next one may be fetched into the second cache, LINES cache lines of each row from `ahead` on:
+// large matrices come from behind it at every step, and would be waited for.
+template <int ROWS, int VECTORS, bool ADD, int LINES>
 INLINE void tile(const real* __restrict a, count_t a_row, const packed_t* __restrict b, real* __restrict c, count_t c_row,
-                 count_t depth) {
+                 count_t depth, const packed_t* ahead) {
   vec sum[ROWS][VECTORS];
   for (int r = 0; r < ROWS; ++r)
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = ADD ? load(c + r * c_row + v * LANES) : vec{};
   for (count_t k = 0; k < depth; ++k) {
     vec column[VECTORS];
+    for (int i = 0; i < LINES; ++i) __builtin_prefetch(ahead + (i * depth + k) * LANES, 0, 2);
     for (int v = 0; v < VECTORS; ++v) column[v] = load_packed(b + (k * VECTORS + v) * LANES);
     for (int r = 0; r < ROWS; ++r) {
       real row = a[r * a_row + k];
@@ -216,11 +220,22 @@ INLINE void tile(const real* __restrict a, count_t a_row, const packed_t* __rest
 }
 
 template <int ROWS, int VECTORS, bool ADD>
-static void tiles(count_t rows, const real* a, count_t a_row, const packed_t* b, real* c, count_t c_row, count_t depth) {
+static void tiles(count_t rows, const real* a, count_t a_row, const packed_t* b, real* c, count_t c_row, count_t depth,
+                  bool far) {
+  const packed_t* ahead = b + VECTORS * LANES * depth;
   count_t m = 0;
-  for (; m + ROWS <= rows; m += ROWS) tile<ROWS, VECTORS, ADD>(a + m * a_row, a_row, b, c + m * c_row, c_row, depth);
+  for (; m + ROWS <= rows; m += ROWS) {
+    const real* rows_here = a + m * a_row;
+    real* sums_here = c + m * c_row;
+    if (far && m < VECTORS * ROWS) {
+      tile<ROWS, VECTORS, ADD, 1>(rows_here, a_row, b, sums_here, c_row, depth, ahead);
+      ahead += LANES * depth;
+    } else {
+      tile<ROWS, VECTORS, ADD, 0>(rows_here, a_row, b, sums_here, c_row, depth, ahead);
+    }
+  }
   if constexpr (ROWS > 1)
-    if (m < rows) tiles<ROWS / 2, VECTORS, ADD>(rows - m, a + m * a_row, a_row, b, c + m * c_row, c_row, depth);
+    if (m < rows) tiles<ROWS / 2, VECTORS, ADD>(rows - m, a + m * a_row, a_row, b, c + m * c_row, c_row, depth, false);
 }
 
 // One panel whose last vector is not full goes through a buffer of its own: what lies behind belongs to another thread.
@@ -231,24 +246,25 @@ static void partial(count_t rows, const real* a, count_t a_row, const packed_t* 
   for (count_t m = 0; m < rows; m += TILE_ROWS) {
     count_t here = rows - m < TILE_ROWS ? rows - m : TILE_ROWS;
     for (count_t r = 0; ADD && r < here; ++r) std::memcpy(buffer + r * width, c + (m + r) * c_row, filled * sizeof(real));
-    tiles<TILE_ROWS, VECTORS, ADD>(here, a + m * a_row, a_row, b, buffer, width, depth);
+    tiles<TILE_ROWS, VECTORS, ADD>(here, a + m * a_row, a_row, b, buffer, width, depth, false);
     for (count_t r = 0; r < here; ++r) std::memcpy(c + (m + r) * c_row, buffer + r * width, filled * sizeof(real));
   }
 }
 
-// c (rows x columns) = a (rows x depth) times a packed matrix, added to what c holds where ADD
+// c (rows x columns) = a (rows x depth) times a packed matrix, added to what c holds where ADD; `far` says that the
+// matrices of a step do not fit into the second cache
 template <bool ADD>
 static void product(count_t rows, const real* a, count_t a_row, const packed_t* packed, real* c, count_t c_row, count_t depth,
-                    count_t columns) {
+                    count_t columns, bool far) {
   for (; columns >= PANEL; columns -= PANEL, c += PANEL, packed += PANEL * depth)
-    tiles<TILE_ROWS, 3, ADD>(rows, a, a_row, packed, c, c_row, depth);
+    tiles<TILE_ROWS, 3, ADD>(rows, a, a_row, packed, c, c_row, depth, far);
   if (columns <= 0) return;
   bool full = columns % LANES == 0;
   if (columns > 2 * LANES) partial<3, ADD>(rows, a, a_row, packed, c, c_row, depth, columns);
   else if (columns > LANES)
-    full ? tiles<TILE_ROWS, 2, ADD>(rows, a, a_row, packed, c, c_row, depth)
+    full ? tiles<TILE_ROWS, 2, ADD>(rows, a, a_row, packed, c, c_row, depth, false)
          : partial<2, ADD>(rows, a, a_row, packed, c, c_row, depth, columns);
   else
-    full ? tiles<TILE_ROWS, 1, ADD>(rows, a, a_row, packed, c, c_row, depth)
+    full ? tiles<TILE_ROWS, 1, ADD>(rows, a, a_row, packed, c, c_row, depth, false)
          : partial<1, ADD>(rows, a, a_row, packed, c, c_row, depth, columns);
 }

@@ -4,6 +4,7 @@ Sequences are sorted from the longest to the shortest, so that those still going
 rows are those of the first step, then those of the second, and so on. States lie behind the initial ones likewise.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -111,7 +112,7 @@ class Packing(NamedTuple):
 def pack(batch: int, time: int, lengths: Tensor | None) -> Packing:
     """Plans how sequences ``(batch, time)`` are joined; ``lengths`` is None where all are full."""
     if lengths is None:
-        return Packing(batch, time, torch.full((time,), batch), torch.arange(time) * batch, batch * time)
+        return _full(batch, time)
     ordered, order = torch.sort(lengths, descending=True, stable=True)
     going = torch.arange(int(ordered[0])).unsqueeze(1) < ordered  # (steps, batch)
     counts = going.sum(1)
@@ -122,3 +123,10 @@ def pack(batch: int, time: int, lengths: Tensor | None) -> Packing:
     some = ordered > 0
     ends[some] += batch + starts[ordered[some] - 1]
     return Packing(batch, time, counts, starts, len(row), Ragged(order, order[row], step, before, ends))
+
+
+@functools.lru_cache(maxsize=64)
+def _full(batch: int, time: int) -> Packing:
+    """Every sequence full: the same for every batch of that shape."""
+    with torch.inference_mode(False):
+        return Packing(batch, time, torch.full((time,), batch), torch.arange(time) * batch, batch * time)
