@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..layer import SequenceLayer
 from ..state import State, map_state, state_leaves
 from .emit import Numbers, emit
-from .fast import HOOKS, as_step, numbers_of, obstacle, on_gpu, structure, traced_step, unreduced
+from .fast import HOOKS, as_step, numbers_of, obstacle, on_gpu, traced_step, unreduced
 from .lower import lower
 from .operators import UnsupportedError
 from .program import single_step
@@ -47,14 +47,16 @@ def stepped(layer: SequenceLayer, inputs: Tensor, state: State) -> tuple[Tensor,
 class _Memory:
     """What is remembered of one layer, for as long as it stays as it was."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: SequenceLayer) -> None:
         self.watch(layer)
 
-    def watch(self, layer: nn.Module) -> None:
+    def watch(self, layer: SequenceLayer) -> None:
         """Forgets everything, and notes how the layer is now."""
         parts = list(layer.modules())
-        self.attributes = [vars(part) for part in parts]
-        self.tables = [table for part in parts for table in (part._parameters, part._buffers, part._modules)]
+        tables = [table for part in parts for table in (part._parameters, part._buffers, part._modules)]
+        self.watched = [table.values for table in (*tables, *map(vars, parts))]
+        self.tensors = [value for table in tables for value in table.values() if isinstance(value, Tensor)]
+        self.tensors = [tensor for tensor in self.tensors if not tensor.is_inference()]  # these cannot be written to
         self.hooks = [getattr(part, name) for part in parts for name in HOOKS]
         self.seen = self.snapshot()
         self.steppers: dict[Any, Stepper | str] = {}
@@ -63,25 +65,26 @@ class _Memory:
         """The compiled step for these shapes and types, or why there is none."""
         if any(self.hooks):
             return "hooks watch it"
-        if not _same(self.snapshot(), self.seen):
+        if not self.unchanged():
             self.watch(layer)
-        key = (numbers_of(inputs), inputs.shape[0], structure(state))
+        key = (inputs.dtype, inputs.shape[0], type(state), torch.is_autocast_enabled("cpu"))
         if key not in self.steppers:
             self.steppers[key] = _make(layer, inputs, state)
         return self.steppers[key]
 
     def snapshot(self) -> list[Any]:
-        """Everything a step depends on, by identity; of tensors also how often they have been written to."""
-        found = [value for table in self.tables for value in table.values()]
-        versions = [value._version for value in found if isinstance(value, Tensor) and not value.is_inference()]
-        return [*found, *versions, *(value for table in self.attributes for value in table.values())]
+        """Everything a step depends on; of tensors also how often they have been written to."""
+        found: list[Any] = [tensor._version for tensor in self.tensors]
+        for values in self.watched:
+            found.extend(values())
+        return found
 
-
-def _same(now: list[Any], before: list[Any]) -> bool:
-    return len(now) == len(before) and all(
-        a is b or (isinstance(a, int | float | str) and type(a) is type(b) and a == b)
-        for a, b in zip(now, before, strict=True)
-    )
+    def unchanged(self) -> bool:
+        """Whether all is as it was: the same objects, or equal ones."""
+        try:
+            return self.snapshot() == self.seen
+        except RuntimeError:  # another tensor has come, and tensors have no one truth value
+            return False
 
 
 class _Written(nn.Module):
@@ -104,7 +107,7 @@ def _make(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str"
     try:
         traced = traced_step(step, values, inputs, state)
         with torch.inference_mode(False), torch.no_grad():
-            return Stepper(traced, values, inputs.shape[0], numbers_of(inputs))
+            return Stepper(traced, values, state, inputs.shape[0], numbers_of(inputs))
     except UnsupportedError as reason:
         return str(reason)
     except UncompiledError:
@@ -116,7 +119,7 @@ def _make(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | str"
 class Stepper:
     """A compiled step for one batch size, with packed weights."""
 
-    def __init__(self, traced: Traced, weights: Sequence[Tensor], batch: int, numbers: Numbers) -> None:
+    def __init__(self, traced: Traced, weights: Sequence[Tensor], state: State, batch: int, numbers: Numbers) -> None:
         dtype = torch.float64 if numbers.double else torch.float32
         kernel, self.output = single_step(lower(traced, alone=True))
         source, (text,) = emit({"step": kernel}, numbers)
@@ -152,22 +155,24 @@ class Stepper:
         self.sizes = (ctypes.c_int64 * len(sizes))(*sizes)
         self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
         self.counts, self.starts = (ctypes.c_int64 * 1)(batch), (ctypes.c_int64 * 1)(0)
-        self.batch, self.text = batch, text
+        self.batch, self.threads = batch, sharing(text, batch)
+        self.expected = [(leaf.shape, dtype) for leaf in state_leaves(state)]
         self.fresh = 1
         self.lock = threading.Lock()
 
-    def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The step."""
+    def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
+        """The step; None where the state is not of the layer's shapes and type."""
         leaves = state_leaves(state)
+        if [(leaf.shape, leaf.dtype) for leaf in leaves] != self.expected:
+            return None
         held = [inputs.contiguous() if part is None else leaves[part].contiguous() for _, part in self.given]
         made = {name: inputs.new_empty(self.batch, width) for name, (_, width) in self.made.items()}
-        threads = sharing(self.text, self.batch)
         with self.lock:  # the table of pointers and the memory in between belong to one call at a time
             for (i, _), tensor in zip(self.given, held, strict=True):
                 self.pointers[i] = tensor.data_ptr()
             for name, (i, _) in self.made.items():
                 self.pointers[i] = made[name].data_ptr()
-            self.function(self.pointers, self.sizes, self.counts, self.starts, 1, self.batch, threads, self.fresh)
+            self.function(self.pointers, self.sizes, self.counts, self.starts, 1, self.batch, self.threads, self.fresh)
             self.fresh = 0
         parts = iter([made[f"new{i}"].view(leaf.shape) for i, leaf in enumerate(leaves)])
         return made[self.output.buffer.name], map_state(lambda _: next(parts), state)
