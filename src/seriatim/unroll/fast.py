@@ -1,7 +1,9 @@
 """The fast path: when it can be taken, and what is remembered of each cell."""
 
+import copy
 import functools
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +34,7 @@ MOST = 64
 """What is compiled of one module at most, where an attribute or a shape changes at every call."""
 
 _compiling = ContextVar("compiling", default=True)
+_tracing = ContextVar("tracing", default=False)
 
 OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 
@@ -80,12 +83,24 @@ def uncompiled() -> Iterator[None]:
         _compiling.reset(token)
 
 
+def _twin(module: nn.Module) -> nn.Module:
+    """A copy that shares all tensors: tracing gives a module other ones for a while, which no other thread may see."""
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
+
+
+def compiling() -> bool:
+    """Whether this is outside of `uncompiled`."""
+    return _compiling.get()
+
+
 def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
     """A module called as a step, and all its parameters and buffers, some of them exchanged by name."""
     found = {**dict(module.named_parameters()), **dict(module.named_buffers()), **(weights or {})}
 
     def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        output: tuple[Tensor, State] = functional_call(module, dict(zip(found, values, strict=True)), (inputs, state))
+        target = _twin(module) if _tracing.get() else module
+        output: tuple[Tensor, State] = functional_call(target, dict(zip(found, values, strict=True)), (inputs, state))
         return output
 
     return step, list(found.values())
@@ -124,7 +139,7 @@ def _of_the_device(device: torch.device, tensors: Sequence[Tensor]) -> str | Non
 
 
 def _of_the_surroundings(first: Tensor) -> str | None:
-    if not _compiling.get():
+    if not compiling():
         return "within uncompiled()"
     if torch.compiler.is_compiling():
         return "inside torch.compile"
@@ -170,7 +185,16 @@ def traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: St
     Raises:
         UnsupportedError: it cannot be written so.
     """
-    with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
+    token = _tracing.set(True)
+    try:
+        return _traced_step(step, weights, inputs, state)
+    finally:
+        _tracing.reset(token)
+
+
+def _traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+    # layers within it must be called as they are written
+    with uncompiled(), torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
         weights, inputs, state = [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
         traced = trace(step, weights, inputs, state)
         verify(step, traced, weights, state)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..layer import SequenceLayer
 from ..state import State, map_state, state_leaves
 from .emit import Numbers, emit
-from .fast import HOOKS, as_step, numbers_of, obstacle, on_gpu, traced_step, unreduced
+from .fast import HOOKS, as_step, compiling, numbers_of, obstacle, on_gpu, traced_step, unreduced
 from .lower import lower
 from .operators import UnsupportedError
 from .program import single_step
@@ -34,7 +34,7 @@ def stepped(layer: SequenceLayer, inputs: Tensor, state: State) -> tuple[Tensor,
         inputs: of the step.
         state: before it.
     """
-    if layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
+    if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
         return None
     inputs = unreduced(inputs)
     memory = _known.get(layer)
@@ -69,6 +69,8 @@ class _Memory:
             self.watch(layer)
         key = (inputs.dtype, inputs.shape[0], type(state), torch.is_autocast_enabled("cpu"))
         if key not in self.steppers:
+            if any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
+                return "inputs and state differ in rows"
             self.steppers[key] = _make(layer, inputs, state)
         return self.steppers[key]
 
