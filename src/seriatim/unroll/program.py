@@ -31,12 +31,10 @@ class Program:
     """Where outputs are found: with the states, or in a buffer of their own."""
     forward: Kernel
     backward: Kernel
-    gradient: Gradient
     group_cotangents: list[Place | None]
     matrix_cotangents: list[tuple[Place, Matrix, Place]]
     """Rows, matrix, cotangent of the product: each gives one product over all steps."""
     vector_cotangents: dict[Node, Buffer]
-    in_place: bool = True
 
 
 def program(loop: Loop) -> Program:
@@ -135,14 +133,11 @@ class _Planner:
             cotangents[value] = given if value not in cotangents else node("add", cotangents[value], given)
         gradient = differentiate(cotangents)
         kernel, found = self.schedule_backward(groups, forward, gradient, in_place=True)
-        in_place = safe(kernel)
-        if not in_place:
+        if not safe(kernel):
             kernel, found = self.schedule_backward(groups, forward, gradient, in_place=False)
         group_places, products, vectors = found
         widths = tuple(value.width for value in loop.states)
-        return Program(
-            groups, widths, output, forward, kernel, gradient, group_places, products, vectors, in_place=in_place
-        )
+        return Program(groups, widths, output, forward, kernel, group_places, products, vectors)
 
     def schedule_backward(
         self, groups: list[Group], forward: Kernel, gradient: Gradient, *, in_place: bool

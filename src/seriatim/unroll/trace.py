@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 from ..state import State, map_state, state_leaves
+from .constants import Call, Constants, Slot, slots, tensors
 from .expressions import Matrix, Node, cut, elementwise, node, number
 from .operators import OPERATORS, UnsupportedError, total
 from .primitives import add, mul
@@ -36,45 +37,6 @@ class Noise(NamedTuple):
 
     order: int
     probability: float | None
-
-
-class Slot(NamedTuple):
-    """A constant, by its place among all that are computed."""
-
-    place: int
-
-
-class Call(NamedTuple):
-    """One operator on constants."""
-
-    operator: OpOverload
-    args: Any
-    options: Any
-    results: Any
-
-
-class Constants(NamedTuple):
-    """Computes what depends on weights alone."""
-
-    calls: list[Call]
-    wanted: list[Slot]
-
-    def __call__(self, weights: Sequence[Tensor]) -> list[Tensor]:
-        """All weights to the list that ``vector`` leaves and matrices point into; differentiable."""
-        values: dict[int, Tensor] = dict(enumerate(weights))
-
-        def given(slot: Slot) -> Tensor:
-            return values[slot.place]
-
-        for call in self.calls:
-            options = _fill(call.options, given)
-            if options.get("device") is not None:  # it was traced on the CPU
-                options["device"] = weights[0].device if weights else options["device"]
-            found = call.operator(*_fill(call.args, given), **options)
-            for slot, value in zip(_flat(call.results), _flat(found), strict=True):
-                if isinstance(slot, Slot):
-                    values[slot.place] = value
-        return [values[slot.place] for slot in self.wanted]
 
 
 class Traced(NamedTuple):
@@ -176,7 +138,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def record(self, func: OpOverload, args: Any, options: Any, result: Any) -> None:
         """One operator: of weights alone it is kept as it is, else it becomes an expression."""
         name = func.overloadpacket.__name__
-        known = [self.value(tensor) for tensor in _tensors((args, options))]
+        known = [self.value(tensor) for tensor in tensors((args, options))]
         shape = tuple(result.shape) if isinstance(result, Tensor) else ()
         if torch.Tag.nondeterministic_seeded in func.tags:
             found: Any = self.random(name, args, result)
@@ -246,7 +208,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self.taken_apart(name, args)
         if name not in OPERATORS:
             raise UnsupportedError(f"{name} is not among the operations it knows")
-        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in _tensors(args)):
+        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in tensors(args)):
             raise UnsupportedError(f"{name} on more than (batch, features)")
         if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
             self.check_type(args[0].dtype, options["dtype"])
@@ -272,7 +234,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"{name} gives the shape {('batch', *shape[1:])}; only rows of features are known to it"
             )
         if len(shape) > 2 and elementwise(found):
-            for tensor in _tensors(args):
+            for tensor in tensors(args):
                 if isinstance(self.value(tensor), Node) and tensor.shape != shape and math.prod(tensor.shape[1:]) != 1:
                     raise UnsupportedError(f"{name} broadcasts over more than the features of a row")
 
@@ -345,38 +307,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wanted = set(self.outputs)
         calls = []
         for call in reversed(self.calls):
-            mutated = set(_slots(call.args[:1])) if call.operator._schema.is_mutable else set()
-            if wanted & (set(_slots(call.results)) | mutated):
-                wanted.update(_slots((call.args, call.options)))
+            mutated = set(slots(call.args[:1])) if call.operator._schema.is_mutable else set()
+            if wanted & (set(slots(call.results)) | mutated):
+                wanted.update(slots((call.args, call.options)))
                 calls.append(call)
         return calls[::-1]
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [item for item in _flat(tree) if isinstance(item, Tensor)]
-
-
-def _slots(tree: Any) -> list[Slot]:
-    return [item for item in _flat(tree) if isinstance(item, Slot)]
-
-
-def _flat(tree: Any) -> list[Any]:
-    """The items of nested lists, tuples and dictionaries."""
-    if isinstance(tree, Slot):
-        return [tree]
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, list | tuple):
-        return [item for part in tree for item in _flat(part)]
-    return [tree]
-
-
-def _fill(tree: Any, given: Callable[[Slot], Tensor]) -> Any:
-    """A tree with the slots replaced by what they stand for."""
-    if isinstance(tree, Slot):
-        return given(tree)
-    if isinstance(tree, dict):
-        return {key: _fill(value, given) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(_fill(part, given) for part in tree)
-    return tree
