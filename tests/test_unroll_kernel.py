@@ -149,3 +149,13 @@ def test_without_a_compiler_cells_run_as_loops_and_one_warning_says_so(
         agree(elman(), fast=False)
     assert "nothing can be compiled here" in explain(elman())
     compiler._say.cache_clear()
+
+
+def test_a_program_is_never_built_with_lesser_options_to_hide_a_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path))
+    compiler._say.cache_clear()
+    with pytest.warns(UncompiledWarning, match="fails"):
+        assert library("#ifdef _OPENMP\n#error a fault\n#endif\n") is None
+    compiler._say.cache_clear()

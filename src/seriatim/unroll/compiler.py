@@ -73,18 +73,31 @@ def compiler() -> tuple[str, ...] | None:
 
 
 def _compile(text: str, command: tuple[str, ...], folder: Path) -> None:
-    """Fills a folder with the compiled program."""
-    source = folder / "program.cpp"
+    """Fills a folder with the compiled program.
+
+    Raises:
+        _FailedError: the compiler takes none of the choices of options, or takes one and refuses the program.
+    """
+    source, trial = folder / "program.cpp", folder / "trial.cpp"
     source.write_text(text, encoding="utf-8")
+    trial.write_text("int nothing;\n", encoding="utf-8")
     shutil.copy(HEADER, folder / HEADER.name)
-    reason = ""
+    first = ""
     for choice in CHOICES:
-        whole = [*command, *OPTIONS, *choice, "-o", str(folder / "program.so"), str(source)]
-        done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode == 0:
+        reason = _call([*command, *OPTIONS, *choice], source, folder / "program.so")
+        if reason is None:
             return
-        reason = reason or f"{command[0]} fails: {(done.stdout.strip().splitlines() or ['it says nothing'])[0]}"
-    raise _FailedError(reason)
+        first = first or f"{command[0]} fails: {reason}"
+        if _call([*command, *OPTIONS, *choice], trial, folder / "trial.so") is None:
+            break  # the options are not to blame: lesser ones would hide a fault and make it slow
+    raise _FailedError(first)
+
+
+def _call(command: list[str], source: Path, program: Path) -> str | None:
+    """Compiles one file; the first line of what the compiler says where it fails."""
+    whole = [*command, "-o", str(program), str(source)]
+    done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return None if done.returncode == 0 else (done.stdout.strip().splitlines() or ["it says nothing"])[0]
 
 
 def _fingerprint(text: str, command: tuple[str, ...]) -> str:
