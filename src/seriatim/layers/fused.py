@@ -107,13 +107,20 @@ class FusedRecurrence(SequenceLayer):
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         weights = self.weights()  # once a call: every step sees the same mask
-        found = sequence(self, lambda values, x_t, kept: self.zoned(x_t, kept, values), weights, inputs, state, lengths)
-        if found is not None:
-            return found
+        if inputs.device.type == "cpu" or not self.has_kernel:  # on a GPU that of cuDNN is not known to be slower
+            step = lambda values, x_t, kept: self.zoned(x_t, kept, values)  # noqa: E731
+            found = sequence(self, step, weights, inputs, state, lengths)
+            if found is not None:
+                return found
         run = self.loop if self.zoneout else self.dense
         if lengths is not None:
             return run_by_length(lambda rows, kept: run(rows, kept, weights), inputs, state, lengths)
         return run(inputs, state, weights)
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether torch has a kernel for the layer as it is."""
+        return not self.zoneout
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step; without gradients and in evaluation mode, in compiled code where that can be."""

@@ -52,6 +52,11 @@ class RNN(FusedRecurrence):
         self.g = activation_named(activation)
         super().__init__(input_size, hidden_size, bias=bias, weight_dropout=weight_dropout, zoneout=zoneout)
 
+    @property
+    def has_kernel(self) -> bool:
+        """There is one for two activations."""
+        return super().has_kernel and self.activation in FUSED
+
     def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
         """The fused kernel where g has one; else a loop."""
         assert isinstance(state, Tensor)
