@@ -108,14 +108,17 @@ class FusedRecurrence(SequenceLayer):
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         weights = self.weights()  # once a call: every step sees the same mask
         if inputs.device.type == "cpu" or not self.has_kernel:  # on a GPU that of cuDNN is not known to be slower
-            step = lambda values, x_t, kept: self.zoned(x_t, kept, values)  # noqa: E731
-            found = sequence(self, step, weights, inputs, state, lengths)
+            found = sequence(self, self.with_weights, weights, inputs, state, lengths)
             if found is not None:
                 return found
         run = self.loop if self.zoneout else self.dense
         if lengths is not None:
             return run_by_length(lambda rows, kept: run(rows, kept, weights), inputs, state, lengths)
         return run(inputs, state, weights)
+
+    def with_weights(self, weights: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step as a function of its weights, to be traced."""
+        return self.zoned(inputs, state, weights)
 
     @property
     def has_kernel(self) -> bool:

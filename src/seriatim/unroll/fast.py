@@ -1,8 +1,6 @@
 """The fast path: when it can be taken, and what is remembered of each cell."""
 
 import copy
-import functools
-import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from torch.func import functional_call
 from ..state import State, map_state, state_leaves
 from .compiled_loop import run
 from .emit import Numbers
+from .fingerprint import fingerprint
 from .operators import UnsupportedError
 from .packing import pack
 from .runner import Runner, UncompiledError
@@ -35,8 +34,6 @@ MOST = 64
 
 _compiling = ContextVar("compiling", default=True)
 _tracing = ContextVar("tracing", default=False)
-
-OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 
 _known: WeakKeyDictionary[nn.Module, dict[Any, Found]] = WeakKeyDictionary()
 
@@ -230,45 +227,3 @@ def structure(state: State) -> Any:
     if isinstance(state, Tensor):
         return state.shape[1:], state.dtype
     return type(state), tuple(map(structure, state))
-
-
-def fingerprint(module: nn.Module) -> tuple[Any, ...]:
-    """What a module's step may depend on besides its tensors: its plain attributes, and those of its parts."""
-    return tuple(
-        (
-            type(part),
-            tuple(part._parameters) + tuple(part._buffers) + tuple(part._modules),
-            tuple((name, _key(value)) for name, value in vars(part).items() if name not in OF_EVERY_MODULE),
-        )
-        for part in module.modules()
-    )
-
-
-class _Identity:
-    """An object as a key: equal to nothing but itself."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-def _key(value: Any, depth: int = 3) -> Any:
-    """What tells a value from another: its content, or (of what is no plain container) its attributes."""
-    if value is None or isinstance(value, bool | int | float | str) or inspect.isroutine(value):
-        return type(value), value
-    if isinstance(value, Tensor):
-        return _Identity(value), value._version
-    if depth == 0:
-        return _Identity(value)
-    if isinstance(value, functools.partial):
-        return _key((value.func, value.args, value.keywords), depth)
-    if isinstance(value, list | tuple | set | frozenset):
-        return type(value), tuple(_key(item, depth - 1) for item in value)
-    if isinstance(value, dict):
-        return tuple((_key(name, 0), _key(item, depth - 1)) for name, item in value.items())
-    return _Identity(value), _key(getattr(value, "__dict__", None), depth - 1)

@@ -23,26 +23,26 @@ class Primitive(NamedTuple):
 
 
 def add(a: Node, b: Node) -> Node:
-    """A + b."""
+    """The sum; a term that is 0 is left out."""
     if is_number(a, 0):
         return b
     return a if is_number(b, 0) else node("add", a, b)
 
 
 def sub(a: Node, b: Node) -> Node:
-    """A - b."""
+    """The difference; 0 is not taken away."""
     return a if is_number(b, 0) else node("sub", a, b)
 
 
 def mul(a: Node, b: Node) -> Node:
-    """A b."""
+    """The product; a factor of 1 is left out."""
     if is_number(a, 1):
         return b
     return a if is_number(b, 1) else node("mul", a, b)
 
 
 def div(a: Node, b: Node) -> Node:
-    """A / b."""
+    """The quotient; nothing is divided by 1."""
     return a if is_number(b, 1) else node("div", a, b)
 
 
