@@ -32,10 +32,7 @@ class Hoisted:
         parts = [self.matrix(part) for part in _joined([note.products[0][1] for note in notes])]
         factor = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
         rows = self.value(notes[0].products[0][0])
-        if any(note.vectors for note in notes):
-            result = torch.addmm(torch.cat([self.bias(member) for member in group.leaves]), rows, factor)
-        else:
-            result = rows @ factor
+        result = rows @ factor
         if any(len(note.products) > 1 for note in notes):
             pieces = torch.split(result, [member.width for member in group.leaves], dim=1)
             result = torch.cat([self.more(piece, note) for piece, note in zip(pieces, notes, strict=True)], dim=1)
@@ -52,13 +49,6 @@ class Hoisted:
     def matrix(self, wanted: Matrix) -> Tensor:
         """A part of a constant matrix."""
         return self.constants[wanted.constant][:, wanted.start : wanted.stop]
-
-    def bias(self, leaf: Node) -> Tensor:
-        """The vectors added to a product."""
-        vectors = [self.value(vector) for vector in leaf.note.vectors]
-        if not vectors:
-            return self.inputs.new_zeros(leaf.width)
-        return torch.stack(vectors).sum(0) if len(vectors) > 1 else vectors[0]
 
     def more(self, first: Tensor, note: Before) -> Tensor:
         """All other products of a sum of products."""

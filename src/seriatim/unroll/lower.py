@@ -1,8 +1,9 @@
 """What of a step belongs before the loop, and what inside it.
 
-Products of inputs with constant matrices leave the loop, with the biases added to them. Products of the state stay,
-and are added onto what came before the loop where a sum says so. A product of which only slices are used becomes one
-product a slice, so that each gate goes its own way.
+Products of inputs with constant matrices leave the loop. Products of the state stay, and are added onto what came before
+the loop where a sum says so. Biases stay too: to add them is next to nothing where a row is read anyway, and a pass
+through memory where it is not. A product of which only slices are used becomes one product a slice, so that each gate
+goes its own way.
 """
 
 import itertools
@@ -16,10 +17,9 @@ from .trace import Traced
 
 
 class Before(NamedTuple):
-    """What a ``sequence`` leaf holds: a sum of inputs times matrices and of vectors, or any function of the inputs."""
+    """What a ``sequence`` leaf holds: a sum of inputs times matrices, or any function of the inputs."""
 
     products: tuple[tuple[Node, Matrix], ...]
-    vectors: tuple[Node, ...]
     plain: Node | None = None
 
 
@@ -81,7 +81,7 @@ class _Lowering:
     def rewritten(self, value: Node) -> Node:
         before_loop = self.of_inputs[value] and not self.of_state[value]
         if before_loop and (not value.args or self.reduces[value]):
-            return sequence(Before((), (), value), value.width)
+            return sequence(Before((), value), value.width)
         if not value.args:
             return value
         if value.op == "add":
@@ -106,28 +106,24 @@ class _Lowering:
         rows, matrix = product.args[0], product.note._replace(start=start, stop=stop)
         if self.of_state[product]:
             return affine(number(0, stop - start), [(self.rewrite(rows), matrix)])
-        return sequence(Before(((rows, matrix),), ()), stop - start)
+        return sequence(Before(((rows, matrix),)), stop - start)
 
     def sum(self, value: Node) -> Node:
         """A sum of several values, sorted by where each is computed."""
         early: list[tuple[Node, Matrix]] = []
         late: list[tuple[Node, Matrix]] = []
-        vectors, rest = [], []
+        rest = []
         for term in self.terms(value):
             product = self.whole_product(term)
             if product is not None:
                 (late if self.of_state[term] else early).append(product)
-            elif _is_vector(term) and term.width == value.width:
-                vectors.append(term)
             else:
                 rest.append(self.rewrite(term))
         total = number(0)
         if early:
-            total = sequence(Before(tuple(early), tuple(vectors)), value.width)
-        else:
-            rest = vectors + rest
+            total = sequence(Before(tuple(early)), value.width)
         if late:
-            base = number(0, value.width) if total.op == "number" else total
+            base = total if early else number(0, value.width)
             total = affine(base, [(self.rewrite(rows), matrix) for rows, matrix in late])
         for term in rest:
             total = add(total, term)
@@ -156,7 +152,3 @@ def affine(base: Node, products: Sequence[tuple[Node, Matrix]]) -> Node:
     """``base`` plus rows times matrices; a base of zeros is nothing."""
     rows, matrices = zip(*products, strict=True)
     return node("affine", base, *rows, width=base.width, note=matrices)
-
-
-def _is_vector(value: Node) -> bool:
-    return value.op == "vector" or (value.op == "slice" and value.args[0].op == "vector")
