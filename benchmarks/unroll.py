@@ -5,7 +5,7 @@
 `training` is forward and backward in float32, with gradients of inputs and all parameters under a fixed random
 cotangent of the outputs: a peephole LSTM as a user writes one, against `torch.nn.LSTM` and against the loop over the
 same cell. `layers` are our own, against their twins in torch; `bfloat16` is the training under autocast, against
-float32; `steps` is one input at a time, without gradients; `memory` is the peak of resident memory in a training above
+float32, and nn.LSTM likewise; `steps` is one input at a time, without gradients; `memory` is the peak of resident memory in a training above
 what was resident before its first step; `start` is the first training step in a process, cold (nothing on disk) and
 warm. Memory and start are measured in processes of their own. Ratios of time are theirs over ours, so that above 1 we
 are faster; of memory, ours over theirs. The last table holds each claim against its worst figure.
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from unrolled import SIZES, TRAINED, Gradients, apart, looped, peephole, theirs, training
 
 import seriatim
+from seriatim.unroll import uncompiled
 
 STEPS, PROCESSES = 200, 3
 TWINS: dict[str, tuple[type[nn.RNNBase], int, float | None]] = {
@@ -92,20 +93,28 @@ def part_layers(report: Report, repeats: int) -> None:
                 report.add(f"{name}, time of nn.{kind.__name__} over ours", wanted, size, ratio)
 
 
+def narrowed(work: Callable[[], Gradients]) -> Callable[[], Gradients]:
+    def run() -> Gradients:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return work()
+
+    return run
+
+
 def part_bfloat16(report: Report, repeats: int) -> None:
     limit = report.best["bfloat16"] / report.best["float32"]
-    head(f"peephole LSTM, limit {limit:.1f}", "float32", "bfloat16", "ratio", "GF/s", "of best")
+    print("\nnn.LSTM: its own float32 over its own bfloat16, under autocast and with everything in bfloat16")
+    columns = ("float32", "bfloat16", "ratio", "GF/s", "of best", "LSTM's", "outright")
+    head(f"peephole LSTM, limit {limit:.1f}", *columns)
     for size in (size for size in SIZES if size.hidden >= 512):
         layer = peephole(size)
-        work = training(layer, size, layer)
-
-        def narrow(work: Callable[[], Gradients] = work) -> Gradients:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                return work()
-
-        found = timed({"float32": work, "bfloat16": narrow}, repeats)
+        work, twin = training(layer, size, layer), theirs(nn.LSTM, size)
+        works = {"float32": work, "bfloat16": narrowed(work), "LSTM": twin, "autocast": narrowed(twin)}
+        found = timed({**works, "outright": theirs(nn.LSTM, size, torch.bfloat16)}, repeats)
         ratio, rate = found["float32"] / found["bfloat16"], size.flops() / found["bfloat16"] / 1e9
-        row(size, *(1e3 * taken for taken in found.values()), ratio, rate, percent(rate / report.best["bfloat16"]))
+        others = [found["LSTM"] / found[name] for name in ("autocast", "outright")]
+        ms = (1e3 * found[name] for name in ("float32", "bfloat16"))
+        row(size, *ms, ratio, rate, percent(rate / report.best["bfloat16"]), *others)
         report.add("peephole LSTM, time of float32 over bfloat16", 1.6, size, ratio)
 
 
@@ -146,6 +155,29 @@ def part_steps(report: Report, repeats: int) -> None:
                 row(where, *us, ratio, numbers * 4e-6, numbers * 4e-3 / us[0], cached, 2e-3 * batch * numbers / us[0])
                 if batch <= 8:
                     report.add(f"{name}, time of a step of nn.{kind.__name__} over ours", 2, where, ratio)
+    stack_steps(repeats)
+
+
+def stack_steps(repeats: int) -> None:
+    """A stack's step is one call; also with its matrices in bfloat16, which are half as much to read."""
+    head("one step, 3 layers of 256", "ours µs", "written µs", "ratio", "bfloat16", "ratio")
+    for name in ("lstm-peephole", "gru", "lstm"):
+        for batch in (1, 8, 64):
+            layer = seriatim.layer(name, 256, 256, num_layers=3).eval()
+            ours = steps(lambda x, s, layer=layer: layer.step(x, s)[1], batch, 256, layer.initial_state(batch))
+
+            def written(work: Callable[[], None] = ours) -> None:
+                with uncompiled():
+                    work()
+
+            def narrow(work: Callable[[], None] = ours) -> None:
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    work()
+
+            found = timed({"ours": ours, "written": written, "bfloat16": narrow}, repeats)
+            us = {side: 1e6 * taken / STEPS for side, taken in found.items()}
+            ratios = [found["written"] / found["ours"], found["ours"] / found["bfloat16"]]
+            row(f"{name}, batch {batch}", us["ours"], us["written"], ratios[0], us["bfloat16"], ratios[1])
 
 
 def part_memory(report: Report, repeats: int) -> None:

@@ -83,8 +83,9 @@ def peephole(size: Size) -> seriatim.Recurrent:
 def training(module: nn.Module, size: Size, run: Callable[[Tensor], tuple[Tensor, Any]]) -> Callable[[], Gradients]:
     """Forward and backward, on the same inputs for all."""
     drawn = torch.Generator().manual_seed(1)
-    inputs = torch.randn(size.batch, size.time, size.inputs, generator=drawn).requires_grad_()
-    cotangent = torch.randn(size.batch, size.time, size.hidden, generator=drawn)
+    like = next(module.parameters())
+    inputs = torch.randn(size.batch, size.time, size.inputs, generator=drawn).to(like).requires_grad_()
+    cotangent = torch.randn(size.batch, size.time, size.hidden, generator=drawn).to(like)
     wanted = [inputs, *module.parameters()]
     return lambda: torch.autograd.grad(run(inputs)[0], wanted, cotangent)
 
@@ -94,8 +95,8 @@ def looped(layer: seriatim.Recurrent, size: Size) -> Callable[[Tensor], tuple[Te
     return lambda inputs: loop(layer.cell, inputs, state, None, output_size=size.hidden)
 
 
-def theirs(kind: type[nn.RNNBase], size: Size) -> Callable[[], Gradients]:
-    twin = kind(size.inputs, size.hidden, batch_first=True)
+def theirs(kind: type[nn.RNNBase], size: Size, dtype: torch.dtype = torch.float32) -> Callable[[], Gradients]:
+    twin = kind(size.inputs, size.hidden, batch_first=True, dtype=dtype)
     return training(twin, size, twin)
 
 

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from seriatim.layer import RecurrentCell
 from seriatim.state import State, map_state, state_leaves
-from seriatim.unroll import Zoneout, emit_triton, explain, fast, unroll
+from seriatim.unroll import Zoneout, cuda_graphs, emit_triton, explain, fast, unroll
+from seriatim.unroll.packing import pack
 from seriatim.unroll.reference import loop
 
 from .recurrences import build
@@ -181,3 +182,61 @@ def test_noise_is_drawn_anew_for_every_row_and_step() -> None:
 def test_without_triton_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast, "missing", lambda device: "Triton is not installed")
     assert explain(CELLS["joined"]().to(DEVICE)).endswith(f"runs as a loop: on {DEVICE}, and Triton is not installed")
+
+
+def test_a_loop_on_the_same_memory_is_captured_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no GPU, what is captured is the work itself: all that it needs is in memory."""
+    captures = []
+    if DEVICE == "cpu":
+        monkeypatch.setattr(cuda_graphs, "possible", lambda like: True)
+        monkeypatch.setattr(cuda_graphs, "capture", lambda work: captures.append(work) or work)
+    torch.manual_seed(1)
+    cell = CELLS["lstm-peephole"]().to(DEVICE)
+    step, weights = fast.as_step(cell)
+    runner = fast.runner(cell, step, weights, torch.zeros(B, D, device=DEVICE).double(), cell.initial_state(B))
+    constants, memory = runner.constants(weights), {}
+    for lengths in (None, None, None, torch.tensor([3, 1, 2]), None):
+        packing = pack(B, 3, lengths).to(torch.device(DEVICE))
+        x = torch.randn(B, 3, D, device=DEVICE, dtype=torch.float64)
+        expected, _ = loop(cell, x, cell.initial_state(B), lengths, output_size=H)
+        found = runner.before(constants, packing.join(x), packing)
+        named = {f"sequence{i}": group for i, group in enumerate(found)}
+        for i, width in enumerate(runner.program.state_widths):
+            named[f"states{i}"] = x.new_zeros(B + B * 3, width)
+        named |= {f"vector{i}": constants[i].reshape(-1).contiguous() for i in runner.vectors}
+        named |= {f"matrix{i}": constants[i] for i in runner.matrices}
+        for name, tensor in named.items():  # the same memory every time
+            whole = memory.setdefault(name, tensor.new_zeros(max(tensor.shape[0], B * 4), *tensor.shape[1:]))
+            whole[: len(tensor)] = tensor
+            named[name] = whole if name.startswith(("states", "sequence")) else tensor
+        with torch.no_grad():
+            runner.call(runner.forward, packing, named, x)
+        kept = named[runner.program.output.buffer.name][B : B + packing.rows]
+        torch.testing.assert_close(packing.split(kept), expected, rtol=1e-10, atol=1e-10)
+    replayed = [replay for replay in runner.replays.known.values() if replay]
+    assert len(replayed) == 1
+    assert DEVICE == "cuda" or len(captures) == 1
+
+
+def test_what_cannot_be_captured_runs_step_by_step_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(work: Callable[[], None]) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(cuda_graphs, "capture", refuse)
+    replays, done = cuda_graphs.Replays(), []
+    replays.run("key", lambda: done.append(1))
+    with pytest.warns(UserWarning, match="runs step by step: operation not permitted when stream is capturing$"):
+        replays.run("key", lambda: done.append(2))
+    replays.run("key", lambda: done.append(3))
+    assert done == [1, 2, 3]
+
+
+def test_what_was_replayed_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_graphs, "capture", lambda work: work)
+    monkeypatch.setattr(cuda_graphs, "MOST", 3)
+    replays, done = cuda_graphs.Replays(), []
+    for key in (0, 0, 1, 2, 0, 3, 4, 0):
+        replays.run(key, lambda key=key: done.append(key))
+    assert done == [0, 0, 1, 2, 0, 3, 4, 0]
+    assert list(replays.known) == [3, 4, 0]
+    assert replays.known[0] is not None

@@ -1,9 +1,9 @@
 """What of a step belongs before the loop, and what inside it.
 
-Products of inputs with constant matrices leave the loop. Products of the state stay, and are added onto what came before
-the loop where a sum says so. Biases stay too: to add them is next to nothing where a row is read anyway, and a pass
-through memory where it is not. A product of which only slices are used becomes one product a slice, so that each gate
-goes its own way.
+Products of inputs with constant matrices leave the loop. Products of the state stay, and are added onto what came
+before the loop where a sum says so. Biases stay too: to add them is next to nothing where a row is read anyway, and a
+pass through memory where it is not. A product of which only slices are used becomes one product a slice, so that each
+gate goes its own way.
 """
 
 import itertools

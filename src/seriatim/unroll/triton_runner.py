@@ -1,4 +1,4 @@
-"""The loop on a GPU: torch's products and one Triton kernel a phase, step after step from the host.
+"""The loop on a GPU: torch's products and one Triton kernel a phase, step after step, as one CUDA graph.
 
 Tensors of other devices than the CPU come here; what surrounds the loop is `Runner`'s own.
 """
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..cache import cached
+from . import cuda_graphs
 from .emit_triton import ROWS, Direction, Stage, emit
 from .packing import Packing
 from .runner import Runner
@@ -45,7 +46,7 @@ class TritonRunner(Runner):
     def compile(self, kernels: Mapping[str, Kernel]) -> list[Direction]:  # type: ignore[override]
         """Writes the kernels; Triton compiles each when it is first called."""
         text, directions = emit(kernels, double=self.numbers.double)
-        self.module = _module(text)
+        self.module, self.replays = _module(text), cuda_graphs.Replays()
         return directions
 
     def call(self, direction: Direction, packing: Packing, named: dict[str, Tensor], like: Tensor) -> None:  # type: ignore[override]
@@ -53,20 +54,32 @@ class TritonRunner(Runner):
         for name in direction.buffers:
             if name not in named:
                 named[name] = self.memory(name, packing, packing.batch, like)
-        parts = [part for stage in direction.stages for part in self.parts(stage, named)]
-        counts, starts, steps = packing.counts.tolist(), packing.starts.tolist(), len(packing.counts)
+        counts, starts = packing.counts.tolist(), packing.starts.tolist()
+        work = functools.partial(self.steps, direction, packing.batch, counts, starts, named)
         with torch.no_grad(), torch.cuda.device_of(like):  # type: ignore[no-untyped-call]
-            for step in range(steps):
-                t = steps - 1 - step if direction.backward else step
-                first = {
-                    "now": starts[t],
-                    "before": packing.batch + starts[t - 1] if t else 0,
-                    "after": packing.batch + starts[t],
-                    "in": step % 2 * packing.batch,
-                    "out": (step + 1) % 2 * packing.batch,
-                }
-                for part in parts:
-                    part(counts[t], first)
+            if cuda_graphs.possible(like):
+                memory = (named[name] for name in direction.buffers)
+                places = tuple((tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in memory)
+                self.replays.run((direction.backward, places, packing.batch, *counts), work)
+            else:
+                work()
+
+    def steps(
+        self, direction: Direction, batch: int, counts: list[int], starts: list[int], named: Mapping[str, Tensor]
+    ) -> None:
+        """All steps, one after another."""
+        parts = [part for stage in direction.stages for part in self.parts(stage, named)]
+        for step in range(len(counts)):
+            t = len(counts) - 1 - step if direction.backward else step
+            first = {
+                "now": starts[t],
+                "before": batch + starts[t - 1] if t else 0,
+                "after": batch + starts[t],
+                "in": step % 2 * batch,
+                "out": (step + 1) % 2 * batch,
+            }
+            for part in parts:
+                part(counts[t], first)
 
     def parts(self, stage: Stage, named: Mapping[str, Tensor]) -> list[Step]:
         """The products of a phase, and its kernel."""
