@@ -5,10 +5,11 @@
 `training` is forward and backward in float32, with gradients of inputs and all parameters under a fixed random
 cotangent of the outputs: a peephole LSTM as a user writes one, against `torch.nn.LSTM` and against the loop over the
 same cell. `layers` are our own, against their twins in torch; `bfloat16` is the training under autocast, against
-float32, and nn.LSTM likewise; `steps` is one input at a time, without gradients; `memory` is the peak of resident memory in a training above
-what was resident before its first step; `start` is the first training step in a process, cold (nothing on disk) and
-warm. Memory and start are measured in processes of their own. Ratios of time are theirs over ours, so that above 1 we
-are faster; of memory, ours over theirs. The last table holds each claim against its worst figure.
+float32, and nn.LSTM likewise; `steps` is one input at a time, without gradients; `memory` is the peak of resident
+memory in a training above what was resident before its first step; `start` is the first training step in a process,
+cold (nothing on disk) and warm. Memory and start are measured in processes of their own. Ratios of time are theirs
+over ours, so that above 1 we are faster; of memory, ours over theirs. The last table holds each claim against its
+worst figure.
 """
 
 import argparse
