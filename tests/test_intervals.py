@@ -1,0 +1,114 @@
+"""Intervals cover what they say, and two systems are told apart only where they differ."""
+
+import numpy as np
+import pytest
+
+from seriatim.errors import InputError
+from seriatim.evaluation import intervals
+from seriatim.evaluation.intervals import Measure, interval, mean, paired, ratio, with_interval, with_intervals
+
+
+def values_and_ones(values: np.ndarray) -> np.ndarray:
+    return np.stack([values, np.ones(len(values))], 1)
+
+
+def test_the_interval_of_a_mean_covers_it_about_95_times_in_100() -> None:
+    random = np.random.default_rng(3)
+    covered = 0
+    for trial in range(300):
+        _, low, high = interval(values_and_ones(random.normal(5, 2, 60)), mean, resamples=400, seed=trial)
+        covered += low <= 5 <= high
+    assert 0.9 <= covered / 300 <= 0.98
+
+
+def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
+    values = np.random.default_rng(0).normal(0, 1, 2000)
+    value, low, high = interval(values_and_ones(values), mean, resamples=4000)
+    error = 1.96 * values.std() / np.sqrt(2000)
+    assert value == pytest.approx(values.mean())
+    np.testing.assert_allclose([low, high], [value - error, value + error], atol=0.1 * error)
+
+
+def test_rows_that_stand_for_many_items_give_the_same_distribution() -> None:
+    kinds, counts = np.array([[0.0, 1.0], [1.0, 1.0]]), np.array([300, 700])
+    alike = interval(kinds, mean, counts=counts, resamples=4000)
+    apart = interval(np.repeat(kinds, counts, axis=0), mean, resamples=4000)
+    assert alike[0] == apart[0] == 0.7
+    np.testing.assert_allclose(alike[1:], apart[1:], atol=0.003)
+
+
+def test_blocks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    statistics = values_and_ones(np.random.default_rng(1).normal(size=37))
+    whole = interval(statistics, mean)
+    monkeypatch.setattr(intervals, "BLOCK", 100)
+    assert interval(statistics, mean) == pytest.approx(whole)
+    monkeypatch.setattr(intervals, "BLOCK", 1)
+    assert interval(statistics, mean) == pytest.approx(whole)
+
+
+def test_weights_are_multinomial() -> None:
+    weights = intervals._weights(np.random.default_rng(0), 20000, 5, None)
+    assert (weights.sum(1) == 5).all()
+    np.testing.assert_allclose(weights.mean(0), 1, atol=0.03)
+    np.testing.assert_allclose(np.cov(weights.T), np.eye(5) - 1 / 5, atol=0.03)
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    statistics = values_and_ones(np.random.default_rng(1).normal(size=50))
+    assert interval(statistics, mean, seed=4) == interval(statistics, mean, seed=4)
+    assert interval(statistics, mean, seed=4) != interval(statistics, mean, seed=5)
+
+
+def test_one_item_has_no_interval_and_none_is_refused() -> None:
+    assert interval(np.array([[3.0, 1.0]]), mean) == (3.0, None, None)
+    assert with_interval("x", np.array([[3.0, 1.0]]), mean) == {"x": 3.0, "x_low": None, "x_high": None}
+    assert interval(np.array([[3.0, 1.0]]), mean, counts=np.array([2])) == (3.0, 3.0, 3.0)
+    assert paired(np.ones((1, 2)), np.zeros((1, 2)), mean) == (1.0, None, None, None)
+    with pytest.raises(InputError, match="at least one item"):
+        interval(np.zeros((0, 2)), mean)
+    with pytest.raises(InputError, match="at least one item"):
+        paired(np.zeros((0, 2)), np.zeros((0, 2)), mean)
+
+
+def test_measures_drawn_together_are_as_those_drawn_alone() -> None:
+    random = np.random.default_rng(2)
+    first, second = values_and_ones(random.normal(size=40)), random.integers(0, 9, (40, 3))
+    measures = {"a": Measure(first, mean), "b": Measure(second, lambda sums: ratio(sums[..., 0], sums.sum(-1)))}
+    alone = [with_interval(name, *measure) for name, measure in measures.items()]
+    assert with_intervals(measures) == pytest.approx(alone[0] | alone[1])
+
+
+def test_a_system_does_not_differ_from_itself() -> None:
+    statistics = values_and_ones(np.random.default_rng(0).normal(size=100))
+    assert paired(statistics, statistics.copy(), mean) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_a_better_system_is_found_better() -> None:
+    random = np.random.default_rng(0)
+    hard = random.normal(size=200)  # what both find hard cancels: the pairing sees a difference that intervals hide
+    first, second = values_and_ones(hard + 0.2 + 0.1 * random.normal(size=200)), values_and_ones(hard)
+    found = paired(first, second, mean)
+    assert found.p_value < 0.01
+    assert 0.15 < found.low < found.difference < found.high < 0.25
+    assert interval(first, mean)[1] < interval(second, mean)[2]
+    back = paired(second, first, mean)
+    assert back.difference == pytest.approx(-found.difference)
+    assert back.p_value == found.p_value
+
+
+def test_p_values_of_equal_systems_are_uniform() -> None:
+    random = np.random.default_rng(5)
+    small = 0
+    for _ in range(300):
+        first, second = random.normal(size=(2, 60))
+        small += paired(values_and_ones(first), values_and_ones(second), mean, resamples=300).p_value < 0.1
+    assert 0.05 <= small / 300 <= 0.17
+
+
+def test_systems_measured_on_different_items_are_not_paired() -> None:
+    with pytest.raises(InputError, match=r"\(5, 2\) and \(6, 2\)"):
+        paired(np.ones((5, 2)), np.ones((6, 2)), mean)
+
+
+def test_a_ratio_of_nothing_is_zero() -> None:
+    np.testing.assert_array_equal(ratio(np.array([1, 0, 3]), np.array([2, 0, 4])), [0.5, 0, 0.75])
