@@ -1,0 +1,168 @@
+"""Figures of classifiers and taggers against their definitions, item by item."""
+
+import json
+
+import numpy as np
+import pytest
+
+from seriatim.errors import InputError
+from seriatim.evaluation import entities
+from seriatim.evaluation.classification import (
+    classification_measures,
+    classification_metrics,
+    tagging_measures,
+    tagging_metrics,
+)
+from seriatim.evaluation.intervals import interval, paired
+
+LABELS = ["a", "b", "c", "d", "never"]
+
+
+def example(items: int, seed: int = 0, skill: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Truth of four of the five classes, and probabilities that know something of it."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(0, 4, items)
+    scores = random.normal(size=(items, 5)) + skill * np.eye(5)[truth] - 9 * (np.arange(5) == 4)
+    weights = np.exp(scores)
+    return truth, weights / weights.sum(1, keepdims=True)
+
+
+def by_definition(truth: list[int], predicted: list[int], label: int) -> tuple[float, float, float]:
+    both = sum(t == p == label for t, p in zip(truth, predicted, strict=True))
+    precision = both / predicted.count(label) if label in predicted else 0.0
+    recall = both / truth.count(label) if label in truth else 0.0
+    return precision, recall, 2 * precision * recall / (precision + recall) if both else 0.0
+
+
+@pytest.mark.parametrize("items", [1, 2, 7, 200])
+def test_figures_by_definition(items: int) -> None:
+    truth, probabilities = example(items)
+    metrics = classification_metrics(truth, probabilities, LABELS)
+    true, predicted = truth.tolist(), [max(range(5), key=row.__getitem__) for row in probabilities.tolist()]
+    assert metrics["accuracy"] == pytest.approx(sum(t == p for t, p in zip(true, predicted, strict=True)) / items)
+    occurring = set(true) | set(predicted)
+    assert metrics["macro_f1"] == pytest.approx(np.mean([by_definition(true, predicted, i)[2] for i in occurring]))
+    for i, label in enumerate(LABELS):
+        own = metrics["classes"][label]
+        assert (own["precision"], own["recall"], own["f1"]) == pytest.approx(by_definition(true, predicted, i))
+        assert own["support"] == true.count(i)
+    assert metrics["majority"] == max(true.count(i) for i in range(5)) / items
+    assert metrics["loss"] == pytest.approx(-np.mean([np.log(probabilities[i, t]) for i, t in enumerate(true)]))
+    assert sum(map(sum, metrics["confusion"])) == metrics["items"] == items
+    assert all(metrics["confusion"][t][p] for t, p in zip(true, predicted, strict=True))
+    json.dumps(metrics, allow_nan=False)
+
+
+def test_calibration_by_definition() -> None:
+    truth, probabilities = example(500)
+    metrics = classification_metrics(truth, probabilities, LABELS)
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
+    error = 0.0
+    for i, found in enumerate(metrics["calibration"]):
+        inside = (confidence > i / 15) & (confidence <= (i + 1) / 15)
+        assert found["count"] == inside.sum()
+        if found["count"]:
+            assert found["confidence"] == pytest.approx(confidence[inside].mean())
+            assert found["accuracy"] == pytest.approx(right[inside].mean())
+            error += inside.sum() / 500 * abs(confidence[inside].mean() - right[inside].mean())
+    assert metrics["calibration_error"] == pytest.approx(error)
+
+
+def test_a_calibrated_model_has_a_small_error_and_a_boastful_one_a_large() -> None:
+    random = np.random.default_rng(0)
+    sure = random.uniform(0.5, 1, 20000)
+    probabilities = np.stack([sure, 1 - sure], 1)
+    truth = (random.random(20000) > sure).astype(int)
+    assert classification_metrics(truth, probabilities, ["a", "b"])["calibration_error"] < 0.02
+    certain = np.eye(2)[np.zeros(20000, int)]
+    assert classification_metrics(truth, certain, ["a", "b"])["calibration_error"] == pytest.approx(truth.mean())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probability_zero_of_the_truth_costs_a_finite_amount(dtype: type) -> None:
+    metrics = classification_metrics(np.array([1, 0]), np.array([[1, 0], [1, 0]], dtype), ["a", "b"])
+    assert metrics["loss"] == pytest.approx(-np.log(np.finfo(dtype).tiny) / 2)
+    assert metrics["impossible"] == 1
+
+
+def test_intervals_agree_with_those_of_single_items() -> None:
+    truth, probabilities = example(400)
+    metrics = classification_metrics(truth, probabilities, LABELS)
+    for name, measure in classification_measures(truth, probabilities, LABELS).items():
+        value, low, high = interval(*measure)
+        assert metrics[name] == pytest.approx(value)
+        assert metrics[f"{name}_low"] < value < metrics[f"{name}_high"]
+        np.testing.assert_allclose([metrics[f"{name}_low"], metrics[f"{name}_high"]], [low, high], atol=0.015)
+
+
+def test_two_classifiers_are_compared_on_the_same_items() -> None:
+    good, bad = (classification_measures(*example(400, skill=skill), LABELS) for skill in (2.0, 0.5))
+    for name in ("accuracy", "macro_f1"):
+        assert paired(good[name].statistics, bad[name].statistics, good[name].of).p_value < 0.01
+
+
+@pytest.mark.parametrize(
+    ("truth", "probabilities", "labels", "message"),
+    [
+        ([], np.zeros((0, 2)), ["a", "b"], "nothing to evaluate"),
+        ([0], [[0.5, 0.5], [0.5, 0.5]], ["a", "b"], "1 items of 2 classes"),
+        ([2], [[0.5, 0.5]], ["a", "b"], "from 0 to 1; found 2 to 2"),
+        ([-1], [[0.5, 0.5]], ["a", "b"], "from 0 to 1"),
+        ([0.0], [[0.5, 0.5]], ["a", "b"], "integers"),
+        ([0, 0], [[0.5, 0.5], [1.5, 0.5]], ["a", "b"], "item 2: .* sum to 1"),
+        ([0], [[1.5, -0.5]], ["a", "b"], "item 1: .* not be negative"),
+        ([0], [[np.nan, 1]], ["a", "b"], "item 1"),
+        ([0], [[0.5, 0.5]], ["a", "a"], "'a' names two classes"),
+    ],
+)
+def test_what_is_refused(truth: list, probabilities: list, labels: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        classification_metrics(np.array(truth), np.array(probabilities), labels)
+
+
+TRUTH = [["B-X", "I-X", "O"], ["B-Y"], [], ["O", "I-X", "B-X"]]
+FOUND = [["B-X", "I-X", "O"], ["B-X"], [], ["O", "I-X", "I-X"]]
+
+
+def test_tagging_by_hand() -> None:
+    metrics = tagging_metrics(TRUTH, FOUND)
+    assert (metrics["accuracy"], metrics["tokens"], metrics["sentences"]) == (5 / 7, 7, 4)
+    assert (metrics["precision"], metrics["recall"]) == pytest.approx((1 / 3, 1 / 4))
+    assert metrics["f1"] == pytest.approx(2 / 7)
+    assert metrics["entities"] == {
+        "X": {"precision": 1 / 3, "recall": 1 / 3, "f1": 1 / 3, "support": 3},
+        "Y": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1},
+    }
+    for name in ("accuracy", "precision", "recall", "f1"):
+        assert metrics[f"{name}_low"] <= metrics[name] <= metrics[f"{name}_high"]
+    json.dumps(metrics, allow_nan=False)
+
+
+def test_f1_is_of_the_summed_counts() -> None:
+    random = np.random.default_rng(0)
+    tags = np.array(["O", "B-X", "I-X", "I-Y"])
+    truth = [tags[random.integers(0, 4, random.integers(1, 9))].tolist() for _ in range(60)]
+    found = [[t if random.random() < 0.8 else "O" for t in sentence] for sentence in truth]
+    correct, guessed, gold = np.sum([entities.counts(*pair) for pair in zip(truth, found, strict=True)], 0)
+    metrics = tagging_metrics(truth, found)
+    assert metrics["f1"] == pytest.approx(2 * correct / (guessed + gold))
+    assert sum(own["support"] for own in metrics["entities"].values()) == gold
+    measures = tagging_measures(truth, found), tagging_measures(truth, truth)
+    assert paired(measures[1]["f1"].statistics, measures[0]["f1"].statistics, measures[0]["f1"].of).p_value < 0.01
+
+
+@pytest.mark.parametrize("tags", [["NOUN", "VERB"], ["O", "O"], ["B-X", "PRP$"], ["-LRB-", "O"], ["NN-X", "O"]])
+def test_tags_that_mark_no_chunks_have_an_accuracy_only(tags: list[str]) -> None:
+    metrics = tagging_metrics([tags, tags], [tags, tags])
+    assert metrics["accuracy"] == metrics["accuracy_low"] == 1
+    assert "f1" not in metrics
+
+
+def test_tags_that_do_not_match_are_refused() -> None:
+    with pytest.raises(InputError, match="1 sentences found for 2"):
+        tagging_metrics([["O"], ["O"]], [["O"]])
+    with pytest.raises(InputError, match="sentence 2: 1 tags found for 2 tokens"):
+        tagging_metrics([["O"], ["O", "O"]], [["O"], ["O"]])
+    for nothing in ([], [[]]):
+        with pytest.raises(InputError, match="at least one token"):
+            tagging_metrics(nothing, nothing)
