@@ -20,6 +20,7 @@ LEVELS = (
     ("models",),
     ("decoding", "evaluation"),
     ("training", "stream", "model_card"),
+    ("tasks",),
     ("run",),
     ("launch",),
     ("console",),

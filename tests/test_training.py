@@ -33,7 +33,7 @@ def same(first: seriatim.Run, second: seriatim.Run) -> bool:
 def test_every_layer_beats_the_unigram(texts, tmp_path: Path, name: str, unit: str) -> None:
     config = small_config(texts, tmp_path / "run", model={"layer": name}, data={"unit": unit}, training={"steps": 150})
     run = seriatim.train(config)
-    assert run.summary["valid"]["perplexity"] < 0.6 * run.summary["unigram"]["perplexity"]
+    assert run.summary["valid"]["perplexity"] < 0.6 * run.summary["baseline"]["perplexity"]
     assert run.summary["best_valid"] == pytest.approx(run.summary["valid"]["loss"], abs=1e-6)
 
 

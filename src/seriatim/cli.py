@@ -13,6 +13,8 @@ from .errors import InputError, nearest
 PLAIN = ("data.train", "data.valid", "data.test", "model.layer", "training.device", "tokenizer.kind")
 """Fields whose value is text even where it looks like a number."""
 SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer"}
+FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
+TASKS = ("lm: a language model", "classify: a label for every text")
 DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and explained."
 TRAIN_HELP = """\
 Any field of the configuration can be set by its dotted name, for instance
@@ -114,7 +116,7 @@ def _parser() -> _Main:
 
     raw = {"epilog": TRAIN_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
     train = verb("train", "train a model on a text", **raw)
-    train.add_argument("task", nargs="?", metavar="TASK", help="lm: a language model")
+    train.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
     train.add_argument("--config", metavar="FILE", help="a YAML file; options on the command line come after it")
     train.add_argument("--out", metavar="RUN", help="the folder to write")
     train.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
@@ -124,8 +126,18 @@ def _parser() -> _Main:
     evaluate = verb("evaluate", "measure a run on a text")
     evaluate.add_argument("run", metavar="RUN")
     evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
-    evaluate.add_argument("--format", default="auto", choices=("auto", "text", "jsonl"))
+    evaluate.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+
+    predict = verb("predict", "labels, tags or translations: one line in, one line out")
+    predict.add_argument("run", metavar="RUN")
+    predict.add_argument("data", nargs="?", metavar="F", help="a file; else standard input, answered as it comes")
+    predict.add_argument("--format", choices=FORMATS, help="of the file")
+    predict.add_argument("--beam", type=int, metavar="N", help="hypotheses kept at once (seq2seq)")
+    predict.add_argument("--length-penalty", type=float, metavar="A", help="favours long answers (seq2seq)")
+    predict.add_argument("--n-best", type=int, metavar="N", help="so many answers, with --json (seq2seq)")
+    predict.add_argument("--min-length", type=int, metavar="N", help="tokens at least (seq2seq)")
+    predict.add_argument("--json", action="store_true", help="one JSON object a line, with scores and timings")
 
     generate = verb("generate", "write text, shown as it is made")
     generate.add_argument("run", metavar="RUN")
@@ -141,7 +153,7 @@ def _parser() -> _Main:
     generate.add_argument("--seed", type=int, metavar="N", help="for the same text again")
 
     check = verb("check", "read data, say what is wrong at which line, print its statistics", **raw)
-    check.add_argument("task", metavar="TASK", help="lm")
+    check.add_argument("task", metavar="TASK", help="; ".join(TASKS))
     check.add_argument("--json", action="store_true", help="print one JSON object")
 
     layers = verb("layers", "list every architecture")

@@ -50,11 +50,32 @@ def evaluate(options: argparse.Namespace) -> None:
     from .console import print_metrics
     from .run import load
 
-    metrics = load(options.run).evaluate(options.data, file_format=options.format)
+    run = load(options.run)
+    metrics = run.evaluate(options.data, file_format=options.format)
     if options.json:
         print(json.dumps(metrics))
     else:
-        print_metrics(metrics)
+        print_metrics(metrics, run.task)
+
+
+def predict(options: argparse.Namespace) -> None:
+    """``seriatim predict RUN [F]``: one line in, one line out, from a file or as standard input comes."""
+    from .data.live import ready, standard_input
+    from .data.readers import find_sources
+    from .run import TOGETHER, chunks, load
+
+    run = load(options.run)
+    settings = {name: getattr(options, name) for name in run.task.settings if getattr(options, name) is not None}
+    for name in ("beam", "length_penalty", "n_best", "min_length"):
+        if getattr(options, name) is not None and name not in run.task.settings:
+            raise InputError(f"--{name.replace('_', '-')}: means nothing to a run trained to {run.config.task}")
+    if options.data in (None, "-"):
+        together = ready(run.task.items([standard_input()], options.format), TOGETHER)
+    else:
+        sources = find_sources(options.data, file_format=options.format or "text", split="test")
+        together = chunks(run.task.items(sources, options.format), TOGETHER)
+    for answer in run.answers(together, **settings):
+        _write([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 
 
 def generate(options: argparse.Namespace) -> None:
@@ -82,10 +103,9 @@ def generate(options: argparse.Namespace) -> None:
 def check(options: argparse.Namespace) -> None:
     """``seriatim check TASK --data F``: reads everything, and says what it found."""
     from .console import print_statistics
-    from .data.statistics import check_data
+    from .tasks import find
 
-    config = resolve({}, {**options.fields, "task": options.task})
-    report = check_data(config)
+    report = find(resolve({}, {**options.fields, "task": options.task})).report()
     if options.json:
         print(json.dumps(report))
     else:

@@ -27,31 +27,35 @@ class Section(BaseModel):
 class Data(Section):
     """Which texts, and how they are cut into sequences.
 
-    ``unit`` is ``stream`` (one running text) or ``line`` (every line its own sequence).
+    ``unit`` is ``stream`` (one running text) or ``line`` (every line its own sequence), for language models. ``text``
+    and ``label`` name the columns (or fields) of labelled texts, ``column`` that of the tags of a CoNLL file.
     """
 
     train: str | None = None
     valid: str | None = None
     test: str | None = None
-    format: Literal["auto", "text", "jsonl"] = "auto"
+    format: Literal["auto", "text", "jsonl", "tsv", "csv", "conllu", "conll"] = "auto"
     unit: Literal["stream", "line"] = "stream"
+    text: str = "text"
+    label: str = "label"
+    column: str | None = None
 
 
 class Tokenizer(Section):
-    """How text becomes tokens.
+    """How text becomes tokens; ``kind`` None is what the task usually takes.
 
     ``vocabulary_size`` counts the special symbols; None is no limit (8,000 for bpe and unigram). ``min_count`` leaves
     what is rarer in the training text unknown.
     """
 
-    kind: Literal["byte", "char", "word", "bpe", "unigram"] = "char"
+    kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
     vocabulary_size: Count | None = None
     min_count: Count = 1
     lowercase: bool = False
 
 
 class Model(Section):
-    """The architecture. ``options`` holds the layer's own."""
+    """The architecture. ``options`` holds the layer's own, and the task's; ``bidirectional`` None is up to the task."""
 
     layer: str = "lstm"
     embedding_size: Count = 128
@@ -61,7 +65,7 @@ class Model(Section):
     variational_dropout: bool = False
     residual: bool = False
     tie_weights: bool = False
-    bidirectional: bool = False
+    bidirectional: bool | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -108,7 +112,7 @@ class Training(Section):
 class Config(Section):
     """Everything a run needs. ``out`` is the folder to write and is not kept in the run's own config."""
 
-    task: Literal["lm"] = "lm"
+    task: Literal["lm", "classify"] = "lm"
     out: str | None = None
     data: Data = Field(default_factory=Data)
     tokenizer: Tokenizer = Field(default_factory=Tokenizer)

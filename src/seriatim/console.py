@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from .evaluation.perplexity import Metrics, safe_exp
+from .evaluation.intervals import Metrics
+from .evaluation.perplexity import safe_exp
 from .training.reporting import Record, Reporter
+from .training.task import Task
 
 PLAIN_SECONDS = 10.0
-FIGURES = (("perplexity", "perplexity per token", 2), ("word_perplexity", "perplexity per word", 2))
 
 
 class ConsoleReporter(Reporter):
@@ -27,12 +28,10 @@ class ConsoleReporter(Reporter):
 
     def begin(self, record: Record) -> None:
         """One line on the model and one on the data."""
-        train = record["train"]
-        known = f"{record['vocabulary_size']:,} in the vocabulary"
-        self.say(f"{train['tokens']:,} tokens ({train['words']:,} words) to learn from, {known}")
+        self.headline = [figure for figure in record["figures"] if figure.headline]
+        self.say(f"{record['train']} to learn from, {record['vocabulary_size']:,} in the vocabulary")
         if record["valid"]:
-            valid = record["valid"]
-            self.say(f"{valid['tokens']:,} tokens held out, {valid['unknown_tokens']:,} of them unknown")
+            self.say(f"{record['valid']} held out")
         self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
         if record["step"]:
             self.say(f"going on from step {record['step']:,}")
@@ -46,7 +45,7 @@ class ConsoleReporter(Reporter):
         """Moves the bar, or prints a line now and then."""
         left = _duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
         text = (
-            f"step {record['step']:,}  loss {record['loss']:.3f}  perplexity {safe_exp(record['loss']):,.1f}  "
+            f"step {record['step']:,}  loss {record['loss']:.3f}{self.perplexity(record['loss'])}  "
             f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
         )
         if self.bar is not None:
@@ -58,20 +57,26 @@ class ConsoleReporter(Reporter):
     def validation(self, record: Record) -> None:
         """One line a validation."""
         note = "  best so far" if record["best"] else ""
-        self.say(
-            f"step {record['step']:,}, {_duration(record['seconds'])}: held-out loss {record['loss']:.4f}  "
-            f"perplexity {record['perplexity']:,.2f}  bits per byte {record['bits_per_byte']:.3f}{note}"
+        found = "  ".join(
+            [f"loss {record['loss']:.4f}", *(f"{figure.name} {figure.of(record)}" for figure in self.headline)]
         )
+        self.say(f"step {record['step']:,}, {_duration(record['seconds'])}: held-out {found}{note}")
+
+    def perplexity(self, loss: float) -> str:
+        """That of a step's loss, where the task counts in it."""
+        counted = any(figure.key == "perplexity" for figure in self.headline)
+        return f"  perplexity {safe_exp(loss):,.1f}" if counted else ""
 
     def end(self, record: Record) -> None:
         """How it came out, beside the simplest model."""
         self.close()
         if "valid" in record:
-            valid, unigram = record["valid"], record["unigram"]
-            self.say(
-                f"held-out perplexity {valid['perplexity']:,.2f} (a unigram: {unigram['perplexity']:,.2f}), "
-                f"bits per byte {valid['bits_per_byte']:.3f} (a unigram: {unigram['bits_per_byte']:.3f})"
-            )
+            parts = []
+            for figure in self.headline:
+                simplest = record["baseline"].get(figure.key)
+                beside = "" if simplest is None else f" ({record['baseline']['name']}: {figure.of(record['baseline'])})"
+                parts.append(f"{figure.name} {figure.of(record['valid'])}{beside}")
+            self.say(f"held-out {', '.join(parts)}")
         self.say(
             f"{record['steps']:,} steps in {_duration(record['seconds'])}, {record['tokens_per_second']:,.0f} tokens/s"
         )
@@ -87,22 +92,15 @@ class ConsoleReporter(Reporter):
         self.console.print(text, soft_wrap=True)
 
 
-def print_metrics(metrics: Metrics) -> None:
-    """The metrics of a text, with their intervals."""
+def print_metrics(metrics: Metrics, task: Task) -> None:
+    """The metrics of some data, with their intervals."""
     table = _table("", "", "95 % interval")
-    rows = (
-        ("loss", "loss (nats per token)", 4),
-        *FIGURES,
-        ("bits_per_byte", "bits per byte", 4),
-    )
-    for key, name, digits in rows:
-        low, high = metrics[f"{key}_low"], metrics[f"{key}_high"]
-        span = "" if low is None else f"{low:,.{digits}f} to {high:,.{digits}f}"
-        table.add_row(name, f"{metrics[key]:,.{digits}f}", span)
-    for key in ("tokens", "words", "lines", "bytes"):
-        table.add_row(key, f"{metrics[key]:,}", "")
-    share = metrics["unknown_tokens"] / metrics["tokens"]
-    table.add_row("unknown tokens", f"{metrics['unknown_tokens']:,}", f"{share:.2%} of the tokens")
+    for figure in task.figures:
+        if figure.key in metrics:
+            table.add_row(figure.name, figure.of(metrics), figure.span(metrics))
+    for key in task.counts:
+        note = f"{metrics[key] / metrics['tokens']:.2%} of the tokens" if key == "unknown_tokens" else ""
+        table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     _print(table)
 
 

@@ -10,18 +10,18 @@ import torch
 
 from . import __version__
 from .config import Config, resolve
-from .data.tokenizers import load_tokenizer
+from .data.vocabulary import load_vocabulary
 from .errors import InputError
-from .evaluation.perplexity import evaluate_language_model, unigram_metrics
 from .files import write_whole
 from .model_card import model_card
 from .run import Run, identity, load, read_config
+from .tasks import find
 from .training.allocator import freed_memory_kept
 from .training.loop import Trainer
 from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
-from .training.setup import check_out, clear_run, prepare, with_window
+from .training.setup import check_out, clear_run, prepare
 
 FIXED = (
     "task",
@@ -58,19 +58,20 @@ def train(
     Raises:
         InputError: whatever is wrong with configuration or data, before anything is written.
     """
-    config = with_window(resolve(config, overrides))
+    task = find(resolve(config, overrides))
+    config = task.config
     folder = check_out(config.out, overwrite=overwrite)
     device = choose_device(config.training.device)
     torch.manual_seed(config.training.seed)
-    job = prepare(config, folder)
+    job = prepare(task, folder)
     _settle(config, device)
     try:
         clear_run(folder)
         (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
-        (folder / "tokenizer.json").write_text(job.tokenizer.to_json(), encoding="utf-8")
+        job.vocabulary.save(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
-    return _fit(Trainer(job, device, reporter or Reporter(), identity(config, job.tokenizer)))
+    return _fit(Trainer(job, device, reporter or Reporter(), identity(config, job.vocabulary)))
 
 
 def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, reporter: Reporter | None = None) -> Run:
@@ -86,15 +87,16 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     """
     folder = Path(path)
     kept = read_config(folder)
-    config = resolve(kept, overrides)
+    task = find(resolve(kept, overrides))
+    config = task.config
     for name in FIXED:
         if _field(config, name) != _field(kept, name):
             raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    vocabulary = load_vocabulary(folder)
     device = choose_device(config.training.device)
     _settle(config, device)
-    job = prepare(config, folder, tokenizer)
-    trainer = Trainer(job, device, reporter or Reporter(), identity(config, tokenizer))
+    job = prepare(task, folder, vocabulary)
+    trainer = Trainer(job, device, reporter or Reporter(), identity(config, vocabulary))
     trainer.resume()
     write_whole(folder / "config.yaml", config.to_yaml())
     return _fit(trainer)
@@ -102,12 +104,13 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
 
 def _fit(trainer: Trainer) -> Run:
     """Trains, then writes `summary.json` and the model card."""
-    job, config = trainer.job, trainer.job.config
+    job, task, config = trainer.job, trainer.task, trainer.task.config
     trainer.reporter.begin(
         {
             **_facts(trainer),
-            "train": vars(job.train.statistics),
-            "valid": vars(job.valid.statistics) if job.valid else None,
+            "train": task.describe(job.train),
+            "valid": None if job.valid is None else task.describe(job.valid),
+            "figures": task.figures,
             "step": trainer.progress.step,
         }
     )
@@ -123,16 +126,17 @@ def _fit(trainer: Trainer) -> Run:
         "steps": progress.step,
         "epochs": progress.epoch,
         "tokens": progress.tokens,
-        "documents": job.train.statistics.documents,
+        **task.facts(job.train),
         "best_valid": progress.best_valid,
         "threads": torch.get_num_threads(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
     }
     if job.valid is not None:
-        run.summary["valid"] = evaluate_language_model(run.model, job.valid)
-        run.summary["unigram"] = unigram_metrics(job.train, job.valid, job.tokenizer.vocabulary_size)
+        run.summary["valid"] = task.evaluate(run.model, job.valid)
+        simplest = task.baseline(job.train, job.valid, job.vocabulary)
+        run.summary["baseline"] = {"name": task.baseline_name, **simplest}
     write_whole(job.folder / "summary.json", json.dumps(run.summary, indent=2) + "\n")
-    write_whole(job.folder / "README.md", model_card(job.folder.name, config, run.summary))
+    write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary))
     trainer.reporter.end(run.summary)
     return run
 
@@ -141,8 +145,8 @@ def _facts(trainer: Trainer) -> dict[str, Any]:
     """What is known of a training before its first step."""
     return {
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "vocabulary_size": trainer.job.tokenizer.vocabulary_size,
-        "precision": trainer.job.config.training.precision,
+        "vocabulary_size": trainer.job.vocabulary.tokenizer.vocabulary_size,
+        "precision": trainer.task.config.training.precision,
         "device": str(trainer.device),
     }
 

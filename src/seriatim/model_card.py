@@ -2,18 +2,19 @@
 
 from typing import Any
 
-from .config import Config
+from .training.task import Task
 
 
-def model_card(name: str, config: Config, summary: dict[str, Any]) -> str:
-    """A model card in Markdown, made of the configuration and the summary."""
+def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
+    """A model card in Markdown, made of the task, its configuration and the summary."""
+    config = task.config
     model, training = config.model, config.training
     rows = [
         ("task", config.task),
         ("layer", f"{model.layer}, {model.num_layers} × {model.hidden_size}, embedding {model.embedding_size}"),
         ("tokens", f"{config.tokenizer.kind}, {summary['vocabulary_size']:,} in the vocabulary"),
         ("parameters", f"{summary['parameters']:,}"),
-        ("trained on", f"`{config.data.train}`, unit {config.data.unit}"),
+        ("trained on", f"`{config.data.train}`"),
         ("training", f"{summary['tokens']:,} tokens, {summary['steps']:,} steps, {summary['seconds']:.0f} s"),
         ("optimizer", f"{training.optimizer}, learning rate {training.learning_rate:g}, {training.schedule}"),
         ("precision", f"{summary['precision']} on {summary['device']}, {summary['threads']} threads"),
@@ -22,32 +23,21 @@ def model_card(name: str, config: Config, summary: dict[str, Any]) -> str:
     ]
     lines = [f"# {name}", "", "A sequence model trained with Seriatim.", "", "| | |", "|---|---|"]
     lines += [f"| {key} | {value} |" for key, value in rows]
-    lines += ["", "## Held-out text", "", *_figures(config, summary)]
-    lines += ["", "## Use", "", "```", f"seriatim generate {name} --max-tokens 200", "```", ""]
-    lines += [
-        "It predicts text like what it was trained on, and repeats whatever that text holds. It knows nothing else.",
-        "",
-    ]
+    lines += ["", "## Held-out text", "", *_figures(task, summary)]
+    lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
     return "\n".join(lines)
 
 
-def _figures(config: Config, summary: dict[str, Any]) -> list[str]:
+def _figures(task: Task, summary: dict[str, Any]) -> list[str]:
     if "valid" not in summary:
         return ["None was given; how well the model does is unknown."]
-    found, unigram = summary["valid"], summary["unigram"]
-
-    def interval(key: str, digits: int) -> str:
-        low, high = found[f"{key}_low"], found[f"{key}_high"]
-        span = f" ({low:,.{digits}f} to {high:,.{digits}f})" if low is not None else ""
-        return f"{found[key]:,.{digits}f}{span}"
-
-    return [
-        f"`{config.data.valid or config.data.train}`, {found['tokens']:,} tokens, "
-        f"{found['unknown_tokens']:,} of them unknown.",
-        "",
-        "| | this model (95 % interval) | unigram |",
-        "|---|---|---|",
-        f"| perplexity per token | {interval('perplexity', 2)} | {unigram['perplexity']:,.2f} |",
-        f"| perplexity per word | {interval('word_perplexity', 1)} | |",
-        f"| bits per byte | {interval('bits_per_byte', 3)} | {unigram['bits_per_byte']:.3f} |",
-    ]
+    found, simplest = summary["valid"], summary["baseline"]
+    counts = ", ".join(f"{found[key]:,} {key.replace('_', ' ')}" for key in task.counts)
+    rows = []
+    for figure in task.figures:
+        if figure.key in found:
+            span = figure.span(found)
+            beside = figure.of(simplest) if figure.key in simplest else ""
+            rows.append(f"| {figure.name} | {figure.of(found)}{f' ({span})' if span else ''} | {beside} |")
+    head = [f"| | this model (95 % interval) | {simplest['name']} |", "|---|---|---|"]
+    return [f"`{task.validation_spec()}`: {counts}.", "", *head, *rows]

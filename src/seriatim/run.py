@@ -1,8 +1,10 @@
 """A run: the folder a training leaves behind, opened."""
 
 import hashlib
+import itertools
 import json
 import random
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,31 +13,40 @@ import numpy as np
 
 from .config import Config, resolve
 from .data.batching import Batches
-from .data.corpus import Corpus, Statistics, encode_corpus
-from .data.readers import find_sources
-from .data.tokenizers import END, Tokenizer, load_tokenizer
+from .data.corpus import Corpus, Statistics
+from .data.tokenizers import END, Tokenizer
+from .data.vocabulary import Vocabulary, load_vocabulary
 from .decoding.sampling import Sampling, sample
 from .errors import InputError
-from .evaluation.perplexity import LINES_TOGETHER, WINDOW, Metrics, evaluate_language_model
-from .models import LanguageModel
+from .evaluation.intervals import Metrics
+from .evaluation.perplexity import LINES_TOGETHER, WINDOW
 from .models.weights import load_weights, read_metadata
 from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
+from .tasks import find
 from .training.precision import choose_device
+from .training.task import Task
+
+TOGETHER = 256
+"""Lines answered at once."""
 
 
 class Run:
-    """A trained model with its tokenizer and configuration.
+    """A trained model with its vocabulary and configuration.
 
     Attributes:
         path: the folder.
+        task: what it was trained for.
         config: as resolved when it was trained.
-        tokenizer: text to tokens and back.
+        vocabulary: text to numbers, and numbers to answers.
+        tokenizer: the vocabulary's tokenizer of inputs.
         model: in evaluation mode, in float32.
         summary: what `summary.json` holds; empty while a training is under way.
     """
 
-    def __init__(self, path: Path, config: Config, tokenizer: Tokenizer, model: LanguageModel) -> None:
-        self.path, self.config, self.tokenizer, self.model = path, config, tokenizer, model.eval()
+    def __init__(self, path: Path, task: Task, vocabulary: Vocabulary, model: Any) -> None:
+        self.path, self.task, self.config = path, task, task.config
+        self.vocabulary, self.model = vocabulary, model.eval()
+        self.tokenizer: Tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
         self.summary: dict[str, Any] = _read_summary(path / "summary.json")
 
@@ -72,7 +83,7 @@ class Run:
             InputError: a setting outside its range, or a prompt with symbols never seen.
         """
         Sampling(temperature, top_k, top_p, min_p)
-        stream = self.stream()
+        stream = self.stream()  # of a language model alone
         stream.feed(prompt)
         return stream.generate(
             max_tokens=max_tokens,
@@ -96,6 +107,7 @@ class Run:
         seed: int | None = None,
     ) -> list[str]:
         """Several texts as one batch; text i is what `generate` writes with ``seed + i``. Arguments as there."""
+        self.needs("lm")
         if count < 1:
             raise InputError(f"samples: {count} is none; at least 1")
         sampling = Sampling(temperature, top_k, top_p, min_p)
@@ -130,6 +142,7 @@ class Run:
             Per line: ``log_probability`` in nats and ``tokens``, both with the symbol that ends the line (for a
             running text, the line end) included, and ``bytes`` of the line itself. An unknown word counts as ``<unk>``.
         """
+        self.needs("lm")
         texts = list(lines)
         if not texts:
             return []
@@ -151,24 +164,68 @@ class Run:
         sizes = zip(totals.tolist(), ids, texts, strict=True)
         return [Score(total, len(part), len(text.encode())) for total, part, text in sizes]
 
-    def evaluate(self, data: str, *, file_format: str = "auto", window: int = WINDOW) -> Metrics:
-        """The metrics of a text; see `seriatim.evaluation.perplexity`.
+    def evaluate(self, data: str, *, file_format: str | None = None, **settings: Any) -> Metrics:
+        """The metrics of some data, those of the run's task.
 
         Args:
             data: a file, a folder, a glob, ``-`` or a built-in corpus (its test part).
-            file_format: ``text``, ``jsonl`` or ``auto``.
-            window: tokens read at once; the figures do not depend on it.
+            file_format: as ``data.format`` of a configuration; None for the run's own.
+            settings: those of the task: ``window``, the tokens that a language model reads at once.
 
         Raises:
-            InputError: the text cannot be read.
+            InputError: the data cannot be read.
         """
-        sources = find_sources(data, file_format=file_format, split="test")
-        corpus = encode_corpus(sources, self.tokenizer, unit=self.config.data.unit)
-        return evaluate_language_model(self.model, corpus, window=window)
+        found = self.task.read(data, "test", self.vocabulary, file_format=file_format)
+        return self.task.evaluate(self.model, found, **settings)
+
+    def predict(self, lines: Iterable[Any], **settings: Any) -> Iterator[str]:
+        """Labels, tags or translations: an answer a line, lazily and in order; see `details`."""
+        return (answer["text"] for answer in self.details(lines, **settings))
+
+    def details(self, lines: Iterable[Any], **settings: Any) -> Iterator[dict[str, Any]]:
+        """What `predict` gives (``text``), and what is known of it: probabilities, scores, alignments.
+
+        Args:
+            lines: inputs, without line ends; an empty line is an input too.
+            settings: those of the task, as ``beam``.
+
+        Raises:
+            InputError: a language model has no answers to lines.
+        """
+        return self.answers(chunks(lines, TOGETHER), **settings)
+
+    def answers(self, together: Iterable[list[Any]], **settings: Any) -> Iterator[dict[str, Any]]:
+        """As `details`, for items that are already in lists of what is to be answered at once."""
+        for items in together:
+            started = time.perf_counter()
+            found = self.task.answer(self.model, self.vocabulary, items, **settings)
+            seconds = (time.perf_counter() - started) / len(items)
+            for answer in found:
+                yield {**answer, "seconds": seconds}
 
     def stream(self) -> Stream:
-        """A text to be read and written piece by piece, at its beginning."""
-        return Stream(self.model, self.tokenizer, stop=self.stop, identity=identity(self.config, self.tokenizer))
+        """A text to be read and written piece by piece, at its beginning.
+
+        Raises:
+            InputError: the run is not a language model.
+        """
+        self.needs("lm")
+        return Stream(self.model, self.tokenizer, stop=self.stop, identity=identity(self.config, self.vocabulary))
+
+    def needs(self, task: str) -> None:
+        """Raises InputError where the run was trained for another task."""
+        if self.config.task != task:
+            raise InputError(
+                f"{self.path}: trained to {self.config.task}, which writes no text of its own; use predict, or a run "
+                f"trained with: seriatim train {task}"
+            )
+
+
+def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Items in lists of ``size``, the last one shorter."""
+    remaining = iter(items)
+    while chunk := list(itertools.islice(remaining, size)):
+        yield chunk
 
 
 def load(path: str | Path, *, device: str = "auto") -> Run:
@@ -185,12 +242,13 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such run; give the folder that seriatim train --out made")
     config = read_config(folder)
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    vocabulary = load_vocabulary(folder)
     weights = folder / "model.safetensors"
-    check_belongs(weights, config, tokenizer)
-    model = LanguageModel.from_config(config.model, tokenizer.vocabulary_size)
+    check_belongs(weights, config, vocabulary)
+    task = find(config)
+    model = task.make_model(vocabulary)
     load_weights(model, weights)
-    return Run(folder, config, tokenizer, model.to(choose_device(device)))
+    return Run(folder, task, vocabulary, model.to(choose_device(device)))
 
 
 def read_config(folder: Path) -> Config:
@@ -204,19 +262,19 @@ def read_config(folder: Path) -> Config:
     return resolve(folder / "config.yaml")
 
 
-def identity(config: Config, tokenizer: Tokenizer) -> dict[str, str]:
+def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
     """What must agree between the files of a run."""
     model = json.dumps([config.task, config.model.model_dump()], sort_keys=True)
     return {
         "format": "seriatim 1",
-        "tokenizer": tokenizer.fingerprint(),
+        "tokenizer": vocabulary.fingerprint(),
         "model": hashlib.sha256(model.encode()).hexdigest(),
     }
 
 
-def check_belongs(weights: Path, config: Config, tokenizer: Tokenizer) -> None:
+def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None:
     """Raises InputError where the files of a run are not of one training."""
-    found, expected = read_metadata(weights), identity(config, tokenizer)
+    found, expected = read_metadata(weights), identity(config, vocabulary)
     files = {"tokenizer": "tokenizer.json", "model": "config.yaml"}
     odd = [file for name, file in files.items() if found.get(name) != expected[name]]
     if len(odd) == len(files) or found.get("format") != expected["format"]:

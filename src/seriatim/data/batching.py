@@ -12,11 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .bucketing import shuffled_groups, sorted_groups
 from .corpus import Corpus
 from .tokenizers import END
-
-POOL = 8
-"""Batches' worth of shuffled lines that are sorted by length together: larger pads less and mixes worse."""
 
 
 class Batch(NamedTuple):
@@ -38,6 +36,16 @@ class Batch(NamedTuple):
     rows: np.ndarray
     start: int
 
+    @property
+    def tokens(self) -> int:
+        """Targets, without padding."""
+        return self.targets.numel() if self.lengths is None else int(self.lengths.sum())
+
+    @property
+    def terms(self) -> int:
+        """What the loss is a sum over."""
+        return self.tokens
+
 
 class Batches:
     """The windows of a corpus.
@@ -57,19 +65,11 @@ class Batches:
         """Groups of rows for training: a stream in order; lines shuffled, then bucketed by length."""
         if self.corpus.ends is None:
             return [np.arange(self.batch_size)]
-        generator = np.random.default_rng([seed, epoch])
-        order = generator.permutation(len(self.spans))
-        pool = self.batch_size * POOL
-        groups = [group for i in range(0, len(order), pool) for group in self._bucket(order[i : i + pool])]
-        return [groups[i] for i in generator.permutation(len(groups))]
+        return shuffled_groups(self.spans, self.batch_size, seed, epoch)
 
     def in_order(self) -> list[np.ndarray]:
         """Groups of rows for evaluation: a stream in order; lines sorted by length."""
-        return self._bucket(np.arange(len(self.spans)))
-
-    def _bucket(self, rows: np.ndarray) -> list[np.ndarray]:
-        ordered = rows[np.argsort(self.spans[rows], kind="stable")]
-        return [ordered[i : i + self.batch_size] for i in range(0, len(ordered), self.batch_size)]
+        return sorted_groups(self.spans, np.arange(len(self.spans)), self.batch_size)
 
     def windows(self, groups: list[np.ndarray]) -> int:
         """How many windows the groups make."""

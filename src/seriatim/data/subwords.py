@@ -67,7 +67,7 @@ class SubwordTokenizer(Tokenizer):
         inner.decoder = decoders.ByteLevel()
         pieces = (piece.lower() if config.lowercase else piece for text in texts for piece in _pieces(text))
         inner.train_from_iterator(pieces, trainer)
-        return cls(config.kind, json.loads(inner.to_str()), lowercase=config.lowercase)
+        return cls(str(config.kind), json.loads(inner.to_str()), lowercase=config.lowercase)
 
     def encode(self, text: str) -> np.ndarray:
         """The pieces' ids, plus one."""

@@ -16,13 +16,12 @@ from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..models import LanguageModel
 from ..state import State
+from .intervals import Metrics
 
 WINDOW = 256
 LINES_TOGETHER = 64
 BLOCK = 500
 """Tokens of a stream that count as one observation for the interval: neighbours are not independent."""
-
-Metrics = dict[str, Any]
 
 
 def evaluate_language_model(model: LanguageModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:

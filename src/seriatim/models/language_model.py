@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from ..config import Model
 from ..errors import InputError
 from ..layer import SequenceLayer
-from ..layers import layer as build_layer
 from ..layers.dropout import dropout as make_dropout
 from ..lengths import check_lengths, valid_mask
 from ..state import State
+from .build import layer_from_config
 from .softmax import summed_loss, token_losses
 
 
@@ -70,19 +70,8 @@ class LanguageModel(nn.Module):
     @classmethod
     def from_config(cls, config: Model, vocabulary_size: int) -> "LanguageModel":
         """Builds the model that a configuration describes."""
-        layer = build_layer(
-            config.layer,
-            config.embedding_size,
-            config.hidden_size,
-            num_layers=config.num_layers,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout,
-            variational_dropout=config.variational_dropout,
-            residual=config.residual,
-            **config.options,
-        )
         return cls(
-            layer,
+            layer_from_config(config, config.options),
             vocabulary_size,
             tie_weights=config.tie_weights,
             dropout=config.dropout,

@@ -20,7 +20,7 @@ KEPT = 2
 class Progress:
     """How far a training has come. ``window`` counts what was read of the epoch; the order follows from the seed.
 
-    ``loss_sum`` and ``loss_tokens`` hold what is not yet in `metrics.jsonl`; ``data`` is the key of the training text.
+    ``loss_sum`` and ``loss_terms`` hold what is not yet in `metrics.jsonl`; ``data`` is the key of the training text.
     """
 
     step: int = 0
@@ -34,7 +34,7 @@ class Progress:
     failures: int = 0
     annealed: int = 0
     loss_sum: float = 0.0
-    loss_tokens: int = 0
+    loss_terms: int = 0
     evaluated_at: int = -1
     data: str = ""
 
@@ -71,7 +71,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, like: State, metadata: dict[str, str]
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, like: State | None, metadata: dict[str, str]
 ) -> tuple[State | None, Progress]:
     """Goes back to the last checkpoint of ``folder``.
 
@@ -79,7 +79,7 @@ def load_checkpoint(
         folder: ``checkpoints/`` of a run.
         model: receives the parameters.
         optimizer: receives what it kept.
-        like: a state of the model, for its structure.
+        like: a state of the model, for its structure; None where none is carried.
         metadata: what `save_checkpoint` was given.
 
     Returns:
@@ -102,7 +102,7 @@ def load_checkpoint(
         raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
     restore_optimizer(model, optimizer, load_tensors(last / "optimizer.safetensors"))
-    if not (last / "state.safetensors").exists():
+    if like is None or not (last / "state.safetensors").exists():
         return None, progress
     tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(last / "state.safetensors").items()}
     return state_from_dict(tensors, like), progress

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from ..auxiliary import collect
-from ..data.batching import Batch
 from ..errors import InputError, TrainingError
-from ..evaluation.perplexity import evaluate_language_model
 from ..layers.experts import count_experts
 from ..models.weights import save_weights
 from ..state import State, map_state
@@ -23,6 +21,7 @@ from .checkpoints import Progress, load_checkpoint, save_checkpoint
 from .optimizers import learning_rate, make_optimizer
 from .reporting import MetricsLog, Record, Reporter
 from .setup import Job
+from .task import TaskBatch
 
 LOG_EVERY = 10
 """Steps averaged in one line of `metrics.jsonl`."""
@@ -40,9 +39,10 @@ class Trainer:
 
     def __init__(self, job: Job, device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
         self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
-        self.config = job.config.training
+        self.task, self.config = job.task, job.task.config.training
         self.model = job.model.to(device)
         self.optimizer = make_optimizer(self.model, self.config)
+        self.dtype = next(self.model.parameters()).dtype
         self.progress = Progress()
         self.state: State | None = None
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
@@ -50,12 +50,12 @@ class Trainer:
 
     def resume(self) -> None:
         """Goes back to the run's last checkpoint."""
-        like = self.model.initial_state(1)
+        like = self.task.carried(self.model)
         folder = self.job.folder / "checkpoints"
         self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
         if self.progress.data != self.job.train.key:
             raise InputError(
-                f"{self.job.config.data.train}: not the text that the run began with; restore it, or train anew"
+                f"{self.task.config.data.train}: not the text that the run began with; restore it, or train anew"
             )
 
     def run(self) -> Progress:
@@ -101,11 +101,11 @@ class Trainer:
             shares.append((time.perf_counter() - self.began) / (60 * config.minutes))
         return max(shares)
 
-    def steps_of_epoch(self) -> Iterator[list[Batch]]:
+    def steps_of_epoch(self) -> Iterator[list[TaskBatch]]:
         """The windows of the rest of the epoch, ``accumulate`` of them a step."""
         batches, progress = self.job.batches, self.progress
         groups = batches.shuffled(self.config.seed, progress.epoch)
-        step: list[Batch] = []
+        step: list[TaskBatch] = []
         for batch in batches.read(groups, skip=progress.window):
             step.append(batch)
             if len(step) == self.config.accumulate:
@@ -114,17 +114,17 @@ class Trainer:
         if step:
             yield step
 
-    def step(self, batches: list[Batch]) -> None:
+    def step(self, batches: list[TaskBatch]) -> None:
         """One optimizer step: the mean loss over the tokens of all its windows."""
         progress, started = self.progress, time.perf_counter()
         torch.manual_seed(self.config.seed * 1_000_003 + progress.step)
         rate = learning_rate(self.config, step=progress.step, progress=self.spent(), annealed=progress.annealed)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        tokens = sum(_tokens(batch) for batch in batches)
+        tokens, terms = sum(batch.tokens for batch in batches), sum(batch.terms for batch in batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.auxiliary = 0.0
-        total = sum(self.backward(batch, tokens) for batch in batches)
+        total = sum(self.backward(batch, terms) for batch in batches)
         norm = self.clip()
         if not (math.isfinite(total) and math.isfinite(norm)):
             raise TrainingError(
@@ -136,37 +136,35 @@ class Trainer:
         progress.window += len(batches)
         progress.tokens += tokens
         progress.loss_sum += total
-        progress.loss_tokens += tokens
+        progress.loss_terms += terms
         progress.training_seconds += time.perf_counter() - started
         self.record = {
             "kind": "train",
             "step": progress.step,
             "epoch": progress.epoch,
             "tokens": progress.tokens,
-            "loss": total / tokens,
+            "loss": total / terms,
             "learning_rate": rate,
             "gradient_norm": norm,
         }
         if self.auxiliary:
             self.record["auxiliary"] = self.auxiliary
 
-    def backward(self, batch: Batch, tokens: int) -> float:
+    def backward(self, batch: TaskBatch, terms: int) -> float:
         """Adds one window's share of the gradient; returns its summed loss in nats and carries the state on."""
         start = None if batch.fresh else self.state
         precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
         with precision, collect() as contributed:
-            loss, state = self.model.loss(
-                batch.inputs.to(self.device), batch.targets.to(self.device), start, lengths=batch.lengths
-            )
-        auxiliary = _tokens(batch) / tokens * sum(contributed, torch.zeros((), device=self.device))
-        (loss / tokens + auxiliary).backward()  # type: ignore[no-untyped-call]
+            loss, state = self.task.loss(self.model, batch, start)
+        auxiliary = batch.terms / terms * sum(contributed, torch.zeros((), device=self.device))
+        (loss / terms + auxiliary).backward()  # type: ignore[no-untyped-call]
         self.auxiliary += auxiliary.item()
-        self.state = map_state(self.carry, state)
+        self.state = None if state is None else map_state(self.carry, state)
         return loss.item()
 
     def carry(self, leaf: Tensor) -> Tensor:
         """One leaf of the state from a window to the next: cut from the graph, in the parameters' type."""
-        return leaf.detach().to(self.model.embedding.weight.dtype) if leaf.is_floating_point() else leaf.detach()
+        return leaf.detach().to(self.dtype) if leaf.is_floating_point() else leaf.detach()
 
     def clip(self) -> float:
         """Scales the gradient down to norm ``clip``; returns its norm before."""
@@ -191,10 +189,10 @@ class Trainer:
     def write_metrics(self) -> None:
         """A line of `metrics.jsonl`: the mean loss over the tokens since the last one."""
         progress = self.progress
-        if progress.loss_tokens:
-            mean, speed = progress.loss_sum / progress.loss_tokens, progress.tokens / progress.training_seconds
+        if progress.loss_terms:
+            mean, speed = progress.loss_sum / progress.loss_terms, progress.tokens / progress.training_seconds
             self.log.write({**self.record, "loss": mean, "seconds": progress.seconds, "tokens_per_second": speed})
-            progress.loss_sum, progress.loss_tokens = 0.0, 0
+            progress.loss_sum, progress.loss_terms = 0.0, 0
 
     def validate(self) -> None:
         """Measures the held-out text once a step, keeps the best weights, counts failures; without one, keeps them."""
@@ -206,18 +204,19 @@ class Trainer:
             self.keep()
             return
         with count_experts(self.model) as chosen:
-            metrics = evaluate_language_model(self.model, self.job.valid)
-        loss = float(metrics["loss"])
-        best = progress.best_valid is None or loss < progress.best_valid
+            metrics = self.task.evaluate(self.model, self.job.valid)
+        found = float(metrics[self.task.selects])
+        sign = 1 if self.task.more_is_better else -1
+        best = progress.best_valid is None or sign * found > sign * progress.best_valid
         if best:
             self.keep()
         elif self.config.schedule == "plateau":
             progress.annealed += 1
         enough = self.config.tolerance or 0.0
-        improved = progress.previous_valid is None or progress.previous_valid - loss >= enough
+        improved = progress.previous_valid is None or sign * (found - progress.previous_valid) >= enough
         progress.failures = 0 if improved else progress.failures + 1
-        progress.previous_valid = loss
-        progress.best_valid = loss if best else progress.best_valid
+        progress.previous_valid = found
+        progress.best_valid = found if best else progress.best_valid
         progress.seconds = time.perf_counter() - self.began
         record = {
             "kind": "valid",
@@ -244,7 +243,3 @@ class Trainer:
         save_checkpoint(
             self.job.folder / "checkpoints", self.model, self.optimizer, self.state, progress, self.metadata
         )
-
-
-def _tokens(batch: Batch) -> int:
-    return batch.targets.numel() if batch.lengths is None else int(batch.lengths.sum())

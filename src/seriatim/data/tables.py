@@ -1,0 +1,218 @@
+"""Labelled text in, for classification: TSV and CSV with a header, and JSONL; one row at a time.
+
+- TSV: a tab separates two fields wherever it stands, and a quote is a character like any other.
+- CSV: comma-separated and quoted as RFC 4180 says; a quoted field may hold line ends.
+- JSONL: an object a line; a label is a string, an integer or true or false, which are labels as JSON writes them.
+
+The text may be empty, a label may not. What cannot be read is refused by file and line, and nothing is left out.
+"""
+
+import csv
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ..errors import InputError, nearest
+from .readers import Source, read_lines, read_pieces
+
+FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
+SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+SHOWN = 8
+"""So many names of a header are shown in a message; a file without a header may have a whole document there."""
+
+
+class Labelled(NamedTuple):
+    """A text with its label (empty where labels were not asked for), its file and the line on which it begins."""
+
+    text: str
+    label: str
+    name: str
+    line: int
+
+
+class Row(NamedTuple):
+    """The fields of one row and the line on which it begins."""
+
+    line: int
+    fields: list[str]
+
+
+def read_labelled(
+    sources: Iterable[Source], *, file_format: str = "auto", text: str = "text", label: str | None = "label"
+) -> Iterator[Labelled]:
+    """Reads row by row; only one row is held in memory.
+
+    Args:
+        sources: from `find_sources`.
+        file_format: ``tsv``, ``csv``, ``jsonl``, or ``auto`` to go by the name and then by the first line. ``text``,
+            for reading without labels, takes every line as a text; there ``auto`` means it for any name that does not
+            say otherwise, so that what a pipe's first line holds cannot change how it is read.
+        text: the column or field that holds the text.
+        label: the one that holds the label; None to read no labels.
+
+    Raises:
+        InputError: no such format or column, no rows to learn from, or a row that does not fit, by file and line.
+    """
+    if file_format not in FORMATS:
+        raise InputError(f"{file_format}: no such format of labelled text; {nearest(file_format, list(FORMATS))}")
+    for source in sources:
+        chosen = _format(source, file_format, label)
+        items: Iterator[Labelled]
+        if chosen == "text":
+            items = (Labelled(line, "", source.name, at) for at, line in _numbered(source))
+        elif chosen == "jsonl":
+            items = _from_objects(source, text, label)
+        else:
+            rows = _tab_separated(source) if chosen == "tsv" else _comma_separated(source)
+            items = _from_table(source.name, rows, text, label)
+        found = False
+        for item in items:
+            found = True
+            yield item
+        if not found and label is not None:
+            raise InputError(f"{source.name}:1: no rows to learn from; give a text and its label on every line")
+
+
+def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSONL file, each with its line.
+
+    Raises:
+        InputError: a line that is not one JSON object.
+    """
+    for number, line in _numbered(source):
+        if not line.strip():
+            raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "a number too long, or nested too deeply")
+            raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{source.name}:{number}: not an object; write {{...}} with a field for each value")
+        yield number, record
+
+
+def string_field(record: dict[str, Any], field: str, where: str) -> str:
+    """A field of a JSON object that must be a string; CRLF becomes LF.
+
+    Raises:
+        InputError: it is missing or not a string, or holds what is not text; the message begins with ``where``.
+    """
+    value = record.get(field)
+    shown = json.dumps(field)
+    if not isinstance(value, str):
+        raise InputError(f'{where}: no string field {shown}; write {{{shown}: "..."}}')
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: half a surrogate pair in {shown}; escape it whole") from None
+    if "\0" in value:
+        raise InputError(f"{where}: a NUL character in {shown}; remove it")
+    return value.replace("\r\n", "\n")
+
+
+def format_of(source: Source) -> str | None:
+    """What a source is known to hold, or what its name says: ``tsv``, ``csv``, ``jsonl``, or None for neither."""
+    if source.format in SUFFIXES.values():
+        return source.format
+    name = source.name.removesuffix(".gz")
+    return next((found for suffix, found in SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def first_line(source: Source) -> str:
+    """The first line, or as much of it as is read at once; empty where there is none."""
+    piece = next(read_pieces([source._replace(format="text")]), None)
+    return piece.text.partition("\n")[0] if piece else ""
+
+
+def _format(source: Source, wanted: str, label: str | None) -> str:
+    if wanted == "text" and label is not None:
+        raise InputError(f"{source.name}:1: plain lines have no labels; give the format tsv, csv or jsonl")
+    if wanted != "auto":
+        return wanted
+    known = format_of(source)
+    if known or label is None:
+        return known or "text"
+    line = first_line(source)
+    if line.startswith("{"):
+        return "jsonl"
+    if "\t" in line:
+        return "tsv"
+    raise InputError(
+        f"{source.name}:1: neither a header with tabs nor JSON; give TSV, CSV or JSONL with a text and a label, "
+        "and name it .tsv, .csv or .jsonl or give its format"
+    )
+
+
+def _numbered(source: Source) -> Iterator[tuple[int, str]]:
+    return enumerate(read_lines([source._replace(format="text")]), start=1)
+
+
+def _from_objects(source: Source, text: str, label: str | None) -> Iterator[Labelled]:
+    for number, record in read_objects(source):
+        where = f"{source.name}:{number}"
+        given = string_field(record, text, where)
+        found = ""
+        if label is not None:
+            value = record.get(label)
+            if isinstance(value, int):  # true and false are integers to Python
+                record = {label: json.dumps(value)}
+            found = _label(string_field(record, label, where), where)
+        yield Labelled(given, found, source.name, number)
+
+
+def _tab_separated(source: Source) -> Iterator[Row]:
+    return (Row(number, line.split("\t")) for number, line in _numbered(source))
+
+
+def _comma_separated(source: Source) -> Iterator[Row]:
+    reader = csv.reader((f"{line}\n" for _, line in _numbered(source)), strict=True)
+    begins = 1
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(
+                f"{source.name}:{begins}: the row that begins here is not CSV ({error}, line {reader.line_num}); quote "
+                "a field that holds a quote, a comma or a line end, double a quote within it, and end it with a quote; "
+                f"{csv.field_size_limit():,} characters are the most"
+            ) from None
+        yield Row(begins, fields or [""])
+        begins = reader.line_num + 1
+
+
+def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None) -> Iterator[Labelled]:
+    header = next(rows, Row(1, [])).fields
+    text_at = _column(header, text, name)
+    label_at = None if label is None else _column(header, label, name)
+    for number, fields in rows:
+        where = f"{name}:{number}"
+        if len(fields) != len(header):
+            raise InputError(
+                f"{where}: {len(fields)} {'field' if len(fields) == 1 else 'fields'} where the header has "
+                f"{len(header)}; mend this row (in TSV every tab separates, in CSV every comma outside quotes)"
+            )
+        found = "" if label_at is None else _label(fields[label_at], where)
+        yield Labelled(fields[text_at], found, name, number)
+
+
+def _column(header: list[str], wanted: str, name: str) -> int:
+    if header.count(wanted) == 1:
+        return header.index(wanted)
+    if wanted in header:
+        raise InputError(f"{name}:1: the header names {wanted!r} more than once; rename a column")
+    shown = ", ".join(repr(column[:40]) for column in header[:SHOWN]) or "nothing"
+    close = difflib.get_close_matches(wanted, header, 1)
+    step = f"did you mean {close[0]!r}?" if close else "name the columns on the first line"
+    raise InputError(f"{name}:1: no column {wanted!r} in the header, which has {shown}; {step}")
+
+
+def _label(value: str, where: str) -> str:
+    if not value.strip():
+        raise InputError(f"{where}: the label is empty; write one, or delete the row")
+    if "\n" in value or "\r" in value:
+        raise InputError(f"{where}: a line end in the label; labels are written one a line, take it out")
+    return value

@@ -1,0 +1,79 @@
+"""Everything by which text becomes numbers, and numbers become answers: tokenizers and labels, kept with a run."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InputError
+from ..files import write_whole
+from .tokenizers import Tokenizer, load_tokenizer
+
+TOKENIZERS = ("tokenizer", "target", "characters")
+"""Of the inputs (or of everything), of the targets where they have their own, of the letters of words."""
+FILES = (*(f"{name}.json" for name in TOKENIZERS), "labels.json")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokenizers by name, and labels in the order of a model's outputs.
+
+    Attributes:
+        tokenizers: by the names in `TOKENIZERS`; ``tokenizer`` is always there.
+        labels: classes or tags; empty where a task has none.
+    """
+
+    tokenizers: Mapping[str, Tokenizer]
+    labels: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """That of the inputs."""
+        return self.tokenizers["tokenizer"]
+
+    @property
+    def target(self) -> Tokenizer:
+        """That of what is written, where it is not the inputs'."""
+        return self.tokenizers.get("target", self.tokenizer)
+
+    def files(self) -> dict[str, str]:
+        """What a run keeps, by file name."""
+        found = {f"{name}.json": tokenizer.to_json() for name, tokenizer in self.tokenizers.items()}
+        return found | ({"labels.json": json.dumps(list(self.labels), ensure_ascii=False)} if self.labels else {})
+
+    def save(self, folder: Path) -> None:
+        """Writes the files of a run."""
+        for name, text in self.files().items():
+            write_whole(folder / name, text)
+
+    def fingerprint(self) -> str:
+        """The same for equal vocabularies, and only for them."""
+        if list(self.files()) == ["tokenizer.json"]:
+            return self.tokenizer.fingerprint()
+        return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()
+
+
+def load_vocabulary(folder: Path) -> Vocabulary:
+    """Opens the vocabulary of a run.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    tokenizers = {"tokenizer": load_tokenizer(folder / "tokenizer.json")}
+    for name in TOKENIZERS[1:]:
+        if (folder / f"{name}.json").exists():
+            tokenizers[name] = load_tokenizer(folder / f"{name}.json")
+    return Vocabulary(tokenizers, _labels(folder / "labels.json"))
+
+
+def _labels(path: Path) -> tuple[str, ...]:
+    if not path.exists():
+        return ()
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
+        raise InputError(f"{path}: not a list of labels, or damaged; restore it from the run it belongs to")
+    return tuple(found)

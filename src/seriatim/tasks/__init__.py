@@ -1,0 +1,13 @@
+"""Every task by name: what it reads, what it trains, how it is measured."""
+
+from ..config import Config
+from ..training.task import Task
+from .classification import Classification
+from .language_modelling import LanguageModelling
+
+TASKS: dict[str, type[Task]] = {"lm": LanguageModelling, "classify": Classification}
+
+
+def find(config: Config) -> Task:
+    """The task that a configuration names, with that configuration."""
+    return TASKS[config.task](config)

@@ -1,0 +1,232 @@
+"""Classification: a label for every text."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..config import Config, Section
+from ..data.bucketing import Buckets, padded
+from ..data.readers import find_sources
+from ..data.tables import Labelled, read_labelled
+from ..data.tokenizers import END, fit_tokenizer
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError, nearest
+from ..evaluation.classification import classification_metrics
+from ..evaluation.intervals import Metrics
+from ..models import Classifier
+from ..state import State
+from ..training.task import Figure, Task, evaluating
+from .options import seeing_everything, settled_options, split_options, with_kind
+
+TOGETHER = 64
+
+
+class Options(Section):
+    """What a classifier has beside its layer.
+
+    ``pooling``: how outputs become one vector. ``class_weights`` ``balanced``: every class counts as much as any other
+    in training, however rare it is.
+    """
+
+    pooling: Literal["final", "mean", "max", "attention"] = "final"
+    class_weights: Literal["none", "balanced"] = "none"
+
+
+class Documents(NamedTuple):
+    """Encoded texts side by side in one array, and their labels ``(documents,)``."""
+
+    ids: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    labels: np.ndarray
+    vocabulary: Vocabulary
+    key: str
+
+    def unknown(self) -> int:
+        """Tokens that are not in the vocabulary."""
+        unknown_id = self.vocabulary.tokenizer.unknown_id
+        return 0 if unknown_id is None else int((self.ids == unknown_id).sum())
+
+
+@dataclass
+class DocumentBatch:
+    """Some texts: ids ``(batch, time)``; lengths, labels and what each counts in the loss, all ``(batch,)``."""
+
+    inputs: Tensor
+    lengths: Tensor
+    labels: Tensor
+    weights: Tensor | None
+    rows: np.ndarray
+    fresh: bool = True
+
+    @property
+    def tokens(self) -> int:
+        """Without padding."""
+        return int(self.lengths.sum())
+
+    @property
+    def terms(self) -> int:
+        """Texts."""
+        return len(self.labels)
+
+
+class Classification(Task):
+    """Trains a model to label texts."""
+
+    selects = "accuracy"
+    more_is_better = True
+    baseline_name = "the commonest label"
+    usage = "seriatim predict {run} TEXTS"
+    caution = "It knows the labels it was trained on, and gives one of them to every text."
+    figures: ClassVar[tuple[Figure, ...]] = (
+        Figure("accuracy", "accuracy", 4, headline=True),
+        Figure("macro_f1", "macro F1", 4, headline=True),
+        Figure("loss", "loss (nats per text)", 4),
+        Figure("calibration_error", "calibration error", 4),
+    )
+    counts = ("texts", "tokens", "unknown_tokens")
+
+    @classmethod
+    def settle(cls, config: Config) -> Config:
+        """Words unless told otherwise, and both directions."""
+        return settled_options(Options, seeing_everything(with_kind(config, "word")))
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options, self.layer_options = split_options(Options, self.config)
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """A tokenizer of the training texts, and their labels in order."""
+        rows = list(self.rows(self.training_spec(), "train"))
+        labels = sorted({str(row.label) for row in rows})
+        if len(labels) < 2:
+            raise InputError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
+        return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}, labels)
+
+    def make_model(self, vocabulary: Vocabulary) -> Classifier:
+        """A classifier."""
+        return Classifier.from_config(
+            self.config.model,
+            vocabulary.tokenizer.vocabulary_size,
+            len(vocabulary.labels),
+            pooling=self.options.pooling,
+            options=self.layer_options,
+        )
+
+    def rows(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Labelled]:
+        """The texts that ``spec`` names, with their labels."""
+        data = self.config.data
+        wanted = file_format or data.format
+        sources = find_sources(spec, file_format=wanted, split=split)
+        return read_labelled(sources, file_format=wanted, text=data.text, label=data.label)
+
+    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
+        """Encoded texts."""
+        numbers = {label: i for i, label in enumerate(vocabulary.labels)}
+        texts, labels = [], []
+        for row in self.rows(spec, split, file_format):
+            if row.label not in numbers:
+                hint = nearest(str(row.label), list(vocabulary.labels))
+                raise InputError(f"{row.name}:{row.line}: the label {row.label!r} never stood in training; {hint}")
+            texts.append(row.text)
+            labels.append(numbers[row.label])
+        return encode(texts, labels, vocabulary)
+
+    def report(self) -> dict[str, Any]:
+        """Counts of every part."""
+        data = self.config.data
+        vocabulary = self.learn_vocabulary()
+        tokenizer = vocabulary.tokenizer
+        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
+        for part in ("train", "valid", "test"):
+            if spec := getattr(data, part):
+                documents = self.read(spec, part, vocabulary)
+                counts = Counter(vocabulary.labels[label] for label in documents.labels)
+                found[part] = {
+                    "texts": len(documents.labels),
+                    "tokens": int(documents.lengths.sum()),
+                    "unknown_tokens": documents.unknown(),
+                    "longest_text": int(documents.lengths.max()),
+                    "empty_texts": int((documents.lengths == 0).sum()),
+                    "labels": [f"{label} {count:,}" for label, count in counts.most_common()],
+                }
+        return found
+
+    def batches(self, data: Documents) -> Buckets[DocumentBatch]:
+        """Texts of like length."""
+        counts = np.bincount(data.labels, minlength=len(data.vocabulary.labels))
+        balanced = len(data.labels) / (np.count_nonzero(counts) * counts.clip(1))
+        weights = balanced if self.options.class_weights == "balanced" else None
+        return Buckets(data.lengths, self.config.training.batch_size, lambda rows: batch_of(data, rows, weights))
+
+    def loss(self, model: Classifier, batch: DocumentBatch, state: State | None) -> tuple[Tensor, None]:
+        """Cross-entropy."""
+        device = model.embedding.weight.device
+        weights = None if batch.weights is None else batch.weights.to(device)
+        return model.loss(batch.inputs.to(device), batch.lengths, batch.labels.to(device), weights), None
+
+    def evaluate(self, model: Classifier, data: Documents, **settings: Any) -> Metrics:
+        """See `seriatim.evaluation.classification`."""
+        batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
+        found = np.zeros((len(data.labels), model.output.out_features))
+        with evaluating(model) as device:
+            for batch in batches.read(batches.in_order()):
+                found[batch.rows] = model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
+        metrics = classification_metrics(data.labels, found, data.vocabulary.labels)
+        counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
+        return {**metrics, **counts}
+
+    def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
+        """The label that is commonest in training, for every text."""
+        return {"accuracy": float((valid.labels == np.bincount(train.labels).argmax()).mean())}
+
+    def describe(self, data: Documents) -> str:
+        """Texts and tokens."""
+        return f"{len(data.labels):,} texts ({data.lengths.sum():,} tokens, {data.unknown():,} unknown)"
+
+    def answer(self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
+        """The likeliest label of each text, and the probability of each label."""
+        data = encode(items, [0] * len(items), vocabulary)
+        batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
+        answers: list[Metrics] = [{}] * len(items)
+        with evaluating(model) as device:
+            for batch in batches.read(batches.in_order()):
+                found = model.probabilities(batch.inputs.to(device), batch.lengths).tolist()
+                for row, shares in zip(batch.rows.tolist(), found, strict=True):
+                    best = max(range(len(shares)), key=shares.__getitem__)
+                    by_label = dict(zip(vocabulary.labels, shares, strict=True))
+                    answers[row] = {"text": vocabulary.labels[best], "probabilities": by_label}
+        return answers
+
+
+def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
+    """Texts as ids; ``labels`` are numbers."""
+    tokenizer, parts = vocabulary.tokenizer, []
+    for text in texts:
+        ids = tokenizer.encode(text)
+        parts.append(ids[ids != END] if tokenizer.ends_lines else ids)
+    lengths = np.array([len(part) for part in parts], dtype=np.int64)
+    ids = np.concatenate([*parts, np.zeros(0, np.int32)])
+    key = hashlib.blake2b(f"classify {vocabulary.fingerprint()}".encode(), digest_size=16)
+    for values in (ids, lengths, np.array(labels)):
+        key.update(values.tobytes())
+    starts = lengths.cumsum() - lengths
+    return Documents(ids, starts, lengths, np.array(labels, dtype=np.int64), vocabulary, key.hexdigest())
+
+
+def batch_of(data: Documents, rows: np.ndarray, weights: np.ndarray | None = None) -> DocumentBatch:
+    """Some of the texts; ``weights`` are those of the labels ``(labels,)``."""
+    labels = data.labels[rows]
+    return DocumentBatch(
+        torch.from_numpy(padded(data.ids, data.starts[rows], data.lengths[rows])),
+        torch.from_numpy(data.lengths[rows]),
+        torch.from_numpy(labels),
+        None if weights is None else torch.from_numpy(weights[labels]).float(),
+        rows,
+    )

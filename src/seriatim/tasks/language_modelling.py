@@ -1,0 +1,175 @@
+"""Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from ..config import Config
+from ..data.batching import Batch, Batches
+from ..data.corpus import BLOCK, Corpus, encode_corpus, fit_corpus_tokenizer
+from ..data.readers import Source, find_sources
+from ..data.statistics import check_data
+from ..data.tokenizers import END, Tokenizer
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError
+from ..evaluation.intervals import Metrics
+from ..evaluation.perplexity import evaluate_language_model, unigram_metrics
+from ..layers import check_options, options_of, split_names
+from ..layers.positions import MAX_LENGTH
+from ..models import LanguageModel
+from ..state import State
+from ..training.task import Figure, Task
+from .options import with_kind
+
+STREAM_WINDOW = 512
+"""Inputs that attention sees of a running text, unless told otherwise."""
+
+
+class LanguageModelling(Task):
+    """Trains a model to continue texts."""
+
+    baseline_name = "a unigram"
+    usage = "seriatim generate {run} --max-tokens 200"
+    caution = (
+        "It predicts text like what it was trained on, and repeats whatever that text holds. It knows nothing else."
+    )
+    figures: ClassVar[tuple[Figure, ...]] = (
+        Figure("loss", "loss (nats per token)", 4),
+        Figure("perplexity", "perplexity per token", 2, headline=True),
+        Figure("word_perplexity", "perplexity per word", 2),
+        Figure("bits_per_byte", "bits per byte", 4, headline=True),
+    )
+    counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
+
+    @classmethod
+    def settle(cls, config: Config) -> Config:
+        """Characters unless told otherwise, one direction, and a bound on what attention keeps of a running text."""
+        model = config.model.model_copy(update={"bidirectional": bool(config.model.bidirectional)})
+        return with_window(with_kind(config.model_copy(update={"model": model}), "char"))
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """A tokenizer of the training text."""
+        sources = find_sources(self.training_spec(), file_format=self.config.data.format, split="train")
+        return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=self.unit)})
+
+    def make_model(self, vocabulary: Vocabulary) -> LanguageModel:
+        """A language model."""
+        return LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size)
+
+    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
+        """An encoded text."""
+        sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
+        corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.unit)
+        refuse_unknown(corpus, vocabulary.tokenizer, sources)
+        return corpus
+
+    def report(self) -> dict[str, Any]:
+        """Counts of every part."""
+        return check_data(self.config)
+
+    def batches(self, data: Corpus) -> Batches:
+        """Windows of ``training.sequence_length`` tokens."""
+        return Batches(data, self.config.training.batch_size, self.config.training.sequence_length)
+
+    def loss(self, model: LanguageModel, batch: Batch, state: State | None) -> tuple[Tensor, State]:
+        """Teacher forcing, from the state that the window before left."""
+        device = model.embedding.weight.device
+        return model.loss(batch.inputs.to(device), batch.targets.to(device), state, lengths=batch.lengths)
+
+    def evaluate(self, model: LanguageModel, data: Corpus, **settings: Any) -> Metrics:
+        """See `seriatim.evaluation.perplexity`."""
+        return evaluate_language_model(model, data, **settings)
+
+    def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
+        """A unigram."""
+        return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size)
+
+    def describe(self, data: Corpus) -> str:
+        """Tokens and words."""
+        counts = data.statistics
+        unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
+        return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown})"
+
+    def facts(self, train: Corpus) -> Metrics:
+        """How many documents there were: of one alone no end is known."""
+        return {"documents": train.statistics.documents}
+
+    def carried(self, model: LanguageModel) -> State:
+        """That of the sequences of a batch."""
+        return model.initial_state(1)
+
+    def check(self, train: Corpus, valid: Corpus | None) -> None:
+        """Raises InputError where a stream is too short for its batches, or positions are too few."""
+        self.check_held_out()
+        check_sizes(self.config, train)
+        check_positions(self.config, {"data.train": train, "data.valid": valid})
+
+    @property
+    def unit(self) -> str:
+        """One running text, or lines."""
+        return self.config.data.unit
+
+
+def with_window(config: Config) -> Config:
+    """Bounds what attention keeps of a running text, which has no end, unless a window is given.
+
+    Raises:
+        InputError: an option that does not exist, or positions that end before the text does.
+    """
+    name, options = config.model.layer, config.model.options
+    check_options(name, options)
+    known = [options_of(one, options).get("window") for one in split_names(name)]
+    if config.data.unit == "stream" and options.get("position") == "learned":
+        raise InputError(
+            "model.options.position: a running text goes beyond any learned positions; take rotary, alibi or none, or "
+            "data.unit line"
+        )
+    if config.data.unit != "stream" or "window" in options or not any(known):
+        return config
+    bounded = config.model.model_copy(update={"options": {**options, "window": STREAM_WINDOW}})
+    return config.model_copy(update={"model": bounded})
+
+
+def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Source]) -> None:
+    """Raises InputError for a text in which nothing is known."""
+    if not corpus.statistics.unknown_tokens:
+        return
+    blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
+    if not any(np.any((block != END) & (block != tokenizer.unknown_id)) for block in blocks):
+        raise InputError(
+            f"{sources[0].name}: only unknown {tokenizer.kind}s; is it the right file, "
+            "and tokenizer.min_count and vocabulary_size fit for it?"
+        )
+
+
+def check_positions(config: Config, corpora: Mapping[str, Corpus | None]) -> None:
+    """Raises InputError where learned positions are fewer than the tokens of a line, its end included."""
+    options = config.model.options
+    if options.get("position") != "learned":
+        return
+    most = options.get("max_length", MAX_LENGTH)
+    for name, corpus in corpora.items():
+        starts, ends = corpus.spans(1) if corpus is not None else (np.zeros(1), np.zeros(1))
+        longest = int((ends - starts).argmax())
+        needed = int(ends[longest] - starts[longest])
+        if needed > most:
+            raise InputError(
+                f"{name}: line {longest + 1} has {needed} tokens, its end included, and there are {most} learned "
+                f"positions; set model.options.max_length to {needed}, or take position rotary, alibi or sinusoidal"
+            )
+
+
+def check_sizes(config: Config, train: Corpus) -> None:
+    """Raises InputError where a stream is too short for its batches."""
+    tokens, settings = len(train.ids), config.training
+    if config.data.unit == "line":
+        return
+    if settings.sequence_length > tokens:
+        raise InputError(
+            f"training.sequence_length: {settings.sequence_length} is longer than the corpus ({tokens} tokens); "
+            f"at most {tokens}"
+        )
+    if settings.batch_size > tokens:
+        raise InputError(f"training.batch_size: {settings.batch_size} rows for {tokens} tokens; at most {tokens}")

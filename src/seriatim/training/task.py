@@ -1,0 +1,203 @@
+"""What a task gives to the training of a sequence model: its data, its model, its loss and its measure."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..config import Config
+from ..data.readers import Source, read_lines
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError
+from ..evaluation.intervals import Metrics
+from ..state import State
+
+
+class Figure(NamedTuple):
+    """A metric as people are shown it."""
+
+    key: str
+    name: str
+    digits: int
+    headline: bool = False
+    """Whether it is shown after every validation."""
+
+    def of(self, metrics: Metrics) -> str:
+        """Its value in words."""
+        return f"{metrics[self.key]:,.{self.digits}f}"
+
+    def span(self, metrics: Metrics) -> str:
+        """Its interval in words; empty where there is none."""
+        low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
+        return "" if low is None else f"{low:,.{self.digits}f} to {high:,.{self.digits}f}"
+
+
+class TaskBatch(Protocol):
+    """Some sequences, or a window of them."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sequences begin here, so that no state is carried to them."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read, for the speed."""
+
+    @property
+    def terms(self) -> int:
+        """What the loss is a sum over: tokens, documents."""
+
+
+class TaskBatches(Protocol):
+    """Batches of a data set, in an order that is a function of seed and epoch alone."""
+
+    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """Groups of rows, as they are read in an epoch."""
+
+    def windows(self, groups: list[np.ndarray]) -> int:
+        """How many batches the groups make."""
+
+    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[Any]:
+        """The batches, the first ``skip`` left out."""
+
+
+class TaskData(Protocol):
+    """What a task has read: ``key`` is the same for the same data read the same way, and only for it."""
+
+    key: str
+
+
+class Task(ABC):
+    """One kind of work for sequence models. Everything here is a function of the configuration.
+
+    Attributes:
+        selects: the metric that says which weights are best.
+        more_is_better: of that metric.
+        figures: what people are shown of the metrics, in order.
+        counts: what they are shown of the data measured.
+        baseline_name: the simplest model that figures are held against.
+        usage: what to do with a run, as a command; ``{run}`` stands for its folder.
+        caution: what the model card says of its limits.
+        settings: what `answer` takes by name.
+    """
+
+    selects: ClassVar[str] = "loss"
+    more_is_better: ClassVar[bool] = False
+    figures: ClassVar[tuple[Figure, ...]]
+    counts: ClassVar[tuple[str, ...]] = ()
+    baseline_name: ClassVar[str]
+    usage: ClassVar[str]
+    caution: ClassVar[str]
+    settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: Config) -> None:
+        self.config = self.settle(config)
+
+    @classmethod
+    def settle(cls, config: Config) -> Config:
+        """The configuration with what the task implies written out."""
+        return config
+
+    @abstractmethod
+    def learn_vocabulary(self) -> Vocabulary:
+        """Tokenizers and labels of the training data."""
+
+    @abstractmethod
+    def make_model(self, vocabulary: Vocabulary) -> nn.Module:
+        """The model that the configuration describes, with fresh parameters."""
+
+    @abstractmethod
+    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Any:
+        """The data that ``spec`` names; ``file_format`` None is the configuration's."""
+
+    @abstractmethod
+    def batches(self, data: Any) -> TaskBatches:
+        """For training."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
+        """The sum over the batch's terms of −log P, in nats, and the state to carry on, if any."""
+
+    @abstractmethod
+    def evaluate(self, model: Any, data: Any, **settings: Any) -> Metrics:
+        """The metrics of some data; the model is put in evaluation mode while this runs."""
+
+    @abstractmethod
+    def baseline(self, train: Any, valid: Any, vocabulary: Vocabulary) -> Metrics:
+        """The metrics of the simplest model, as far as it has them."""
+
+    @abstractmethod
+    def describe(self, data: Any) -> str:
+        """How much there is of some data, in a few words."""
+
+    @abstractmethod
+    def report(self) -> dict[str, Any]:
+        """What the data that the configuration names is like, for ``seriatim check``: a part of it to its counts."""
+
+    def facts(self, train: Any) -> Metrics:
+        """What `summary.json` says of the training data."""
+        return {}
+
+    def check(self, train: Any, valid: Any | None) -> None:
+        """Raises InputError where data and configuration do not fit each other."""
+        self.check_held_out()
+
+    def carried(self, model: Any) -> State | None:
+        """A state of the kind that is carried from batch to batch; None where none is."""
+        return None
+
+    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Any]:
+        """What is to be answered, one after another: the lines of a text."""
+        return read_lines(sources)
+
+    def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[Any], **settings: Any) -> list[Metrics]:
+        """An answer to each item: ``text``, what the command prints, and details of it.
+
+        Raises:
+            InputError: the task has no answers.
+        """
+        raise InputError("predict: a language model has no answers to lines; use generate, or score from Python")
+
+    def training_spec(self) -> str:
+        """``data.train``.
+
+        Raises:
+            InputError: none is named, or it cannot be read as often as it must be.
+        """
+        data = self.config.data
+        if data.train is None:
+            raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
+        if data.train == data.valid == "-":
+            raise InputError("data.valid: standard input is the training text already; give a file")
+        return data.train
+
+    def validation_spec(self) -> str | None:
+        """``data.valid``; a built-in corpus brings its own."""
+        train = self.config.data.train or ""
+        if self.config.data.valid is None and train.startswith("builtin:") and train.count(":") == 1:
+            return train
+        return self.config.data.valid
+
+    def check_held_out(self) -> None:
+        """Raises InputError where a schedule or patience lacks held-out data."""
+        settings = self.config.training
+        stopping = settings.tolerance is not None or settings.patience is not None
+        if self.validation_spec() is None and (settings.schedule == "plateau" or stopping):
+            key = "tolerance and patience need" if stopping else "schedule: plateau needs"
+            raise InputError(f"training.{key} held-out text; give --valid FILE")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[torch.device]:
+    """Within it a model is in evaluation mode and without gradients; gives the device it computes on."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield next(model.parameters()).device
+    finally:
+        model.train(training)

@@ -1,0 +1,160 @@
+"""A label for every text, from files to answers."""
+
+import io
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli import main
+from seriatim.errors import InputError
+
+from .conftest import sentences
+
+TEXTS = ["the cat sees it .", "", "nobody paints the moon .", "she", "zebra " * 40]
+
+
+def write(path: Path, count: int, seed: int) -> str:
+    """Sentences labelled by whether they speak of the sea or the moon, rarely of neither."""
+    chosen = random.Random(seed)
+    rows = []
+    for sentence in sentences(count, seed=seed):
+        label = "sea" if "sea" in sentence else "moon" if "moon" in sentence else "other"
+        rows.append(
+            f"{label}\t{sentence if chosen.random() < 0.98 else ''}" if label != "other" else f"other\t{sentence}"
+        )
+    path.write_text("label\ttext\n" + "\n".join(rows) + "\n")
+    return str(path)
+
+
+def config(folder: Path, out: str, **options) -> dict:
+    return {
+        "task": "classify",
+        "data": {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv")},
+        "model": {"layer": "gru", "embedding_size": 12, "hidden_size": 10, "options": options},
+        "training": {"epochs": 6, "batch_size": 16, "learning_rate": 0.02, "schedule": "constant"},
+        "out": str(folder / out),
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("labelled")
+    write(path / "train.tsv", 300, 0)
+    write(path / "valid.tsv", 80, 1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> seriatim.Run:
+    return seriatim.train(config(folder, "run"))
+
+
+def test_it_learns_what_the_labels_mean(run: seriatim.Run, folder: Path) -> None:
+    found = run.evaluate(str(folder / "valid.tsv"))
+    assert found["accuracy"] > 0.9
+    assert found["accuracy_low"] <= found["accuracy"] <= found["accuracy_high"]
+    assert run.summary["best_valid"] == pytest.approx(found["accuracy"])
+    assert run.summary["baseline"]["accuracy"] < 0.8
+    assert np.sum(found["confusion"]) == found["texts"] == 80
+    assert list(run.predict(["she likes the moon .", "a dog likes the sea ."])) == ["moon", "sea"]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "attention"])
+def test_every_pooling_and_an_encoder_that_sees_everything(folder: Path, pooling: str) -> None:
+    settings = config(folder, f"run-{pooling}", pooling=pooling, class_weights="balanced")
+    if pooling == "attention":
+        settings["model"] |= {"layer": "transformer", "hidden_size": 16}
+        settings["training"] |= {"learning_rate": 0.005}
+    run = seriatim.train(settings)
+    assert run.model.layer.causal is False
+    assert run.evaluate(str(folder / "valid.tsv"))["accuracy"] > 0.85
+
+
+def test_a_batch_gives_what_its_rows_give_one_by_one(run: seriatim.Run) -> None:
+    together = list(run.details(TEXTS))
+    assert len(together) == len(TEXTS)
+    for text, answer in zip(TEXTS, together, strict=True):
+        alone = next(run.details([text]))
+        assert alone["text"] == answer["text"] == max(answer["probabilities"], key=answer["probabilities"].get)
+        assert sum(answer["probabilities"].values()) == pytest.approx(1)
+        for label, share in alone["probabilities"].items():
+            assert answer["probabilities"][label] == pytest.approx(share, abs=1e-6)
+
+
+def test_answers_come_lazily_and_in_order(run: seriatim.Run) -> None:
+    def endless():
+        while True:
+            yield from ("a dog likes the sea .", "she likes the moon .")
+
+    answers = run.predict(endless())
+    assert [next(answers) for _ in range(600)] == ["sea", "moon"] * 300
+
+
+def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path, run: seriatim.Run) -> None:
+    settings = config(folder, "cut")
+    settings["training"]["steps"] = 31
+    seriatim.train(settings)
+    resumed = seriatim.resume(folder / "cut", overrides={"training.steps": None})
+    for (name, mine), other in zip(run.model.named_parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(mine, other), name
+
+
+def test_predict_is_one_line_in_one_line_out(run: seriatim.Run, folder: Path, monkeypatch, capsys) -> None:
+    path = folder / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    assert main(["predict", str(run.path), str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == list(run.predict(TEXTS))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert main(["predict", str(run.path), "--json"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [answer["text"] for answer in answers] == lines
+    assert all(answer["seconds"] > 0 for answer in answers)
+
+
+def test_check_and_evaluate_from_the_command_line(run: seriatim.Run, folder: Path, capsys) -> None:
+    assert main(["check", "classify", "--data", str(folder / "train.tsv")]) == 0
+    assert "sea" in capsys.readouterr().out
+    assert main(["evaluate", str(run.path), "--data", str(folder / "valid.tsv")]) == 0
+    assert "macro F1" in capsys.readouterr().out
+    assert "accuracy" in (run.path / "README.md").read_text()
+
+
+def test_a_label_never_seen_is_named_with_its_line(run: seriatim.Run, tmp_path: Path) -> None:
+    path = tmp_path / "odd.tsv"
+    path.write_text("label\ttext\nsea\tthe sea\nmoom\tthe moon\n")
+    with pytest.raises(InputError, match=r"odd.tsv:3: the label 'moom' never stood in training; did you mean 'moon'\?"):
+        run.evaluate(str(path))
+
+
+def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text("label\ttext\nsea\tthe sea\nsea\ta sea\n")
+    settings = config(folder, "none")
+    settings["data"] = {"train": str(tmp_path / "one.tsv")}
+    with pytest.raises(InputError, match="every text has the label 'sea'"):
+        seriatim.train(settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "middle"}, "model.options.pooling: 'middle' does not fit"),
+        ({"poolin": "mean"}, "has no option 'poolin'"),
+    ],
+)
+def test_wrong_options_are_named(folder: Path, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.train(config(folder, "none", **options))
+
+
+def test_a_classifier_writes_no_text(run: seriatim.Run, capsys) -> None:
+    assert main(["generate", str(run.path)]) == 2
+    assert "trained to classify" in capsys.readouterr().err
+    assert main(["predict", str(run.path), "--beam", "3"]) == 2
+    assert "--beam: means nothing" in capsys.readouterr().err
