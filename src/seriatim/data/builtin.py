@@ -3,41 +3,73 @@
 ``builtin:python-docs`` is the documentation that ships with every interpreter: the help topics and the docstrings of
 the standard library, about two million characters of real English about real things. It is split by module, eight in
 ten for training, one each for validation and test; a docstring that stands in several modules counts once.
+
+``builtin:reversal``, ``builtin:copy``, ``builtin:adding`` and ``builtin:agreement`` are the tasks of `synthetic`, as
+TSV; their part ``test-N`` is a test in which every distance is N.
 """
 
 import ast
 import platform
+import re
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..cache import cached
 from ..errors import InputError, nearest
+from .synthetic import COUNTS, LONGEST, TASKS, generate
 
 FORMAT = 1
+TASK_FORMAT = 1
 SPLITS = ("train", "valid", "test")
 CORPORA = ("python-docs",)
 SKIPPED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "__pycache__"}
 
 
 def builtin_text(spec: str, split: str) -> Path:
-    """The file of one part of a built-in corpus, made when first asked for.
+    """The file of one part of a built-in corpus or task, made when first asked for.
 
     Args:
         spec: ``builtin:NAME`` or ``builtin:NAME:SPLIT``.
         split: the part to take where ``spec`` names none.
 
     Raises:
-        InputError: no such corpus or part.
+        InputError: no such corpus, task or part.
     """
     _, name, *part = spec.split(":")
     wanted = part[0] if part else split
-    if name not in CORPORA:
-        raise InputError(f"{spec}: no such built-in corpus; {nearest(name, list(CORPORA))}")
+    known = [*CORPORA, *TASKS]
+    if name not in known:
+        raise InputError(f"{spec}: no such built-in corpus; {nearest(name, known)}")
+    if name in TASKS and len(part) < 2:
+        return _task(spec, name, wanted)
     if wanted not in SPLITS or len(part) > 1:
         raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}")
     folder = cached(f"{name}-{FORMAT}-{platform.python_version()}", _write_python_docs)
     return folder / f"{wanted}.txt"
+
+
+def builtin_format(spec: str) -> str:
+    """What a reader finds there: ``tsv`` or ``text``."""
+    return "tsv" if spec.split(":")[1] in TASKS else "text"
+
+
+def _task(spec: str, name: str, part: str) -> Path:
+    """The file of one part of a task; of a part ``test-N``, too."""
+    task, at = TASKS[name], re.fullmatch(r"test-([1-9][0-9]{0,8})", part)
+    if part not in SPLITS and not at:
+        raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}, or test-N for distance N")
+    distance = int(at[1]) if at else None
+    if distance and not task.shortest <= distance <= LONGEST:
+        raise InputError(f"{spec}: no such distance; choose from {task.shortest} to {LONGEST}")
+    split = "test" if at else part
+
+    def write(folder: Path) -> None:
+        with (folder / f"{part}.tsv").open("w", encoding="utf-8", newline="\n") as file:
+            file.write(task.header)
+            file.writelines("\t".join(row) + "\n" for row in generate(name, split, COUNTS[split], distance=distance))
+
+    return cached(f"{name}-{TASK_FORMAT}-{part}", write) / f"{part}.tsv"
 
 
 def _write_python_docs(folder: Path) -> None:

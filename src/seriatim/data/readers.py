@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ..errors import InputError
-from .builtin import builtin_text
+from .builtin import builtin_format, builtin_text
 
 PIECE_BYTES = 1 << 20
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
@@ -28,7 +28,7 @@ BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 class Source(NamedTuple):
-    """A readable file: what to call it in messages, how to open it, ``text`` or ``jsonl``."""
+    """A readable file: what to call it in messages, how to open it, its format (``text`` unless more is known)."""
 
     name: str
     open: Callable[[], BinaryIO]
@@ -56,7 +56,7 @@ def find_sources(spec: str, *, file_format: str = "auto", split: str = "train") 
     if not spec:
         raise InputError("the name of the text is empty; give a file, a folder, a glob, - or builtin:python-docs")
     if spec.startswith("builtin:"):
-        return [Source(spec, functools.partial(_open_builtin, spec, split), "text")]
+        return [Source(spec, functools.partial(_open_builtin, spec, split), builtin_format(spec))]
     if spec.startswith("hf:"):
         from .hub import hub_source
 
