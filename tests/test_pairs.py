@@ -1,0 +1,195 @@
+"""Pairs of texts: three ways to write them read the same; what has no partner is named by file and line."""
+
+import gzip
+import io
+import json
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from seriatim.data.pairs import Pair, read_pairs, read_sources
+from seriatim.data.readers import find_sources, read_lines
+from seriatim.errors import InputError
+
+TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\n\t"), max_size=20)
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+
+
+def written(folder: Path, content: bytes | str, name: str) -> str:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def pairs(spec: str, **options: bool | str) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in read_pairs(spec, **options)]
+
+
+@in_one_folder
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1), st.sampled_from(["\n", "\r\n"]))
+def test_three_ways_to_write_pairs_read_the_same(tmp_path: Path, wanted: list[tuple[str, str]], ending: str) -> None:
+    tabs = "".join(f"{source}\t{target}{ending}" for source, target in wanted)
+    objects = "".join(json.dumps({"source": s, "target": t}) + ending for s, t in wanted)
+    assert pairs(written(tmp_path, tabs, "a.tsv")) == wanted
+    assert pairs(written(tmp_path, tabs, "a.txt"), file_format="tsv") == wanted
+    assert pairs(written(tmp_path, objects, "a.jsonl")) == wanted
+    sides = [written(tmp_path, "".join(pair[i] + ending for pair in wanted), f"a.{i}") for i in (0, 1)]
+    assert pairs(",".join(sides)) == wanted
+
+
+def test_pairs_know_where_they_stand(tmp_path: Path) -> None:
+    spec = written(tmp_path, "a\tb\n\tc\n d \t", "a.tsv")
+    assert list(read_pairs(spec)) == [Pair("a", "b", spec, 1), Pair("", "c", spec, 2), Pair(" d ", "", spec, 3)]
+    left, right = written(tmp_path, "a\n\n", "a.en"), written(tmp_path, gzip.compress(b"\nb"), "a.de.gz")
+    assert list(read_pairs(f"{left},{right}")) == [Pair("a", "", left, 1), Pair("", "b", left, 2)]
+
+
+def test_auto_looks_at_the_first_line(tmp_path: Path) -> None:
+    assert pairs(written(tmp_path, '{"source": "a", "target": "b"}\n', "a")) == [("a", "b")]
+    assert pairs(written(tmp_path, "{a\tb\n", "a")) == [("{a", "b")]
+    assert pairs(written(tmp_path, "a\tb\n", "a,b")) == [("a", "b")]  # a name with a comma is one file, if it is there
+
+
+def test_targets_may_be_missing_where_none_are_asked_for(tmp_path: Path) -> None:
+    spec = written(tmp_path, "a\n\nb\tc\n", "a.tsv")
+    assert pairs(spec, labelled=False) == [("a", ""), ("", ""), ("b", "")]
+    assert pairs(written(tmp_path, '{"source": "a"}\n', "a.jsonl"), labelled=False) == [("a", "")]
+    assert pairs(written(tmp_path, "", "b.tsv"), labelled=False) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        ("a\tb\nc\n", "a.tsv", r"a\.tsv:2: no tab"),
+        ("a\tb\tc\n", "a.tsv", r"a\.tsv:1: 2 tabs"),
+        ("a line\n", "a.txt", r"a\.txt:1: no tab.*two files"),
+        ("source\ttarget\na\tb\n", "a.tsv", r"a\.tsv:1: a header"),
+        ("", "a.tsv", r"a\.tsv:1: no pairs"),
+        ("", "a.jsonl", r"a\.jsonl:1: no pairs"),
+        ('{"source": "a"}\n', "a.jsonl", r'a\.jsonl:1: no string field "target"'),
+        ('{"source": 1, "target": ""}\n', "a.jsonl", r'a\.jsonl:1: no string field "source"'),
+        ("a\tb\nc\0\td\n", "a.tsv", r"a\.tsv:2: a NUL"),
+        ("text,label\n", "a.csv", r"a\.csv:1: pairs are not read from CSV"),
+    ],
+)
+def test_what_is_no_pair_is_named(tmp_path: Path, content: str, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        pairs(written(tmp_path, content, name))
+
+
+@pytest.mark.parametrize("more", [1, 3])
+def test_parallel_files_of_unequal_length(tmp_path: Path, more: int) -> None:
+    short, long = written(tmp_path, "a\nb\n", "short"), written(tmp_path, "a\nb\n" + "c\n" * more, "long")
+    message = rf"long:3: no partner in .*short; the files have {2 + more} and 2 lines"
+    for spec in (f"{short},{long}", f"{long},{short}"):
+        with pytest.raises(InputError, match=message):
+            pairs(spec)
+
+
+def test_parallel_files_that_are_not_there(tmp_path: Path) -> None:
+    spec = written(tmp_path, "a\n", "a")
+    for wrong, message in (
+        (f"{spec},{spec}2", "a2: no such file"),
+        (f"{spec},", "has no name"),
+        (f"{spec},{'b' * 300}", "cannot be a file|no such file"),
+        (f"{spec},{spec},{spec}", "no such file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pairs(wrong)
+    written(tmp_path, "b\n", "b")
+    with pytest.raises(InputError, match="2 files; each side"):
+        pairs(f"{spec},{tmp_path}/*")
+    with pytest.raises(InputError, match=r":1: no pairs"):
+        pairs(f"{written(tmp_path, '', 'c')},{tmp_path}/c")
+    with pytest.raises(InputError, match="did you mean 'jsonl'"):
+        pairs(spec, file_format="json")
+    with pytest.raises(InputError, match=r"builtin:copy:1: a header"):
+        pairs("builtin:copy")
+
+
+FRAGMENTS = [
+    b"a",
+    b"\t",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\0",
+    b"\xff",
+    b"\xc3",
+    b"\xa9",
+    b"\xef\xbb\xbf",
+    b'{"source": "',
+    b'"}',
+]
+HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=2), max_size=30).map(b"".join)
+
+
+@in_one_folder
+@given(HOSTILE)
+def test_any_bytes_are_read_or_refused_by_line(tmp_path: Path, content: bytes) -> None:
+    spec, other = written(tmp_path, content, "a"), written(tmp_path, "a\n\n", "b")
+    for asked, file_format in ((spec, "auto"), (spec, "tsv"), (spec, "jsonl"), (f"{spec},{other}", "auto")):
+        message = ""
+        try:
+            pairs(asked, file_format=file_format)
+        except InputError as error:
+            message = str(error).removeprefix(str(tmp_path))
+        assert re.fullmatch(r"|/[ab]:\d+: .+", message)
+        assert len(message.splitlines()) < 2
+
+
+def from_stdin(content: bytes) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        return list(read_sources("-"))
+
+
+@in_one_folder
+@given(HOSTILE)
+def test_standard_input_reads_as_a_file_does(tmp_path: Path, content: bytes) -> None:
+    spec = written(tmp_path, content, "a.tsv")
+    try:
+        expected = list(read_lines(find_sources(spec)))
+    except InputError:
+        with pytest.raises(InputError, match=r"^<stdin>:\d+: "):
+            from_stdin(content)
+        return
+    assert list(read_sources(spec)) == from_stdin(content) == expected
+
+
+def test_every_line_is_a_source(tmp_path: Path) -> None:
+    spec = written(tmp_path, "a\tb\n\n  c\r\n\n", "a.jsonl")
+    assert list(read_sources(spec)) == ["a\tb", "", "  c", ""]
+    with pytest.raises(InputError, match="no such file"):
+        read_sources(str(tmp_path / "nothing"))
+
+
+def test_a_line_of_a_pipe_is_given_before_the_next_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(reading) as pipe, open(writing, "wb", buffering=0) as end:
+        monkeypatch.setattr("sys.stdin", pipe)
+        sources = read_sources("-")
+        watch = threading.Timer(20, end.close)  # a reader that waits for more fails instead of hanging
+        watch.start()
+        for line in ("a", "", "b"):
+            end.write(f"{line}\n".encode())
+            assert next(sources) == line
+        assert not end.closed
+        watch.cancel()
+        end.close()
+        assert list(sources) == []
+
+
+def test_standard_input_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def readline(self) -> bytes:
+            raise IsADirectoryError(21, "Is a directory")
+
+    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Broken()}))
+    with pytest.raises(InputError, match="<stdin>: cannot be read"):
+        list(read_sources("-"))
