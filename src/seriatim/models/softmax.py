@@ -2,6 +2,9 @@
 
 For every position, −log P(target) = log Σ_v exp(z_v) − z_target with z = W h + b. The gradient of the sum is formed
 in the same pass, while a chunk's probabilities p are at hand: ∂z = p − 1[target], ∂h = ∂z W, ∂W = ∂zᵀ h, ∂b = Σ ∂z.
+
+With label smoothing ε the target's distribution is q = (1 − ε) 1[target] + ε/V (C. Szegedy et al., "Rethinking the
+Inception architecture for computer vision", CVPR 2016), so that the loss is log Σ_v exp(z_v) − qᵀz and ∂z = p − q.
 """
 
 from collections.abc import Iterator
@@ -17,7 +20,9 @@ CHUNK_ROWS = 64
 """Fewer positions than this a chunk would leave the matrix products bound by memory."""
 
 
-def summed_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+def summed_loss(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
+) -> Tensor:
     """The sum over positions of −log P(target), in nats, differentiable.
 
     Args:
@@ -25,29 +30,36 @@ def summed_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Te
         weight: ``(vocabulary, size)``.
         bias: ``(vocabulary,)`` or None.
         targets: ``(positions,)``.
+        label_smoothing: ε, the share of every target that is spread over the whole vocabulary.
     """
     if not torch.is_grad_enabled():
-        return token_losses(hidden, weight, bias, targets).sum()
-    total: Tensor = _SummedLoss.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
+        return token_losses(hidden, weight, bias, targets, label_smoothing=label_smoothing).sum()
+    total: Tensor = _SummedLoss.apply(hidden, weight, bias, targets, label_smoothing)  # type: ignore[no-untyped-call]
     return total
 
 
 @torch.no_grad()
-def token_losses(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+def token_losses(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
+) -> Tensor:
     """−log P(target) of each position ``(positions,)``, in nats; shapes as in `summed_loss`, no gradient."""
     losses = []
     for rows in _chunks(len(targets), weight.shape[0]):
         logits = F.linear(hidden[rows], weight, bias).float() if _low() else F.linear(hidden[rows], weight, bias)
-        losses.append(F.cross_entropy(logits, targets[rows], reduction="none"))
+        losses.append(F.cross_entropy(logits, targets[rows], reduction="none", label_smoothing=label_smoothing))
     return torch.cat(losses) if losses else hidden.new_zeros(0)
 
 
 class _SummedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+    ) -> Tensor:
         dtype = torch.get_autocast_dtype(hidden.device.type) if _low() else weight.dtype
         with torch.autocast(hidden.device.type, enabled=False):
-            total, *gradients = _loss_and_gradients(hidden.to(dtype), weight, weight.to(dtype), bias, targets)
+            total, *gradients = _loss_and_gradients(
+                hidden.to(dtype), weight, weight.to(dtype), bias, targets, smoothing
+            )
         ctx.save_for_backward(*gradients)
         ctx.input_dtype, ctx.has_bias = hidden.dtype, bias is not None
         return total
@@ -56,11 +68,11 @@ class _SummedLoss(torch.autograd.Function):
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         scale = outputs[0]
         hidden, weight, bias = (gradient * scale for gradient in ctx.saved_tensors)
-        return hidden.to(ctx.input_dtype), weight, bias if ctx.has_bias else None, None
+        return hidden.to(ctx.input_dtype), weight, bias if ctx.has_bias else None, None, None
 
 
 def _loss_and_gradients(
-    hidden: Tensor, weight: Tensor, cast: Tensor, bias: Tensor | None, targets: Tensor
+    hidden: Tensor, weight: Tensor, cast: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The summed loss and its gradients for hidden, weight and bias; products in ``cast``'s type, sums in float."""
     vocabulary = weight.shape[0]
@@ -82,8 +94,13 @@ def _loss_and_gradients(
             logits += bias
         torch.softmax(logits, dim=1, out=p)
         greatest, place = logits.max(dim=1, keepdim=True)
-        total += (greatest - p.gather(1, place).log() - logits.gather(1, target)).sum()
-        p.scatter_add_(1, target, p.new_full(target.shape, -1))
+        log_total = greatest - p.gather(1, place).log()
+        wanted = logits.gather(1, target)
+        if smoothing:
+            wanted = (1 - smoothing) * wanted + smoothing * logits.mean(1, keepdim=True)
+            p -= smoothing / vocabulary
+        total += (log_total - wanted).sum()
+        p.scatter_add_(1, target, p.new_full(target.shape, smoothing - 1))
         if bias is not None:
             bias_gradient += p.sum(0)
         narrow = p.to(cast.dtype)

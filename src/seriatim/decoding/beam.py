@@ -1,0 +1,261 @@
+"""Beam search: the likeliest sequences, by any model with `step`.
+
+At every step the k likeliest continuations of a row's unfinished hypotheses are kept, less those that have ended: a
+hypothesis that ends takes its place in the beam with it, so that a beam of 1 is greedy search and a beam as wide as
+there are sequences finds the best of all. I. Sutskever, O. Vinyals and Q. Le, NeurIPS 2014.
+
+Ended hypotheses are ranked by log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α (Y. Wu et al., "Google's neural machine
+translation system", 2016); |Y| counts the symbol that ends Y.
+
+A row stops early when it has ended n hypotheses and no unfinished one can come to be among its n best. Every log
+probability is at most 0, so that an unfinished hypothesis only becomes less likely, and lp grows with |Y|: whatever
+becomes of it scores at most log P / lp(longest allowed).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..state import State, map_state, state_leaves
+
+
+class Stepper(Protocol):
+    """What beam search sees of a model, in evaluation mode."""
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A sequence that has ended.
+
+    Attributes:
+        tokens: without the one that ends it.
+        score: log probability over length penalty; hypotheses are ranked by it.
+        log_probability: log P(tokens and the end), in nats.
+    """
+
+    tokens: tuple[int, ...]
+    score: float
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class Beam:
+    """How to search.
+
+    Attributes:
+        width: hypotheses kept of each row, ended ones included.
+        length_penalty: α, at least 0; 0 ranks by log probability, more favours longer sequences.
+        n_best: hypotheses given of each row, at most ``width``.
+        min_length: no sequence has fewer tokens.
+        stop: the token that ends a sequence.
+        banned: tokens never taken. Probabilities are the model's own: what is banned is not shared out.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+
+    width: int
+    length_penalty: float = 0.0
+    n_best: int = 1
+    min_length: int = 0
+    stop: int = 0
+    banned: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise InputError(f"beam: {self.width} keeps no hypothesis; at least 1")
+        if not (math.isfinite(self.length_penalty) and self.length_penalty >= 0):
+            raise InputError(f"length_penalty: {self.length_penalty} is not a number of at least 0")
+        if not 1 <= self.n_best <= self.width:
+            raise InputError(f"n_best: {self.n_best} does not lie in 1..{self.width}, the beam")
+        if self.min_length < 0:
+            raise InputError(f"min_length: {self.min_length} is negative; at least 0")
+        if self.stop in self.banned:
+            raise InputError(f"banned: without token {self.stop}, which ends a sequence, none ends")
+
+    def penalty(self, length: int) -> float:
+        """What divides the log probability of a sequence of ``length`` symbols."""
+        return math.pow((5 + length) / 6, self.length_penalty)
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Stepper,
+    state: State,
+    *,
+    beam: int,
+    max_length: int | Tensor,
+    length_penalty: float = 0.0,
+    min_length: int = 0,
+    n_best: int = 1,
+    stop: int = 0,
+    banned: Sequence[int] = (),
+    start: int = 0,
+) -> list[list[Hypothesis]]:
+    """The best sequences that beam search finds, for every row of a state.
+
+    Args:
+        model: in evaluation mode.
+        state: before ``start``, such as an encoder's; one row for each sequence wanted.
+        beam: hypotheses kept of each row, ended ones included; 1 is greedy search.
+        max_length: tokens a sequence may have, the one that ends it not counted; one number, or one a row ``(batch,)``,
+            which goes before ``min_length``. What is as long must end next, at the probability that has.
+        length_penalty: α; 0 for none. See `Beam`, also for what follows.
+        min_length: tokens a sequence must have.
+        n_best: sequences given of each row.
+        stop: the token that ends a sequence.
+        banned: tokens never taken.
+        start: the token read first.
+
+    Returns:
+        For every row at most ``n_best`` hypotheses, the best first; of two with the same score the one that ended
+        first, and of two that ended at once the one from the better beginning or with the lower token.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    how = Beam(beam, length_penalty, n_best, min_length, stop, banned)
+    leaf = state_leaves(state)[0]
+    limits = torch.as_tensor(max_length, device=leaf.device).expand(leaf.shape[0])
+    if len(limits) and int(limits.min()) < 0:
+        raise InputError(f"max_length: {int(limits.min())} is negative; at least 0")
+    if isinstance(max_length, int) and max_length < min_length:
+        raise InputError(f"min_length: {min_length} is more than max_length, {max_length}")
+    search = _Search(how, _Carried(state), limits)
+    tokens = torch.full_like(limits, start)
+    while len(search.rows):
+        logits = search.carried.step(model, tokens)
+        tokens = search.advance(logits)
+    return [sorted(ended, key=lambda one: -one.score)[:n_best] for ended in search.ended]
+
+
+class _Search:
+    """Where the search stands: hypotheses of R rows still going, W of each, dead ones last.
+
+    Attributes:
+        rows: their places in the batch ``(R,)``.
+        limits: the most tokens each may have ``(R,)``.
+        room: places in the beam not taken by ended hypotheses ``(R,)``.
+        worst: score of the n-th best that has ended, −∞ where there are fewer ``(R,)``.
+        totals: log probabilities, −∞ of the dead ``(R, W)``.
+        written: tokens ``(R, W, length)``.
+        ended: of every row of the batch.
+    """
+
+    def __init__(self, how: Beam, carried: "_Carried", limits: Tensor) -> None:
+        self.how, self.carried, self.limits = how, carried, limits
+        count = len(limits)
+        self.rows = torch.arange(count, device=limits.device)
+        self.room = torch.full_like(limits, how.width)
+        self.worst = torch.full((count,), -math.inf, dtype=torch.float64, device=limits.device)
+        self.totals = torch.zeros(count, 1, dtype=torch.float64, device=limits.device)
+        self.written = limits.new_zeros(count, 1, 0)
+        self.ended: list[list[Hypothesis]] = [[] for _ in range(count)]
+
+    def advance(self, logits: Tensor) -> Tensor:
+        """From logits ``(R · W, vocabulary)`` to the next tokens of those that go on."""
+        vocabulary, width = logits.shape[1], self.totals.shape[1]
+        log_p = self.allowed(logits).view(-1, width, vocabulary)
+        values = (log_p + self.totals.to(log_p).unsqueeze(2)).flatten(1)
+        values, places = best(values, min(self.how.width, width * vocabulary))
+        parents, tokens = places // vocabulary, places % vocabulary
+        totals = self.totals.gather(1, parents) + log_p.flatten(1).gather(1, places)
+        alive = values.isfinite() & (torch.arange(places.shape[1], device=places.device) < self.room.unsqueeze(1))
+        ending = alive & (tokens == self.how.stop)
+        self.end(ending, parents, totals)
+        return self.go_on(alive & ~ending, parents, tokens, totals)
+
+    def allowed(self, logits: Tensor) -> Tensor:
+        """Log probabilities ``(R · W, vocabulary)``, −∞ for what may not be written next."""
+        log_p = torch.log_softmax(logits, 1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        if self.how.banned:
+            log_p[:, list(self.how.banned)] = -math.inf
+        length, stop = self.written.shape[2], self.how.stop
+        full = (self.limits == length).repeat_interleave(self.totals.shape[1])
+        if length < self.how.min_length:
+            log_p[~full, stop] = -math.inf
+        if bool(full.any()):
+            last = log_p[full, stop]
+            log_p[full] = -math.inf
+            log_p[full, stop] = last
+        return log_p
+
+    def end(self, ending: Tensor, parents: Tensor, totals: Tensor) -> None:
+        """Takes the hypotheses that end ``(R, k)`` out of the beam."""
+        length = self.written.shape[2]
+        penalty = self.how.penalty(length + 1)
+        for row, rank in ending.nonzero().tolist():
+            log_probability = float(totals[row, rank])
+            tokens = tuple(self.written[row, parents[row, rank]].tolist())
+            ended = self.ended[int(self.rows[row])]
+            ended.append(Hypothesis(tokens, log_probability / penalty, log_probability))
+            if len(ended) >= self.how.n_best:
+                self.worst[row] = sorted(one.score for one in ended)[-self.how.n_best]
+        self.room = self.room - ending.sum(1)
+
+    def go_on(self, alive: Tensor, parents: Tensor, tokens: Tensor, totals: Tensor) -> Tensor:
+        """Keeps what goes on ``(R, k)``, of the rows that are not decided; returns its tokens ``(R · W,)``."""
+        totals = totals.masked_fill(~alive, -math.inf)
+        bound = totals.amax(1) / ((6 + self.limits).double() / 6) ** self.how.length_penalty
+        rows = (bound > self.worst).nonzero().squeeze(1)
+        width = int(alive[rows].sum(1).max()) if len(rows) else 0
+        ranks = torch.argsort(~alive[rows], dim=1, stable=True)[:, :width]
+        parents, tokens, totals = (x[rows].gather(1, ranks) for x in (parents, tokens, totals))
+        self.carried.choose(rows, parents, self.totals.shape)
+        written = self.written[rows.unsqueeze(1), parents]
+        self.written, self.totals = torch.cat([written, tokens.unsqueeze(2)], dim=2), totals
+        self.rows, self.limits, self.room, self.worst = (
+            x[rows] for x in (self.rows, self.limits, self.room, self.worst)
+        )
+        return tokens.flatten()
+
+
+class _Carried:
+    """The model's state of every hypothesis, in which what stays the same is not copied.
+
+    All hypotheses of a row begin with one state. A part of the state that `step` has always handed back as it is, such
+    as an encoder's memory, is therefore the same for all of them, and need not follow their reordering.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.constant = [True] * len(state_leaves(state))
+
+    def step(self, model: Stepper, tokens: Tensor) -> Tensor:
+        """One step of every hypothesis: logits."""
+        before = state_leaves(self.state)
+        logits, self.state = model.step(tokens, self.state)
+        after = state_leaves(self.state)
+        self.constant = [kept and old is new for kept, old, new in zip(self.constant, before, after, strict=True)]
+        return logits
+
+    def choose(self, rows: Tensor, parents: Tensor, shape: Sequence[int]) -> None:
+        """Goes on with ``rows`` of those there are and with the hypotheses ``parents (rows, width)`` of each.
+
+        ``shape`` is (rows, width) as they were.
+        """
+        index = (rows.unsqueeze(1) * shape[1] + parents).flatten()
+        same_sizes = parents.shape == shape
+        if same_sizes and torch.equal(index, torch.arange(len(index), device=index.device)):
+            return
+        constant = iter(self.constant)
+        self.state = map_state(lambda leaf: leaf if next(constant) and same_sizes else leaf[index], self.state)
+
+
+def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The greatest of each row ``(rows, values)``, the greatest first, of equal ones the first: values and places."""
+    top, places = values.topk(count, dim=1)
+    least = top[:, -1:]
+    tied = ((values >= least).sum(1) > count) & least.squeeze(1).isfinite()  # topk takes any of those equal to the last
+    if bool(tied.any()):
+        places[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :count]
+    places = places.sort(dim=1).values
+    top, order = values.gather(1, places).sort(dim=1, descending=True, stable=True)
+    return top, places.gather(1, order)

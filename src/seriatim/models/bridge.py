@@ -1,0 +1,111 @@
+"""From what an encoder gives to the state a decoder begins with.
+
+I. Sutskever, O. Vinyals and Q. Le, "Sequence to sequence learning with neural networks", NeurIPS 2014 (the encoder's
+last state); K. Cho et al., "Learning phrase representations using RNN encoder-decoder", EMNLP 2014 (a map of it).
+
+    map    every vector of the state is tanh(W c + b), with a W and a b of its own; c summarises the memory
+    copy   the state is the encoder's last one: both have layers of the same structure and widths
+    none   the state is the layer's own initial state
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, nearest
+from ..layer import SequenceLayer
+from ..state import State, fits, map_state, state_leaves
+
+BRIDGES = ("map", "copy", "none")
+SUMMARIES = ("last", "ends", "mean")
+
+
+def summarise(memory: Tensor, lengths: Tensor, summary: str) -> Tensor:
+    """One vector a row of a memory: zeros where a row has none.
+
+    Args:
+        memory: an encoder's outputs ``(batch, memory_time, memory_size)``, zero on padding.
+        lengths: ``(batch,)``.
+        summary: `last`, the last valid output; `ends`, for an encoder that reads in both directions, the last output
+            of each: the first half of the features of the last output, the second half of the first; `mean`.
+
+    Returns:
+        ``(batch, memory_size)``.
+    """
+    batch_size, time, size = memory.shape
+    if time == 0:
+        return memory.new_zeros(batch_size, size)
+    if summary == "mean":
+        return memory.sum(1) / lengths.clamp(min=1).unsqueeze(1)
+    last = memory[torch.arange(batch_size, device=memory.device), (lengths - 1).clamp(min=0)]
+    if summary == "ends":
+        half = size // 2
+        return torch.cat([last[:, :half], memory[:, 0, half:]], dim=1)
+    return last
+
+
+class Bridge(nn.Module):
+    """Gives a decoder's layer its initial state.
+
+    Args:
+        layer: of the decoder.
+        memory_size: width of the summary.
+        kind: one of `BRIDGES`. What is no vector ``(batch, size)`` in a state is not mapped.
+
+    Raises:
+        InputError: an unknown kind.
+    """
+
+    def __init__(self, layer: SequenceLayer, memory_size: int, *, kind: str) -> None:
+        super().__init__()
+        if kind not in BRIDGES:
+            raise InputError(f"unknown bridge {kind!r}; {nearest(kind, list(BRIDGES))}")
+        self.kind = kind
+        leaves = state_leaves(layer.initial_state(1))
+        self.shapes = [leaf.shape for leaf in leaves]
+        widths = [leaf.shape[1] for leaf in leaves if _is_vector(leaf)]
+        self.maps = nn.ModuleList(linear(memory_size, width) for width in widths if kind == "map")
+
+    def forward(self, start: State, summary: Tensor, encoder_state: State | None) -> State:
+        """The state to begin with.
+
+        Args:
+            start: the layer's own initial state.
+            summary: ``(batch, memory_size)``.
+            encoder_state: after the encoder's last input, for a copy.
+
+        Raises:
+            ValueError: a copy of nothing, or of a state of another structure.
+        """
+        if self.kind == "none":
+            return start
+        if self.kind == "map":
+            maps = iter(self.maps)
+            return map_state(lambda leaf: torch.tanh(next(maps)(summary)) if _is_vector(leaf) else leaf, start)
+        if encoder_state is None:
+            raise ValueError("bridge copy needs the encoder's last state; give initial_state(..., encoder_state=state)")
+        self.check(encoder_state)
+        leaves = iter(state_leaves(encoder_state))
+        return map_state(lambda _: next(leaves), start)
+
+    def check(self, encoder_state: State) -> None:
+        """Raises InputError where an encoder's state has not the structure of the decoder's."""
+        found = [leaf.shape for leaf in state_leaves(encoder_state)]
+        if len(found) != len(self.shapes) or not all(map(fits, found, self.shapes)):
+            theirs, ours = ([tuple(shape[1:]) for shape in shapes] for shapes in (found, self.shapes))
+            raise InputError(
+                f"bridge copy: the encoder keeps {theirs}, the decoder {ours}; give both layers of one kind and size, "
+                "or take the bridge map"
+            )
+
+
+def _is_vector(leaf: Tensor) -> bool:
+    return leaf.dim() == 2 and leaf.is_floating_point()
+
+
+def linear(input_size: int, output_size: int, *, bias: bool = True) -> nn.Linear:
+    """A map with Glorot-uniform weights and no bias to begin with."""
+    made = nn.Linear(input_size, output_size, bias=bias)
+    nn.init.xavier_uniform_(made.weight)
+    if bias:
+        nn.init.zeros_(made.bias)
+    return made

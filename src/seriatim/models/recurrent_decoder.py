@@ -1,0 +1,172 @@
+"""Decoders that begin where an encoder ended, and know of its input one vector.
+
+I. Sutskever, O. Vinyals and Q. Le, "Sequence to sequence learning with neural networks", NeurIPS 2014; K. Cho et al.,
+"Learning phrase representations using RNN encoder-decoder for statistical machine translation", EMNLP 2014.
+
+    c = the encoder's last output (see `bridge.summarise`), in any of three ways:
+    initial    s_0 = tanh(W c + b), or the encoder's last state
+    updates    s_t = f(s_{t−1}, [x_t; c])
+    outputs    y_t = [h_t; c]
+
+x_t inputs · f the recurrence, any causal sequence layer · s_t its state, h_t its output · y_t outputs. A decoder makes
+its recurrence by a function of the width it reads, which `updates` makes wider than an input:
+
+    ContextDecoder(lambda width: seriatim.layer("gru", width, 512), 256, 512, context="initial+updates")
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, nearest
+from ..layer import SequenceLayer
+from ..lengths import check_lengths, zero_padding
+from ..state import State
+from .bridge import SUMMARIES, Bridge, summarise
+
+MakeLayer = Callable[[int], SequenceLayer]
+"""From the width of an input to a layer."""
+
+CONTEXTS = ("initial", "updates", "outputs")
+
+
+class RecurrentDecoder(SequenceLayer):
+    """A recurrence that begins where an encoder ended.
+
+    Args:
+        layer: the recurrence.
+        memory_size: width of the encoder's outputs.
+        bridge: how it begins: `map`, `copy` or `none`; see `Bridge`.
+        summary: what vector stands for the memory: `last`, `ends` or `mean`; see `summarise`.
+
+    Raises:
+        InputError: an unknown name, or a layer that sees the future or attends to a memory by itself.
+    """
+
+    takes_memory = True
+
+    def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str, summary: str) -> None:
+        super().__init__()
+        if not layer.causal or layer.takes_memory:
+            raise InputError("a decoder's recurrence must be causal and attend to no memory of its own")
+        if summary not in SUMMARIES:
+            raise InputError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")
+        self.layer, self.memory_size, self.summary = layer, memory_size, summary
+        self.bridge = Bridge(layer, memory_size, kind=bridge)
+
+    def initial_state(
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
+    ) -> State:
+        """The state before the first input.
+
+        Args:
+            batch_size: rows of the batch.
+            memory: an encoder's outputs ``(batch, memory_time, memory_size)``.
+            memory_lengths: ``(batch,)``, 0 allowed; None where every row is full.
+            encoder_state: after the encoder's last input; needed by the bridge `copy` and used by no other.
+
+        Raises:
+            ValueError: no memory, or one that does not fit.
+        """
+        if memory is None:
+            raise ValueError("a decoder needs a memory; give initial_state(batch_size, memory, memory_lengths)")
+        if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, self.memory_size):
+            raise ValueError(
+                f"memory must have shape ({batch_size}, memory_time, {self.memory_size}); got {tuple(memory.shape)}"
+            )
+        lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])
+        memory = zero_padding(memory, lengths)
+        if lengths is None:
+            lengths = torch.full((batch_size,), memory.shape[1])
+        lengths = lengths.to(memory.device, copy=True)
+        context = summarise(memory, lengths, self.summary)
+        start = self.bridge(self.layer.initial_state(batch_size), context, encoder_state)
+        return self.begin_with(start, context, memory, lengths)
+
+    def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
+        """The decoder's state, of its recurrence's and what else there is."""
+        raise NotImplementedError
+
+
+class ContextState(NamedTuple):
+    """The recurrence's state, and c ``(batch, memory_size)``, or nothing where only the first state depends on it."""
+
+    layer: State
+    context: State
+
+
+class ContextDecoder(RecurrentDecoder):
+    """A decoder that knows of its input one vector.
+
+    Args:
+        recurrence: makes the recurrence for a width of inputs.
+        input_size: width of an input.
+        memory_size: width of the encoder's outputs.
+        context: where the vector enters: `initial`, `updates` or `outputs`, or several of them joined by ``+``.
+        bridge: how it makes the first state, where ``context`` has `initial`: `map` or `copy`.
+        summary: which vector it is.
+
+    Raises:
+        InputError: an unknown name.
+    """
+
+    parallel = True
+    keeps = "the recurrence's state and one vector"
+    paper = "Sutskever et al. 2014; Cho et al. 2014"
+
+    def __init__(
+        self,
+        recurrence: MakeLayer,
+        input_size: int,
+        memory_size: int,
+        *,
+        context: str = "initial",
+        bridge: str = "map",
+        summary: str = "last",
+    ) -> None:
+        uses = [use.strip() for use in context.split("+")]
+        for use in uses:
+            if use not in CONTEXTS:
+                raise InputError(f"unknown context {use!r}; {nearest(use, list(CONTEXTS))}")
+        wider = "updates" in uses
+        kind = bridge if "initial" in uses else "none"
+        super().__init__(recurrence(input_size + wider * memory_size), memory_size, bridge=kind, summary=summary)
+        self.updates, self.outputs = wider, "outputs" in uses
+        self.input_size = input_size
+        self.output_size = self.layer.output_size + self.outputs * memory_size
+
+    def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
+        """The recurrence's state, and c."""
+        return ContextState(start, context if self.updates or self.outputs else ())
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Runs the recurrence over ``(batch, time, input_size)`` in one call; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        kept, context = cast(ContextState, state)
+        outputs, kept = self.layer(self.joined(inputs, context, self.updates), kept, lengths=lengths)
+        return zero_padding(self.joined(outputs, context, self.outputs), lengths), ContextState(kept, context)
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step of the recurrence."""
+        self.check_step(inputs, state)
+        kept, context = cast(ContextState, state)
+        outputs, kept = self.layer.step(self.joined(inputs, context, self.updates), kept)
+        return self.joined(outputs, context, self.outputs), ContextState(kept, context)
+
+    def joined(self, values: Tensor, context: State, wanted: bool) -> Tensor:
+        """[value; c] for values ``(batch, size)`` or ``(batch, time, size)``, where it is wanted."""
+        if not wanted:
+            return values
+        assert isinstance(context, Tensor)
+        if values.dim() == 3:
+            context = context.unsqueeze(1).expand(-1, values.shape[1], -1)
+        return torch.cat([values, context], dim=-1)
