@@ -14,7 +14,7 @@ PLAIN = ("data.train", "data.valid", "data.test", "model.layer", "training.devic
 """Fields whose value is text even where it looks like a number."""
 SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer"}
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
-TASKS = ("lm: a language model", "classify: a label for every text")
+TASKS = ("lm: a language model", "classify: a label for every text", "seq2seq: a text for every text")
 DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and explained."
 TRAIN_HELP = """\
 Any field of the configuration can be set by its dotted name, for instance
@@ -114,6 +114,12 @@ def _parser() -> _Main:
     def verb(name: str, text: str, **more: Any) -> argparse.ArgumentParser:
         return verbs.add_parser(name, help=text, description=text, allow_abbrev=False, **more)
 
+    def search(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--beam", type=int, metavar="N", help="hypotheses kept at once (seq2seq)")
+        parser.add_argument("--length-penalty", type=float, metavar="A", help="favours long answers (seq2seq)")
+        parser.add_argument("--n-best", type=int, metavar="N", help="so many answers, with --json (seq2seq)")
+        parser.add_argument("--min-length", type=int, metavar="N", help="tokens at least (seq2seq)")
+
     raw = {"epilog": TRAIN_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
     train = verb("train", "train a model on a text", **raw)
     train.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
@@ -127,16 +133,14 @@ def _parser() -> _Main:
     evaluate.add_argument("run", metavar="RUN")
     evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
     evaluate.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
+    search(evaluate)
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
 
     predict = verb("predict", "labels, tags or translations: one line in, one line out")
     predict.add_argument("run", metavar="RUN")
     predict.add_argument("data", nargs="?", metavar="F", help="a file; else standard input, answered as it comes")
     predict.add_argument("--format", choices=FORMATS, help="of the file")
-    predict.add_argument("--beam", type=int, metavar="N", help="hypotheses kept at once (seq2seq)")
-    predict.add_argument("--length-penalty", type=float, metavar="A", help="favours long answers (seq2seq)")
-    predict.add_argument("--n-best", type=int, metavar="N", help="so many answers, with --json (seq2seq)")
-    predict.add_argument("--min-length", type=int, metavar="N", help="tokens at least (seq2seq)")
+    search(predict)
     predict.add_argument("--json", action="store_true", help="one JSON object a line, with scores and timings")
 
     generate = verb("generate", "write text, shown as it is made")

@@ -10,7 +10,10 @@ from .config import resolve
 from .errors import InputError
 
 if TYPE_CHECKING:
+    from .run import Run
     from .training.reporting import Reporter
+
+SEARCH = ("beam", "length_penalty", "n_best", "min_length")
 
 
 def train(options: argparse.Namespace) -> None:
@@ -51,7 +54,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from .run import load
 
     run = load(options.run)
-    metrics = run.evaluate(options.data, file_format=options.format)
+    metrics = run.evaluate(options.data, file_format=options.format, **_search(options, run))
     if options.json:
         print(json.dumps(metrics))
     else:
@@ -65,10 +68,9 @@ def predict(options: argparse.Namespace) -> None:
     from .run import TOGETHER, chunks, load
 
     run = load(options.run)
-    settings = {name: getattr(options, name) for name in run.task.settings if getattr(options, name) is not None}
-    for name in ("beam", "length_penalty", "n_best", "min_length"):
-        if getattr(options, name) is not None and name not in run.task.settings:
-            raise InputError(f"--{name.replace('_', '-')}: means nothing to a run trained to {run.config.task}")
+    settings = _search(options, run)
+    if options.json and "alignments" in run.task.settings:
+        settings["alignments"] = True
     if options.data in (None, "-"):
         together = ready(run.task.items([standard_input()], options.format), TOGETHER)
     else:
@@ -76,6 +78,19 @@ def predict(options: argparse.Namespace) -> None:
         together = chunks(run.task.items(sources, options.format), TOGETHER)
     for answer in run.answers(together, **settings):
         _write([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
+
+
+def _search(options: argparse.Namespace, run: "Run") -> dict[str, Any]:
+    """How answers are searched for, as far as the command line says.
+
+    Raises:
+        InputError: a setting that the run's task does not know.
+    """
+    given = {name: getattr(options, name) for name in SEARCH if getattr(options, name) is not None}
+    for name in given:
+        if name not in run.task.settings:
+            raise InputError(f"--{name.replace('_', '-')}: means nothing to a run trained to {run.config.task}")
+    return given
 
 
 def generate(options: argparse.Namespace) -> None:

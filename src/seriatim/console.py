@@ -58,7 +58,10 @@ class ConsoleReporter(Reporter):
         """One line a validation."""
         note = "  best so far" if record["best"] else ""
         found = "  ".join(
-            [f"loss {record['loss']:.4f}", *(f"{figure.name} {figure.of(record)}" for figure in self.headline)]
+            [
+                f"loss {record['loss']:.4f}",
+                *(f"{figure.name} {figure.of(record)}" for figure in self.headline if figure.key in record),
+            ]
         )
         self.say(f"step {record['step']:,}, {_duration(record['seconds'])}: held-out {found}{note}")
 

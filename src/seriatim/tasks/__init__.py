@@ -4,8 +4,9 @@ from ..config import Config
 from ..training.task import Task
 from .classification import Classification
 from .language_modelling import LanguageModelling
+from .seq2seq import SequenceToSequence
 
-TASKS: dict[str, type[Task]] = {"lm": LanguageModelling, "classify": Classification}
+TASKS: dict[str, type[Task]] = {"lm": LanguageModelling, "classify": Classification, "seq2seq": SequenceToSequence}
 
 
 def find(config: Config) -> Task:

@@ -204,7 +204,7 @@ class Trainer:
             self.keep()
             return
         with count_experts(self.model) as chosen:
-            metrics = self.task.evaluate(self.model, self.job.valid)
+            metrics = self.task.validate(self.model, self.job.valid)
         found = float(metrics[self.task.selects])
         sign = 1 if self.task.more_is_better else -1
         best = progress.best_valid is None or sign * found > sign * progress.best_valid

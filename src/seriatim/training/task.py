@@ -126,6 +126,10 @@ class Task(ABC):
     def evaluate(self, model: Any, data: Any, **settings: Any) -> Metrics:
         """The metrics of some data; the model is put in evaluation mode while this runs."""
 
+    def validate(self, model: Any, data: Any) -> Metrics:
+        """The metrics that are measured again and again while a model trains: ``loss`` and ``selects`` among them."""
+        return self.evaluate(model, data)
+
     @abstractmethod
     def baseline(self, train: Any, valid: Any, vocabulary: Vocabulary) -> Metrics:
         """The metrics of the simplest model, as far as it has them."""

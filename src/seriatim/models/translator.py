@@ -1,0 +1,134 @@
+"""The encoder and decoder that a configuration describes."""
+
+from typing import Any, Literal
+
+from ..config import Count, Model, Rate, Section
+from ..errors import InputError
+from ..layer import SequenceLayer
+from ..layers import check_options, layer, options_of, split_names
+from .attentional import BahdanauDecoder, LuongDecoder
+from .recurrent_decoder import ContextDecoder
+from .seq2seq import EncoderDecoder
+
+
+class Options(Section):
+    """What an encoder-decoder has beside its layers.
+
+    ``decoder``: the decoder's layer; None for the encoder's. ``attention``: how the decoder looks at the source:
+    `none`, one head with a scoring function, or `multi-head`, which blocks (a Transformer's) have inside; None for
+    the last where the decoder has blocks, else `dot`. ``form``: `luong` (after the recurrence) or `bahdanau` (before
+    it). ``context``: where the source enters without attention. ``encoder_size``: of one direction; None for half of
+    ``hidden_size`` where there are two, so that memory and decoder are equally wide.
+    ``max_target_length``: tokens of a target at most.
+    """
+
+    decoder: str | None = None
+    attention: Literal["none", "dot", "scaled-dot", "bilinear", "additive", "multi-head"] | None = None
+    form: Literal["luong", "bahdanau"] = "luong"
+    input_feeding: bool = False
+    readout: Literal["tanh", "direct"] = "tanh"
+    context: str = "initial"
+    bridge: Literal["map", "copy", "none"] = "map"
+    encoder_size: Count | None = None
+    shared_vocabulary: bool = False
+    label_smoothing: Rate = 0.0
+    scheduled_sampling: Rate = 0.0
+    max_target_length: Count = 256
+
+
+def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
+    """The options with what they imply written out.
+
+    Raises:
+        InputError: values that do not fit each other.
+    """
+    decoder = options.decoder or config.layer
+    blocks = all("memory_size" in options_of(one, rest) for one in split_names(decoder))
+    attention = options.attention or ("multi-head" if blocks else "dot")
+    if attention == "multi-head" and not blocks:
+        raise InputError(
+            f"model.options.attention: multi-head needs blocks, which {decoder!r} has not; add --model.options.block "
+            "true, or take dot, scaled-dot, bilinear, additive or none"
+        )
+    known = [key for name in (config.layer, decoder) for key in _known(name, rest)]
+    for key in rest:
+        if key not in known:
+            check_options(config.layer, {key: rest[key]})
+    half = -(-config.hidden_size // 2) if config.bidirectional else config.hidden_size
+    update = {"decoder": decoder, "attention": attention, "encoder_size": options.encoder_size or half}
+    return options.model_copy(update=update)
+
+
+def translator(options: Options, config: Model, rest: dict[str, Any], source: int, target: int) -> EncoderDecoder:
+    """An encoder-decoder.
+
+    Args:
+        options: as `settled` made them.
+        config: names, sizes and rates.
+        rest: the layers' own options; each takes what it knows.
+        source: number of token ids of sources.
+        target: number of token ids of targets.
+
+    Raises:
+        ValueError: values that do not fit each other.
+    """
+    encoder = _layer(config, config.layer, config.embedding_size, int(options.encoder_size or 0), rest, encodes=True)
+    return EncoderDecoder(
+        encoder,
+        _decoder(options, config, rest, encoder.output_size),
+        source,
+        target,
+        config.embedding_size,
+        shared_embedding=options.shared_vocabulary,
+        tie_weights=config.tie_weights,
+        dropout=config.dropout,
+        label_smoothing=options.label_smoothing,
+    )
+
+
+def _decoder(options: Options, config: Model, rest: dict[str, Any], memory_size: int) -> SequenceLayer:
+    name = str(options.decoder)
+    causal = {key: value for key, value in rest.items() if key != "causal"}
+    if options.attention == "multi-head":
+        given = {**causal, "memory_size": memory_size}
+        return _layer(config, name, config.embedding_size, config.hidden_size, given, encodes=False)
+
+    def recurrence(width: int) -> SequenceLayer:
+        return _layer(config, name, width, config.hidden_size, causal, encodes=False)
+
+    summary = "ends" if config.bidirectional else "last"
+    if options.attention == "none":
+        form = {"context": options.context, "bridge": options.bridge, "summary": summary}
+        return ContextDecoder(recurrence, config.embedding_size, memory_size, **form)
+    shared: dict[str, Any] = {
+        "score": options.attention,
+        "readout": options.readout,
+        "bridge": options.bridge,
+        "summary": summary,
+    }
+    if options.form == "bahdanau":
+        return BahdanauDecoder(recurrence, config.embedding_size, memory_size, **shared)
+    feeding = options.input_feeding
+    return LuongDecoder(recurrence, config.embedding_size, memory_size, input_feeding=feeding, **shared)
+
+
+def _known(name: str, rest: dict[str, Any]) -> set[str]:
+    """The options of a layer, or of any of several."""
+    return {key for one in split_names(name) for key in options_of(one, rest)}
+
+
+def _layer(config: Model, name: str, width: int, size: int, rest: dict[str, Any], *, encodes: bool) -> SequenceLayer:
+    """A layer with those of the options that it knows."""
+    own = {key: value for key, value in rest.items() if key in _known(name, rest)}
+    check_options(name, own)
+    return layer(
+        name,
+        width,
+        size,
+        num_layers=config.num_layers,
+        bidirectional=bool(config.bidirectional) and encodes,
+        dropout=config.dropout,
+        variational_dropout=config.variational_dropout,
+        residual=config.residual,
+        **own,
+    )

@@ -1,0 +1,247 @@
+"""Sequence to sequence: a text for every text."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..config import Config
+from ..data.bucketing import Buckets
+from ..data.pairs import Pair, read_pairs
+from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
+from ..data.tokenizers import END, fit_tokenizer
+from ..data.vocabulary import Vocabulary
+from ..decoding.beam import Hypothesis, beam_search
+from ..errors import InputError
+from ..evaluation.intervals import Metrics, mean, with_interval
+from ..evaluation.perplexity import safe_exp
+from ..evaluation.translation import translation_metrics
+from ..models.seq2seq import EncoderDecoder
+from ..models.translator import Options, settled, translator
+from ..state import State
+from ..training.task import Figure, Task, evaluating
+from .options import seeing_everything, split_options, with_kind
+
+TOGETHER = 32
+LONGER = 2
+"""An answer has at most so many times as many tokens as its source, and `MORE`."""
+MORE = 32
+
+
+class Search(NamedTuple):
+    """How answers are searched for; see `seriatim.decoding.beam`."""
+
+    beam: int = 1
+    length_penalty: float = 0.0
+    n_best: int = 1
+    min_length: int = 0
+    alignments: bool = False
+    """Whether answers say where they looked, which takes a second pass."""
+
+
+class SequenceToSequence(Task):
+    """Trains a model to write one text for another."""
+
+    baseline_name = "the source itself"
+    usage = "seriatim predict {run} SOURCES --beam 5"
+    caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
+    settings = Search._fields
+    figures: ClassVar[tuple[Figure, ...]] = (
+        Figure("loss", "loss (nats per target token)", 4),
+        Figure("perplexity", "perplexity per target token", 3, headline=True),
+        Figure("bleu", "BLEU", 2, headline=True),
+        Figure("chrf", "chrF", 2),
+        Figure("exact_match", "exact match", 4, headline=True),
+        Figure("word_error_rate", "word error rate", 4),
+    )
+    counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
+
+    @classmethod
+    def settle(cls, config: Config) -> Config:
+        """Byte pairs unless told otherwise, an encoder that sees everything, and options written out."""
+        config = with_kind(config, "bpe")
+        own, rest = split_options(Options, config)
+        encoder = seeing_everything(
+            config.model_copy(update={"model": config.model.model_copy(update={"options": rest})})
+        )
+        implied = settled(own, encoder.model, encoder.model.options)
+        options = {**encoder.model.options, **implied.model_dump()}
+        return encoder.model_copy(update={"model": encoder.model.model_copy(update={"options": options})})
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options, self.layer_options = split_options(Options, self.config)
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """A tokenizer of both sides, or one for each."""
+        pairs = list(self.pairs(self.training_spec(), "train"))
+        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        if self.options.shared_vocabulary:
+            return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, [*sources, *targets])})
+        tokenizers = {"tokenizer": sources, "target": targets}
+        return Vocabulary({name: fit_tokenizer(self.config.tokenizer, side) for name, side in tokenizers.items()})
+
+    def make_model(self, vocabulary: Vocabulary) -> EncoderDecoder:
+        """An encoder-decoder."""
+        sizes = vocabulary.tokenizer.vocabulary_size, vocabulary.target.vocabulary_size
+        return translator(self.options, self.config.model, self.layer_options, *sizes)
+
+    def pairs(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Pair]:
+        """The pairs that ``spec`` names."""
+        wanted = file_format or self.config.data.format
+        return read_pairs(spec, file_format=wanted, split=split)
+
+    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
+        """Encoded pairs.
+
+        Raises:
+            InputError: a target longer than answers may be.
+        """
+        pairs = list(self.pairs(spec, split, file_format))
+        found, most = encode_pairs(pairs, vocabulary), self.options.max_target_length
+        for row in np.flatnonzero(found.target.lengths > most)[:1]:
+            raise InputError(
+                f"{pairs[row].name}:{pairs[row].line}: the target has {found.target.lengths[row]} tokens, "
+                f"model.options.max_target_length is {most}; raise it, or split the pair"
+            )
+        return found
+
+    def report(self) -> dict[str, Any]:
+        """Counts of every part."""
+        data, vocabulary = self.config.data, self.learn_vocabulary()
+        tokenizer = vocabulary.target
+        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
+        for part in ("train", "valid", "test"):
+            if spec := getattr(data, part):
+                pairs = self.read(spec, part, vocabulary)
+                found[part] = {
+                    "pairs": len(pairs.sources),
+                    "source_tokens": int(pairs.source.lengths.sum()),
+                    "tokens": int(pairs.target.lengths.sum()),
+                    "unknown_tokens": pairs.unknown(),
+                    "longest_source": int(pairs.source.lengths.max()),
+                    "longest_target": int(pairs.target.lengths.max()),
+                    "empty_sources": int((pairs.source.lengths == 0).sum()),
+                    "empty_targets": int((pairs.target.lengths == 0).sum()),
+                }
+        return found
+
+    def batches(self, data: Pairs) -> Buckets[PairBatch]:
+        """Pairs of like length."""
+        return Buckets(data.source.lengths + data.target.lengths, self.config.training.batch_size, data.batch)
+
+    def loss(self, model: EncoderDecoder, batch: PairBatch, state: State | None) -> tuple[Tensor, None]:
+        """Teacher forcing, or scheduled sampling."""
+        device = model.output.weight.device
+        total = model.loss(
+            batch.source.to(device),
+            batch.source_lengths,
+            batch.inputs.to(device),
+            batch.targets.to(device),
+            batch.target_lengths,
+            own_predictions=self.options.scheduled_sampling,
+        )
+        return total, None
+
+    def validate(self, model: EncoderDecoder, data: Pairs) -> Metrics:
+        """The loss alone: writing every answer after every epoch would take as long as the epoch."""
+        found = with_interval("loss", self.losses(model, data), mean)
+        return found | {
+            name.replace("loss", "perplexity"): None if value is None else safe_exp(value)
+            for name, value in found.items()
+        }
+
+    def evaluate(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> Metrics:
+        """The loss, and what the answers are like beside the targets."""
+        answers = [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
+        counts = {
+            "pairs": len(data.sources),
+            "source_tokens": int(data.source.lengths.sum()),
+            "tokens": int(data.target.lengths.sum()) + len(data.sources),
+            "unknown_tokens": data.unknown(),
+        }
+        return {**self.validate(model, data), **translation_metrics(answers, data.targets), **counts}
+
+    def losses(self, model: EncoderDecoder, data: Pairs) -> np.ndarray:
+        """Of every pair: summed −log P in nats, and target tokens ``(pairs, 2)``."""
+        batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
+        found = np.zeros((len(data.sources), 2))
+        with evaluating(model) as device:
+            for batch in batches.read(batches.in_order()):
+                lengths, inputs, targets = batch.target_lengths, batch.inputs.to(device), batch.targets.to(device)
+                losses = model.token_losses(batch.source.to(device), batch.source_lengths, inputs, targets, lengths)
+                found[batch.rows, 0] = losses.double().sum(1).cpu().numpy()
+                found[batch.rows, 1] = lengths.numpy()
+        return found
+
+    def baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
+        """The source as its own answer."""
+        return translation_metrics(valid.sources, valid.targets)
+
+    def describe(self, data: Pairs) -> str:
+        """Pairs and tokens."""
+        return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
+
+    def answer(
+        self, model: EncoderDecoder, vocabulary: Vocabulary, items: Sequence[str], **settings: Any
+    ) -> list[Metrics]:
+        """The best answers to each source that beam search finds; ``settings`` are those of `Search`."""
+        how = Search(**settings)
+        side = encode_side(items, vocabulary.tokenizer)
+        batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
+        answers: list[Metrics] = [{}] * len(items)
+        unknown = vocabulary.target.unknown_id
+        with evaluating(model) as device:
+            for rows, source, lengths in batches.read(batches.in_order()):
+                source = source.to(device)
+                found = beam_search(
+                    model,
+                    model.encode(source, lengths),
+                    beam=how.beam,
+                    length_penalty=how.length_penalty,
+                    n_best=how.n_best,
+                    min_length=how.min_length,
+                    max_length=(lengths * LONGER + MORE).clamp(max=self.options.max_target_length),
+                    stop=END,
+                    banned=() if unknown is None else (unknown,),
+                )
+                for row, best in zip(rows.tolist(), found, strict=True):
+                    answers[row] = _answer(best, vocabulary)
+                if how.alignments and self.options.attention not in ("none", "multi-head"):
+                    places = _alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
+                    for row, seen in zip(rows.tolist(), places, strict=True):
+                        answers[row] |= seen
+        return answers
+
+
+def _alignments(
+    model: EncoderDecoder, source: Tensor, lengths: Tensor, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
+) -> Iterator[Metrics]:
+    """Where each answer looked: a row of weights over the source for every token, its end included."""
+    sizes = torch.tensor([len(tokens) + 1 for tokens in answers])
+    inputs = source.new_zeros(len(answers), int(sizes.max()))
+    for row, tokens in enumerate(answers):
+        inputs[row, 1 : len(tokens) + 1] = torch.tensor(tokens)
+    weights = model.attention(source, lengths, inputs, sizes).tolist()
+    for row, tokens in enumerate(answers):
+        size = int(lengths[row])
+        yield {
+            "source_tokens": [vocabulary.tokenizer.describe(token) for token in source[row, :size].tolist()],
+            "target_tokens": [vocabulary.target.describe(token) for token in (*tokens, END)],
+            "alignment": [places[:size] for places in weights[row][: len(tokens) + 1]],
+        }
+
+
+def _answer(best: Sequence[Hypothesis], vocabulary: Vocabulary) -> Metrics:
+    """The best hypothesis as text, and all of them with their scores."""
+    texts = [
+        {
+            "text": vocabulary.target.decode(one.tokens),
+            "score": one.score,
+            "log_probability": one.log_probability,
+        }
+        for one in best
+    ]
+    return {**texts[0], "n_best": texts}

@@ -1,0 +1,164 @@
+"""A text for every text, from files to answers."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli import main
+from seriatim.errors import InputError
+
+SOURCES = ["abc", "", "a", "ccab", "bacabcab"]
+
+
+def pairs(count: int, seed: int) -> list[tuple[str, str]]:
+    """Strings of three letters, and the same in capitals with every letter doubled."""
+    chosen = random.Random(seed)
+    words = ["".join(chosen.choices("abc", k=chosen.randint(1, 6))) for _ in range(count)]
+    return [(word, "".join(2 * letter for letter in word.upper())) for word in words]
+
+
+def config(folder: Path, out: str, model: dict | None = None, **options) -> dict:
+    return {
+        "task": "seq2seq",
+        "data": {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv")},
+        "tokenizer": {"kind": "char"},
+        "model": {"layer": "gru", "embedding_size": 16, "hidden_size": 32, "options": options, **(model or {})},
+        "training": {"epochs": 6, "batch_size": 16, "learning_rate": 0.01, "schedule": "constant"},
+        "out": str(folder / out),
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs")
+    for seed, (name, count) in enumerate({"train": 600, "valid": 60}.items()):
+        found = pairs(count, seed)
+        (path / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in found))
+        for i, side in enumerate(("src", "tgt")):
+            (path / f"{name}.{side}").write_text("".join(f"{pair[i]}\n" for pair in found))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> seriatim.Run:
+    return seriatim.train(config(folder, "run"))
+
+
+def test_it_learns_to_translate(run: seriatim.Run, folder: Path) -> None:
+    found = run.evaluate(str(folder / "valid.tsv"), beam=3)
+    assert found["exact_match"] > 0.8
+    assert found["exact_match_low"] <= found["exact_match"] <= found["exact_match_high"]
+    assert found["loss"] == pytest.approx(run.summary["best_valid"])
+    assert found["bleu_signature"]
+    assert run.summary["baseline"]["exact_match"] == 0
+
+
+def test_parallel_files_are_the_same_pairs(run: seriatim.Run, folder: Path) -> None:
+    one, two = (run.evaluate(data) for data in (str(folder / "valid.tsv"), f"{folder}/valid.src,{folder}/valid.tgt"))
+    assert one == two
+
+
+FORMS = {
+    "bahdanau": ({}, {"form": "bahdanau", "attention": "additive"}),
+    "feeding": ({}, {"input_feeding": True, "attention": "bilinear", "readout": "direct"}),
+    "no attention": ({}, {"attention": "none", "context": "initial+updates+outputs"}),
+    "copied": ({"bidirectional": False}, {"bridge": "copy", "scheduled_sampling": 0.2, "label_smoothing": 0.1}),
+    "transformer": (
+        {"layer": "transformer", "embedding_size": 32},
+        {"shared_vocabulary": True, "position": "sinusoidal"},
+    ),
+    "mixed": ({"layer": "convolution"}, {"decoder": "lstm", "attention": "scaled-dot"}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_trains_and_answers_a_batch_as_one_by_one(folder: Path, form: str) -> None:
+    model, options = FORMS[form]
+    settings = config(folder, form, model, **options)
+    settings["training"] |= {"epochs": 1, "learning_rate": 0.005}
+    run = seriatim.train(settings)
+    assert run.evaluate(str(folder / "valid.tsv"))["loss"] < 1.6  # of seven symbols: 1.95 to begin with
+    together = list(run.details(SOURCES, beam=3, n_best=2, length_penalty=0.6))
+    for source, answer in zip(SOURCES, together, strict=True):
+        alone = next(run.details([source], beam=3, n_best=2, length_penalty=0.6))
+        assert answer["text"] == alone["text"]
+        assert answer["score"] == pytest.approx(alone["score"], abs=1e-5)
+        assert len(answer["n_best"]) == 2
+        assert answer["n_best"][0]["score"] >= answer["n_best"][1]["score"]
+
+
+def test_a_wider_beam_finds_no_worse_answers(run: seriatim.Run) -> None:
+    narrow, wide = (list(run.details(SOURCES, beam=width)) for width in (1, 6))
+    assert sum(a["log_probability"] for a in wide) >= sum(a["log_probability"] for a in narrow) - 1e-6
+    assert [len(text) >= 4 for text in run.predict(SOURCES, beam=2, min_length=4)] == [True] * len(SOURCES)
+
+
+def test_alignments_are_distributions_over_the_source(run: seriatim.Run) -> None:
+    answers = list(run.details(["abc", "", "ca"], alignments=True))
+    for source, answer in zip(["abc", "", "ca"], answers, strict=True):
+        assert answer["source_tokens"] == list(source)
+        assert answer["target_tokens"] == [*answer["text"], "</s>"]
+        for row in answer["alignment"]:
+            assert len(row) == len(source)
+            assert sum(row) == pytest.approx(1 if source else 0, abs=1e-5)
+
+
+def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path, run: seriatim.Run) -> None:
+    settings = config(folder, "cut")
+    settings["training"]["steps"] = 51
+    seriatim.train(settings)
+    resumed = seriatim.resume(folder / "cut", overrides={"training.steps": None})
+    for (name, mine), other in zip(run.model.named_parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(mine, other), name
+
+
+def test_the_command_answers_line_by_line(run: seriatim.Run, folder: Path, capsys) -> None:
+    (folder / "sources.txt").write_text("\n".join(SOURCES) + "\n")
+    assert main(["predict", str(run.path), str(folder / "sources.txt"), "--beam", "2"]) == 0
+    assert capsys.readouterr().out.splitlines() == list(run.predict(SOURCES, beam=2))
+    assert main(["predict", str(run.path), str(folder / "sources.txt"), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert {"text", "score", "log_probability", "n_best", "alignment", "seconds"} <= set(first)
+    assert main(["check", "seq2seq", "--data", str(folder / "train.tsv"), "--tokenizer.kind", "char"]) == 0
+    assert "longest target" in capsys.readouterr().out
+    assert main(["evaluate", str(run.path), "--data", str(folder / "valid.tsv"), "--beam", "2"]) == 0
+    assert "BLEU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ({}, {"attention": "dots"}, "model.options.attention: 'dots' does not fit"),
+        ({}, {"attention": "multi-head"}, "multi-head needs blocks"),
+        ({}, {"form": "bahdenau"}, "model.options.form: 'bahdenau' does not fit"),
+        ({}, {"bridge": "copy"}, "bridge copy"),
+        ({}, {"encoder_size": 10, "attention": "dot"}, "needs queries as wide as keys"),
+        ({"layer": "gruu"}, {}, "unknown layer 'gruu'"),
+        ({}, {"decoder": "grru"}, "unknown layer 'grru'"),
+        ({}, {"zone": 1}, "has no option 'zone'"),
+        ({"tie_weights": True}, {}, "tie_weights"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(folder: Path, model: dict, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.train(config(folder, "none", model, **options))
+
+
+def test_bad_pairs_are_named_by_line(run: seriatim.Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "long.tsv").write_text("a\tAA\nb\t" + "B" * 300 + "\n")
+    with pytest.raises(
+        InputError, match=r"long\.tsv:2: the target has 300 tokens, model\.options\.max_target_length is 256"
+    ):
+        run.evaluate(str(tmp_path / "long.tsv"))
+    (tmp_path / "one.tgt").write_text("A\n")
+    with pytest.raises(InputError, match=r"one\.tgt"):
+        run.evaluate(f"{folder}/valid.src,{tmp_path}/one.tgt")
+    (tmp_path / "tabs.tsv").write_text("a\tAA\nb\tB\tC\n")
+    with pytest.raises(InputError, match=r"tabs\.tsv:2"):
+        run.evaluate(str(tmp_path / "tabs.tsv"))
+    with pytest.raises(InputError, match=r"n_best: 4 does not lie in 1\.\.2"):
+        list(run.predict(["a"], beam=2, n_best=4))
