@@ -1,0 +1,89 @@
+"""A word's vector from its characters, for words seen seldom or never.
+
+Convolution: X. Ma and E. Hovy, "End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF", ACL 2016.
+Recurrence: G. Lample, M. Ballesteros, S. Subramanian, K. Kawakami and C. Dyer, "Neural architectures for named entity
+recognition", NAACL 2016.
+
+    convolution   v = tanh(max_t (W [c_{t−1}; c_t; c_{t+1}] + b))
+    recurrence    v = [h→_n ; h←_1]
+
+c_t embedding of character t of n, zero before the first and after the last · h→, h← outputs of any layer, read in both
+directions.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..layers import layer as build_layer
+from ..lengths import valid_mask, zero_padding
+
+
+class CharacterModel(nn.Module):
+    """Ids of characters ``(words, max_length)`` and lengths ``(words,)`` to vectors ``(words, output_size)``."""
+
+    output_size: int
+
+
+class ConvolutionalCharacters(CharacterModel):
+    """The strongest response of each filter anywhere in the word.
+
+    Args:
+        num_characters: number of character ids.
+        embedding_size: width of c.
+        filters: width of v.
+        width: characters a filter sees at once, an odd number.
+
+    Raises:
+        ValueError: an even width.
+    """
+
+    def __init__(self, num_characters: int, *, embedding_size: int = 30, filters: int = 30, width: int = 3) -> None:
+        super().__init__()
+        if width % 2 == 0:
+            raise ValueError(f"width must be odd, a character and as many on either side; got {width}")
+        self.embedding = character_embedding(num_characters, embedding_size)
+        self.filters = nn.Linear(width * embedding_size, filters)
+        self.width, self.output_size = width, filters
+
+    def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
+        """``(words, max_length)`` to ``(words, filters)``."""
+        embedded = zero_padding(self.embedding(characters), lengths)  # (W, L, E)
+        side = self.width // 2
+        windows = F.pad(embedded, (0, 0, side, side)).unfold(1, self.width, 1)  # (W, L, E, width)
+        responses = self.filters(windows.flatten(2))
+        padding = ~valid_mask(lengths, characters.shape[1]).unsqueeze(2)
+        return torch.tanh(responses.masked_fill(padding, float("-inf")).amax(1))
+
+
+class RecurrentCharacters(CharacterModel):
+    """What a layer has read at the end of the word and, from right to left, at its beginning.
+
+    Args:
+        num_characters: number of character ids.
+        embedding_size: width of c.
+        hidden_size: width of each direction.
+        layer: name of any causal layer.
+    """
+
+    def __init__(
+        self, num_characters: int, *, embedding_size: int = 25, hidden_size: int = 25, layer: str = "lstm"
+    ) -> None:
+        super().__init__()
+        self.embedding = character_embedding(num_characters, embedding_size)
+        self.layer = build_layer(layer, embedding_size, hidden_size, bidirectional=True)
+        self.output_size = self.layer.output_size
+
+    def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
+        """``(words, max_length)`` to ``(words, 2 · hidden_size)``."""
+        outputs, _ = self.layer(self.embedding(characters), lengths=lengths)
+        half = self.output_size // 2
+        rows = torch.arange(len(lengths), device=outputs.device)
+        return torch.cat([outputs[rows, (lengths - 1).clamp_min(0), :half], outputs[:, 0, half:]], 1)
+
+
+def character_embedding(num_characters: int, size: int) -> nn.Embedding:
+    """Characters start near one another: uniform in ±√(3 / size), as both papers have it."""
+    embedding = nn.Embedding(num_characters, size)
+    nn.init.uniform_(embedding.weight, -((3 / size) ** 0.5), (3 / size) ** 0.5)
+    return embedding
