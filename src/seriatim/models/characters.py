@@ -49,10 +49,11 @@ class ConvolutionalCharacters(CharacterModel):
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """``(words, max_length)`` to ``(words, filters)``."""
         embedded = zero_padding(self.embedding(characters), lengths)  # (W, L, E)
-        side = self.width // 2
-        windows = F.pad(embedded, (0, 0, side, side)).unfold(1, self.width, 1)  # (W, L, E, width)
-        responses = self.filters(windows.flatten(2))
-        padding = ~valid_mask(lengths, characters.shape[1]).unsqueeze(2)
+        side, time = self.width // 2, characters.shape[1]
+        padded = F.pad(embedded, (0, 0, side, side))
+        windows = torch.cat([padded[:, i : i + time] for i in range(self.width)], dim=2)  # (W, L, width · E)
+        responses = self.filters(windows)
+        padding = ~valid_mask(lengths, time).unsqueeze(2)
         return torch.tanh(responses.masked_fill(padding, float("-inf")).amax(1))
 
 

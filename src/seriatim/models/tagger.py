@@ -31,6 +31,7 @@ class Tagger(nn.Module):
         characters: what makes a vector of a word's characters; None for words alone.
         crf: what scores sequences of tags; None where each tag is chosen for itself.
         dropout: rate on what the layer reads and on what it gives.
+        variational: one dropout mask a sentence instead of one a word.
         word_dropout: rate at which rare words are taken for unknown in training.
         rare: which words are rare: booleans ``(word_vocabulary,)``; needed for word dropout.
 
@@ -50,6 +51,7 @@ class Tagger(nn.Module):
         characters: CharacterModel | None = None,
         crf: CRF | None = None,
         dropout: float = 0.0,
+        variational: bool = False,
         word_dropout: float = 0.0,
         rare: Tensor | None = None,
     ) -> None:
@@ -64,7 +66,7 @@ class Tagger(nn.Module):
         self.embedding = nn.Embedding(word_vocabulary, size)
         self.characters, self.layer, self.crf = characters, layer, crf
         self.output = nn.Linear(layer.output_size, num_tags)
-        self.dropout = make_dropout(dropout)
+        self.dropout = make_dropout(dropout, variational=variational)
         self.word_dropout = word_dropout
         self.register_buffer("rare", rare, persistent=False)
         bound = (3 / size) ** 0.5

@@ -1,0 +1,258 @@
+"""Columns in and out: everything but the tags comes back as it was, and what is wrong is named by line."""
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+
+from seriatim.data.conll import Sentence, read_sentences, to_bio, write
+from seriatim.data.readers import find_sources
+from seriatim.errors import InputError
+
+CONLLU = """# newdoc id = one
+# text = Vámonos al mar
+1-2	Vámonos	_	_	_	_	_	_	_	SpaceAfter=No
+1	Vamos	ir	VERB	V	Mood=Imp	0	root	_	_
+2	nos	nosotros	PRON	P	_	1	obj	_	_
+3-4	al	_	_	_	_	_	_	_	_
+3	a	a	ADP	_	_	5	case	_	_
+4	el	el	DET	_	_	5	det	_	_
+4.1	gran	grande	ADJ	_	_	_	_	_	_
+5	mar y cielo	mar	NOUN	_	_	1	obl	_	_
+
+# text = Sí
+1	Sí	sí	INTJ	_	_	0	root	_	_
+
+"""
+PLAIN = """-DOCSTART- -X- O
+
+Ada NNP B-PER
+Lovelace NNP I-PER
+wrote VBD O
+
+#tags NN O
+
+"""
+
+
+def written(folder: Path, text: str | bytes, name: str = "a.conll") -> str:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def sentences(spec: str, **options) -> list[Sentence]:
+    return list(read_sentences(find_sources(spec), **options))
+
+
+def rewritten(found: list[Sentence]) -> str:
+    return "".join(write(sentence, sentence.tags) for sentence in found)
+
+
+def test_conllu_words_are_neither_ranges_nor_empty_nodes(tmp_path: Path) -> None:
+    first, second = sentences(written(tmp_path, CONLLU, "a.conllu"))
+    assert first.words == ["Vamos", "nos", "a", "el", "mar y cielo"]
+    assert first.tags == ["VERB", "PRON", "ADP", "DET", "NOUN"]
+    assert (second.words, second.tags, second.number) == (["Sí"], ["INTJ"], 12)
+    assert sentences(written(tmp_path, CONLLU, "a.conllu"), column="deprel")[0].tags[0] == "root"
+    assert sentences(written(tmp_path, CONLLU, "a.conllu"), column="feats")[0].tags == ["Mood=Imp", *"____"]
+
+
+def test_plain_columns_have_the_word_first_and_the_tag_last(tmp_path: Path) -> None:
+    first, second = sentences(written(tmp_path, PLAIN))
+    assert (first.words, first.tags) == (["Ada", "Lovelace", "wrote"], ["B-PER", "I-PER", "O"])
+    assert (second.words, second.number, second.rows) == (["#tags"], 7, [0])
+    assert sentences(written(tmp_path, PLAIN), column="2")[0].tags == ["NNP", "NNP", "VBD"]
+
+
+def test_only_the_tag_column_changes(tmp_path: Path) -> None:
+    found = sentences(written(tmp_path, CONLLU, "a.conllu"), column="xpos", labelled=False)
+    text = "".join(write(sentence, ["X"] * len(sentence.words)) for sentence in found)
+    changed = [pair for pair in zip(CONLLU.split("\n"), text.split("\n"), strict=True) if pair[0] != pair[1]]
+    assert len(changed) == 6
+    for before, after in changed:
+        assert after.split("\t") == [*before.split("\t")[:4], "X", *before.split("\t")[5:]]
+    spaced = "Ada   NNP  O \nwrote VBD  O\n"
+    (sentence,) = sentences(written(tmp_path, spaced))
+    assert write(sentence, ["B-PER", "X"]) == "Ada   NNP  B-PER \nwrote VBD  X\n"
+    with pytest.raises(ValueError, match="shorter"):
+        write(sentence, ["O"])
+
+
+def conllu_line(choose: random.Random, place: str) -> str:
+    fields = [choose.choice(["a", "é b", "#", "-DOCSTART-", "_", "\u2028", "\u00a0"]) for _ in range(9)]
+    return "\t".join([place, *fields])
+
+
+def generated_conllu(choose: random.Random) -> list[str]:
+    lines = ["# x = y\tz", "#"][: choose.randrange(3)]
+    for i in range(1, choose.randrange(2, 6)):
+        if choose.random() < 0.3:
+            lines.append(conllu_line(choose, f"{i}-{i + 1}"))
+        lines.append(conllu_line(choose, str(i)))
+        if choose.random() < 0.3:
+            lines.append(conllu_line(choose, f"{i}.1"))
+    return lines
+
+
+def generated_columns(choose: random.Random, count: int, gap: str) -> list[str]:
+    """Words and tags that hold anything but what is between columns."""
+    return [
+        gap.join(choose.choice(["a", "é\u00a0b", "#", "1", "O", "\u2028"]) for _ in range(count))
+        for _ in range(choose.randrange(1, 5))
+    ]
+
+
+@pytest.mark.parametrize("kind", ["conllu", "tabs", "spaces"])
+@pytest.mark.parametrize("seed", range(30))
+def test_writing_ones_own_tags_gives_the_file(tmp_path: Path, kind: str, seed: int) -> None:
+    choose = random.Random(seed)
+    count = choose.randrange(2, 5)
+    lines, words = [""] * choose.randrange(3), 0
+    for _ in range(choose.randrange(1, 6)):
+        if kind == "conllu":
+            block = generated_conllu(choose)
+            words += sum(line.split("\t")[0].isdigit() for line in block)
+        else:
+            block = generated_columns(choose, count, "\t" if kind == "tabs" else " ")
+            words += len(block)
+            if choose.random() < 0.3:
+                lines += ["-DOCSTART- -X-", ""]
+        lines += [*block, *choose.choices(["", "\t", " "], k=choose.randrange(1, 4))]
+    while not lines[-1].strip():
+        lines.pop()
+    lines += [""] * choose.randrange(3)
+    end = choose.choice(["\n", "\r\n"])
+    text = "\n".join(lines)
+    raw = text.replace("\n", end) + choose.choice(["", end] if lines[-1] else [""])
+    name = "a.conllu" if kind == "conllu" else "a.txt"
+    raw_bytes = (choose.choice(["", "\ufeff"]) + raw).encode()
+    spec = written(tmp_path, gzip.compress(raw_bytes), f"{name}.gz") if seed % 2 else written(tmp_path, raw_bytes, name)
+    formats = ["auto", "conllu" if kind == "conllu" else "conll"]
+    found = sentences(spec, file_format=choose.choice(formats), labelled=kind != "conllu")
+    assert sum(len(sentence.words) for sentence in found) == words
+    assert rewritten(found) == (text if text.endswith("\n") else text + "\n")
+    for sentence in found:
+        assert len(sentence.words) == len(sentence.tags) == len(sentence.rows)
+        assert lines[sentence.number - 1] == sentence.lines[0]
+
+
+def test_the_format_shows_in_the_first_word(tmp_path: Path) -> None:
+    assert sentences(written(tmp_path, CONLLU, "a.txt"))[0].tags[0] == "VERB"
+    with pytest.raises(InputError, match=r"a\.txt:4: 1 columns between tabs.*spaces where tabs are meant"):
+        sentences(written(tmp_path, CONLLU.replace("\t", " ").replace("1-2 ", "# "), "a.txt"))
+    assert sentences(written(tmp_path, "# O\n1 O\n", "a.txt"))[0].words == ["#", "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "expected"),
+    [
+        ("Ada\nwrote\n", None, "Ada\tX\nwrote\tX\n"),
+        ("Ada\t\nwrote\t\n", None, "Ada\tX\nwrote\tX\n"),
+        ("Ada\t_\nwrote\tO\n", None, "Ada\tX\nwrote\tX\n"),
+        ("Ada NNP\nwrote VBD\n", "3", "Ada NNP X\nwrote VBD X\n"),
+        ("Ada\tNNP\nwrote\tVBD\n\n\n", "3", "Ada\tNNP\tX\nwrote\tVBD\tX\n\n\n"),
+        ("Ada\tI-PER\nwrote\tI-\n", None, "Ada\tX\nwrote\tX\n"),
+    ],
+)
+def test_sentences_may_come_without_tags(tmp_path: Path, text: str, column: str | None, expected: str) -> None:
+    (sentence,) = sentences(written(tmp_path, text), column=column, labelled=False)
+    assert write(sentence, ["X", "X"]) == expected
+    if "O" not in text and "I" not in text and column is None:
+        assert sentence.tags == ["_", "_"]
+
+
+WORD = "1\ta\ta\tNOUN\tN\t_\t0\troot\t_\t_"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{WORD}\n2\tb\n", "a.conllu:2: 2 columns between tabs, CoNLL-U has 10"),
+        (WORD.replace("\t", "  "), "a.conllu:1: 1 columns .* spaces where tabs are meant"),
+        (f"{WORD}\n3{WORD[1:]}\n", "a.conllu:2: id 3 where 2 is due"),
+        (f"{WORD}\n{WORD}\n", "a.conllu:2: id 1 where 2 is due; put a blank line"),
+        (f"2{WORD[1:]}\n", "a.conllu:1: id 2 where 1 is due"),
+        (f"{'9' * 5000}{WORD[1:]}\n", "a.conllu:1: id 9+ where 1 is due"),
+        (f"x{WORD[1:]}\n", "a.conllu:1: 'x' is not the id of a word"),
+        (f"{WORD}\n\n# one\n# two\n\n{WORD}\n", "a.conllu:3: comments without a word"),
+        (f"{WORD}\n\n# one\n", "a.conllu:3: comments without a word"),
+        (WORD.replace("a\ta", "\ta"), "a.conllu:1: an empty word"),
+        (WORD.replace("NOUN", ""), "a.conllu:1: an empty column upos"),
+        (WORD.replace("NOUN", "_"), "a.conllu:1: no tag in column upos"),
+        ("", "a.conllu: no sentences"),
+        ("\n\n", "a.conllu: no sentences"),
+    ],
+)
+def test_conllu_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        sentences(written(tmp_path, text, "a.conllu"))
+    assert "; " in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tO\nb\tN\tO\n", "a.conll:2: 3 columns between tabs, where the first word of the file has 2"),
+        ("a\tO\n\nb O\n", "a.conll:3: 1 columns between tabs"),
+        ("a O\nb\tO\n", "a.conll:2: 1 columns between spaces"),
+        ("a O\nb x\tO O\n", "a.conll:2: 3 columns between spaces"),
+        ("a\nb\n", "a.conll:1: 1 column, and tags should stand in column 2"),
+        ("a\tO\n\tO\n", "a.conll:2: an empty word"),
+        (" a O\n", "a.conll:1: an empty word"),
+        ("a\tO\nb\t\n", "a.conll:2: an empty tag"),
+        ("-DOCSTART- -X- O\n", "a.conll: no sentences"),
+        ("a\tO\nb\tI-PER\n", "a.conll:2: I-PER begins a chunk, where BIO has B-PER.*iob1"),
+        ("a\tI-PER\n", "a.conll:1: I-PER begins a chunk"),
+        ("a\tB-LOC\nb\tI-PER\n", "a.conll:2: I-PER begins a chunk"),
+        ("a\tB-PER\n\nb\tI-PER\n", "a.conll:3: I-PER begins a chunk"),
+        ("-DOCSTART-\nz\tN\n\na\tO\nb\tI-\n", "a.conll:5: I- names no type"),
+        ("a\tO\nb\tB-\n", "a.conll:2: B- names no type"),
+    ],
+)
+def test_columns_that_are_wrong_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        sentences(written(tmp_path, text))
+    assert "; " in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"column": "uppos"}, "did you mean 'upos'"),
+        ({"column": "upos", "file_format": "conll"}, "by number"),
+        ({"column": "1", "file_format": "conll"}, "by number"),
+        ({"column": "12", "file_format": "conll"}, ":1: 10 columns, and tags should stand in column 12"),
+        ({"file_format": "conlu"}, "did you mean 'conllu'"),
+        ({"scheme": "iob"}, "did you mean 'iob1'"),
+    ],
+)
+def test_options_that_are_not_there_are_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sentences(written(tmp_path, WORD, "a.conllu"), **options)
+
+
+def test_iob1_becomes_bio(tmp_path: Path) -> None:
+    tags = ["I-A", "I-A", "B-A", "I-A", "O", "I-B", "I-A", "B-B", "I-B"]
+    expected = ["B-A", "I-A", "B-A", "I-A", "O", "B-B", "B-A", "B-B", "I-B"]
+    assert to_bio(tags) == to_bio(expected) == expected
+    text = "".join(f"w\t{tag}\n" for tag in tags)
+    (sentence,) = sentences(written(tmp_path, text), scheme="iob1")
+    assert sentence.tags == expected
+    assert rewritten(sentences(written(tmp_path, write(sentence, sentence.tags)))) == rewritten([sentence])
+
+
+def test_tags_that_are_no_chunks_are_left_alone(tmp_path: Path) -> None:
+    """Some treebanks call an interjection ``I-``, and some tag sets have a tag ``B``."""
+    assert sentences(written(tmp_path, "a\tI-\nb\tV-\n\nc\tNOUN\n"))[0].tags == ["I-", "V-"]
+    found = sentences(written(tmp_path, WORD.replace("\tN\t", "\tI-x\t"), "a.conllu"), column="xpos")
+    assert found[0].tags == ["I-x"]
+
+
+def test_sentences_are_read_as_they_are_needed(tmp_path: Path) -> None:
+    text = "a\tO\n\n" * 3 + "b\n"
+    stream = read_sentences(find_sources(written(tmp_path, text)))
+    assert [next(stream).words for _ in range(2)] == [["a"], ["a"]]
+    with pytest.raises(InputError, match=":7:"):
+        list(stream)
