@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-
 from torch import Tensor
 
 from seriatim.models.crf import CRF, bio_transitions
@@ -91,7 +90,10 @@ def test_gradients_are_those_of_enumeration(case: tuple[CRF, Tensor, Tensor]) ->
     scores.requires_grad_()
     weights = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
     possible = torch.tensor(
-        [float(enumerated(crf, scores[row, :length])[1].detach().max()) > -math.inf for row, length in enumerate(lengths)]
+        [
+            float(enumerated(crf, scores[row, :length])[1].detach().max()) > -math.inf
+            for row, length in enumerate(lengths)
+        ]
     )
     wanted = [scores, *crf.parameters()]
     totals = crf.log_partition(scores, lengths)[possible]

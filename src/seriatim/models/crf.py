@@ -7,9 +7,9 @@ sequence data", ICML 2001.
     P(y)   = exp(S(y)) / Z,  Z = Σ_y exp(S(y))
     α_1[j] = start[j] + s_1[j],  α_t[j] = s_t[j] + ⊕_i (α_{t−1}[i] + A[i, j])
 
-s_t ``scores`` of a word's tags · A ``transitions`` · with ⊕ = log Σ exp, ⊕_j (α_T[j] + end[j]) is log Z; with ⊕ = max it
-is the score of the best sequence. β, the same recursion from the end, gives what is left of Z after each word, and with
-it the marginals, which are the gradient of log Z.
+s_t ``scores`` of a word's tags · A ``transitions`` · with ⊕ = log Σ exp, ⊕_j (α_T[j] + end[j]) is log Z; with ⊕ = max
+it is the score of the best sequence. β, the same recursion from the end, gives what is left of Z after each word, and
+with it the marginals, which are the gradient of log Z.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class CRF(nn.Module):
         self.register_buffer("allowed", allowed, persistent=False)
 
     def log_partition(self, scores: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """log Z of each row ``(batch,)``, with its gradient."""
+        """The logarithm of Z of each row ``(batch,)``, with its gradient."""
         scores, lengths = self._begin(scores, lengths)
         if 0 in scores.shape[:2]:
             return scores.sum((1, 2))
@@ -103,7 +103,10 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor | None = None) -> tuple[list[list[int]], Tensor]:
-        """The best sequence of each row, without padding, and its score S ``(batch,)`` (A. Viterbi 1967)."""
+        """The best sequence of each row, without padding, and its score S ``(batch,)`` (A. Viterbi 1967).
+
+        Where no sequence can be, the score is −inf and the sequence means nothing.
+        """
         scores, lengths = self._begin(scores, lengths)
         if 0 in scores.shape[:2]:
             return [[] for _ in scores], scores.sum((1, 2))
@@ -150,7 +153,7 @@ def bio_transitions(tag_names: Sequence[str]) -> Tensor:
 
 
 class _LogPartition(torch.autograd.Function):
-    """log Z, its gradient from α and β, which costs a quarter of what autograd would of the recursion."""
+    """log Z, its gradient from α and β, of which autograd would need every step."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, moves: Tensor, start: Tensor, end: Tensor, lengths: Tensor) -> Tensor:
@@ -220,7 +223,7 @@ def _marginals(alpha: Tensor, beta: Tensor, total: Tensor, scores: Tensor, lengt
 
 
 def _finite(total: Tensor) -> Tensor:
-    """log Z; finite also where no sequence can be, so that −inf − log Z is −inf."""
+    """Of log Z, what is finite also where no sequence can be, so that −inf − log Z is −inf."""
     return total.clamp_min(torch.finfo(total.dtype).min)
 
 
