@@ -164,6 +164,10 @@ def test_no_chunk_begins_inside() -> None:
     assert {names[tag] for row in found for tag in row} == set(names)
 
 
+def test_tags_that_are_no_chunks_can_come_anywhere() -> None:
+    assert bio_transitions(["NOUN", "VERB", "I-", "I-X", "B"]).all()
+
+
 def test_scores_far_apart_lose_nothing() -> None:
     """In float32 exp(−200) is 0: what is unlikely now may be all there is later."""
     crf = CRF(2, torch.tensor([[True, False, True], [False, True, True], [True, True, True]]))

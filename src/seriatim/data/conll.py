@@ -281,12 +281,11 @@ def _as_bio(sentences: Iterable[Sentence], scheme: str) -> Iterator[Sentence]:
             yield sentence
             continue
         for row, before, tag in zip(sentence.rows, ["O", *sentence.tags], sentence.tags, strict=False):
-            where = f"{sentence.name}:{sentence.number + row}"
+            wrong = ""
             if tag in ("B-", "I-"):
-                raise InputError(f"{where}: {tag} names no type; write {tag}X, X being what it is")
-            if scheme == "bio" and _begins(tag, before):
-                raise InputError(
-                    f"{where}: {tag} begins a chunk, where BIO has B{tag[1:]}; if the file is IOB1, "
-                    "read it with scheme iob1, which converts it"
-                )
+                wrong = f"{tag} names no type; write {tag}X, X being what it is"
+            elif scheme == "bio" and _begins(tag, before):
+                wrong = f"{tag} begins a chunk, where BIO has B{tag[1:]}; if the file is IOB1, read it as scheme iob1"
+            if wrong:
+                raise InputError(f"{sentence.name}:{sentence.number + row}: {wrong}")
         yield sentence._replace(tags=to_bio(sentence.tags)) if scheme == "iob1" else sentence

@@ -4,6 +4,7 @@ Words are encoded once. What a batch needs of characters is computed for each di
 its distinct words and where they stand.
 """
 
+import functools
 import itertools
 import json
 from array import array
@@ -98,6 +99,21 @@ class TaggingVocabulary:
         rare = sum(count == 1 for count in kept.values())
         return cls(words, "".join(characters), sorted(tags), rare, lowercase)
 
+    @functools.cached_property
+    def word_ids(self) -> dict[str, int]:
+        """The id of each word."""
+        return {word: i for i, word in enumerate(self.words, start=1)}
+
+    @functools.cached_property
+    def character_ids(self) -> dict[str, int]:
+        """The id of each character."""
+        return {character: i for i, character in enumerate(self.characters, start=1)}
+
+    @functools.cached_property
+    def tag_ids(self) -> dict[str, int]:
+        """The id of each tag."""
+        return {tag: i for i, tag in enumerate(self.tags)}
+
     def rare_words(self) -> np.ndarray:
         """Which ids are those of words seen once in training: booleans ``(1 + words,)``."""
         return np.arange(1 + len(self.words)) > len(self.words) - self.rare
@@ -128,12 +144,11 @@ class TaggedCorpus:
 
     def __init__(self, sentences: Iterable[Sentence], vocabulary: TaggingVocabulary, *, labelled: bool = True) -> None:
         kinds: dict[str, int] = {}  # every distinct spelling
-        tag_ids = {tag: i for i, tag in enumerate(vocabulary.tags)}
         kind, tags, lengths = array("i"), array("i"), array("q")
         for sentence in sentences:
             kind.extend([kinds.setdefault(word, len(kinds)) for word in sentence.words])
             if labelled:
-                tags.extend([tag_ids.get(tag, NO_TAG) for tag in sentence.tags])
+                tags.extend([vocabulary.tag_ids.get(tag, NO_TAG) for tag in sentence.tags])
             lengths.append(len(sentence.words))
         self.lengths = np.array(lengths, dtype=np.int64)
         self._starts = self.lengths.cumsum() - self.lengths
@@ -191,14 +206,13 @@ def _padded(valid: np.ndarray, values: np.ndarray, padding: int) -> Tensor:
 
 
 def _word_ids(spellings: Iterable[str], vocabulary: TaggingVocabulary) -> np.ndarray:
-    ids = {word: i for i, word in enumerate(vocabulary.words, start=1)}
     words = (word.lower() for word in spellings) if vocabulary.lowercase else spellings
-    return np.array([ids.get(word, UNKNOWN) for word in words], dtype=np.int64)
+    return np.array([vocabulary.word_ids.get(word, UNKNOWN) for word in words], dtype=np.int64)
 
 
 def _spell(spellings: Iterable[str], vocabulary: TaggingVocabulary) -> tuple[np.ndarray, np.ndarray]:
     """Ids of the characters of each word ``(words, longest)``, and how many there are ``(words,)``."""
-    ids = {character: i for i, character in enumerate(vocabulary.characters, start=1)}
+    ids = vocabulary.character_ids
     half = LONGEST // 2
     shortened = [word if len(word) <= LONGEST else word[:half] + word[-half:] for word in spellings]
     lengths = np.array([len(word) for word in shortened], dtype=np.int64)

@@ -146,9 +146,13 @@ class CRF(nn.Module):
 
 
 def bio_transitions(tag_names: Sequence[str]) -> Tensor:
-    """What `CRF` takes as ``allowed`` for BIO tags: ``I-X`` comes after ``B-X`` or ``I-X`` alone."""
+    """What `CRF` takes as ``allowed`` for BIO tags: ``I-X`` comes after ``B-X`` or ``I-X`` alone.
+
+    A tag without its ``B-X``, such as one that is no chunk's, can come anywhere.
+    """
     places = [*tag_names, ""]
-    allowed = [[not to.startswith("I-") or before in (to, f"B{to[1:]}") for to in places] for before in places]
+    begins = {f"I{name[1:]}": name for name in tag_names if name.startswith("B-")}
+    allowed = [[to not in begins or before in (to, begins[to]) for to in places] for before in places]
     return torch.tensor(allowed)
 
 
