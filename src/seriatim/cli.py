@@ -14,7 +14,12 @@ PLAIN = ("data.train", "data.valid", "data.test", "model.layer", "training.devic
 """Fields whose value is text even where it looks like a number."""
 SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer"}
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
-TASKS = ("lm: a language model", "classify: a label for every text", "seq2seq: a text for every text")
+TASKS = (
+    "lm: a language model",
+    "classify: a label for every text",
+    "tag: a tag for every word",
+    "seq2seq: a text for every text",
+)
 DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and explained."
 TRAIN_HELP = """\
 Any field of the configuration can be set by its dotted name, for instance

@@ -75,7 +75,7 @@ class ConsoleReporter(Reporter):
         self.close()
         if "valid" in record:
             parts = []
-            for figure in self.headline:
+            for figure in (figure for figure in self.headline if figure.key in record["valid"]):
                 simplest = record["baseline"].get(figure.key)
                 beside = "" if simplest is None else f" ({record['baseline']['name']}: {figure.of(record['baseline'])})"
                 parts.append(f"{figure.name} {figure.of(record['valid'])}{beside}")

@@ -72,22 +72,39 @@ def read_sentences(
     Raises:
         InputError: a line that is not what the format asks for, tags that are not BIO, or a file without sentences.
     """
+    for source in sources:
+        yield from parse(
+            read_lines([source]),
+            source.name,
+            file_format=file_format,
+            column=column,
+            scheme=scheme,
+            labelled=labelled,
+        )
+
+
+def parse(
+    lines: Iterator[str],
+    name: str,
+    *,
+    file_format: str = "auto",
+    column: str | None = None,
+    scheme: str = "bio",
+    labelled: bool = True,
+) -> Iterator[Sentence]:
+    """As `read_sentences`, of the lines of one file called ``name``."""
     for value, known, what in (
         (file_format, ["auto", "conllu", "conll"], "format"),
         (scheme, ["bio", "iob1"], "scheme"),
     ):
         if value not in known:
             raise InputError(f"{what} {value!r}: not known; {nearest(value, known)}")
-    for source in sources:
-        lines = read_lines([source])
-        found = file_format
-        if found == "auto":
-            found, lines = _guess(source.name, lines)
-        kind = _CoNLLU if found == "conllu" else _Columns
-        sentences = _sentences(lines, source.name, kind(column, labelled))
-        if found == "conll" and labelled:
-            sentences = _as_bio(sentences, scheme)
-        yield from sentences
+    found = file_format
+    if found == "auto":
+        found, lines = _guess(name, lines)
+    kind = _CoNLLU if found == "conllu" else _Columns
+    sentences = _sentences(lines, name, kind(column, labelled))
+    yield from _as_bio(sentences, scheme) if found == "conll" and labelled else sentences
 
 
 def write(sentence: Sentence, tags: Sequence[str]) -> str:

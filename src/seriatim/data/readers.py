@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -22,6 +22,7 @@ from .builtin import builtin_format, builtin_text
 
 PIECE_BYTES = 1 << 20
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
+TAGGED_SUFFIXES = (".conllu", ".conll")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 UNREADABLE = (OSError, EOFError, zlib.error)
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -42,13 +43,16 @@ class Piece(NamedTuple):
     begins_document: bool
 
 
-def find_sources(spec: str, *, file_format: str = "auto", split: str = "train") -> list[Source]:
+def find_sources(
+    spec: str, *, file_format: str = "auto", split: str = "train", suffixes: Sequence[str] = TEXT_SUFFIXES
+) -> list[Source]:
     """The files that ``spec`` names: a path, a folder, a glob, ``-``, ``builtin:NAME[:SPLIT]`` or ``hf:NAME``.
 
     Args:
         spec: what the user wrote.
         file_format: ``text``, ``jsonl``, or ``auto`` to go by the name.
         split: which part of a built-in corpus, where ``spec`` does not say.
+        suffixes: which files of a folder are meant, packed (``.gz``) or not.
 
     Raises:
         InputError: nothing there, or nothing that holds text.
@@ -63,7 +67,8 @@ def find_sources(spec: str, *, file_format: str = "auto", split: str = "train") 
         return [Source(spec, functools.partial(hub_source, spec, split), "jsonl")]
     if spec == "-":
         return [Source("<stdin>", functools.partial(_open, _spool("-")), _format("", file_format))]
-    return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in _paths(spec)]
+    found = _paths(spec, tuple(suffixes))
+    return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in found]
 
 
 def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
@@ -180,17 +185,17 @@ def _decode(raw: bytes, name: str, line: int) -> str:
         ) from None
 
 
-def _paths(spec: str) -> list[Path]:
+def _paths(spec: str, suffixes: tuple[str, ...]) -> list[Path]:
     path = Path(spec)
     try:
         path.exists()
     except OSError as error:
         raise InputError(f"{spec[:80]}: cannot be a file ({error.strerror}); check the name") from None
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and p.name.removesuffix(".gz").endswith(TEXT_SUFFIXES))
+        found = sorted(p for p in path.rglob("*") if p.is_file() and p.name.removesuffix(".gz").endswith(suffixes))
         if not found:
             raise InputError(
-                f"{spec}: a folder without text (looked for {' '.join(TEXT_SUFFIXES)}, also .gz); "
+                f"{spec}: a folder without text (looked for {' '.join(suffixes)}, also .gz); "
                 f"name the files by a glob such as '{spec.rstrip('/')}/*'"
             )
         return found

@@ -5,27 +5,41 @@ its distinct words and where they stand.
 """
 
 import functools
-import itertools
-import json
+import hashlib
+import re
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .batching import POOL
+from ..config import Tokenizer as TokenizerConfig
+from ..errors import InputError
 from .conll import Sentence
+from .tokenizers import END, Tokenizer, WordTokenizer, fit_tokenizer
+from .vocabulary import Vocabulary
 
-UNKNOWN = 0
-"""The id of a word or a character that is not in the vocabulary, and of padding."""
 NO_TAG = -1
 """The id of a tag that is not known, and of padding."""
 LONGEST = 32
 """Characters of a word at most; of longer ones the first and the last halves."""
+SPACE = re.compile(r"\s")
+
+
+class Spellings(NamedTuple):
+    """How the words of a batch are written.
+
+    Attributes:
+        characters: ids of the characters of each distinct word ``(distinct, max_length)``.
+        lengths: ``(distinct,)``.
+        places: which of the distinct words stands where ``(batch, time)``; 0 on padding.
+    """
+
+    characters: Tensor
+    lengths: Tensor
+    places: Tensor
 
 
 class TaggedBatch(NamedTuple):
@@ -34,98 +48,74 @@ class TaggedBatch(NamedTuple):
     Attributes:
         words: ids of words ``(batch, time)``.
         lengths: words of each sentence ``(batch,)``.
-        characters: ids of the characters of each distinct word ``(distinct, max_length)``.
-        character_lengths: ``(distinct,)``.
-        distinct: which of the distinct words stands where ``(batch, time)``; 0 on padding.
+        rows: which sentences these are ``(batch,)``.
+        spellings: None where the vocabulary has no characters.
         tags: ids of tags ``(batch, time)``, negative where a tag is not known; None where there are none.
+        once: which words were seen once in training ``(batch, time)``; None but in training.
     """
 
     words: Tensor
     lengths: Tensor
-    characters: Tensor
-    character_lengths: Tensor
-    distinct: Tensor
-    tags: Tensor | None
+    rows: np.ndarray
+    spellings: Spellings | None = None
+    tags: Tensor | None = None
+    once: Tensor | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Always: nothing is carried from sentence to sentence."""
+        return True
+
+    @property
+    def tokens(self) -> int:
+        """Words."""
+        return int(self.lengths.sum())
+
+    @property
+    def terms(self) -> int:
+        """What the loss is a sum over."""
+        return self.tokens
+
+    def known(self) -> Tensor:
+        """Which words have a tag that is known ``(batch, time)``."""
+        assert self.tags is not None
+        return self.tags >= 0
+
+    def to(self, device: torch.device) -> "TaggedBatch":
+        """The batch on another device, but for ``lengths``."""
+        spellings = self.spellings and Spellings(*(part.to(device) for part in self.spellings))
+        tags, once = (None if part is None else part.to(device) for part in (self.tags, self.once))
+        return self._replace(words=self.words.to(device), spellings=spellings, tags=tags, once=once)
 
 
-@dataclass(frozen=True)
-class TaggingVocabulary:
-    """What ids mean. Those of words and characters count from 1, those of tags from 0.
+def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, characters: bool) -> Vocabulary:
+    """Words, tags in order, and if asked for every character (its case too) of the training sentences.
 
-    Attributes:
-        words: in the order of their ids; those seen once in training come last.
-        characters: in the order of their ids.
-        tags: in the order of their ids.
-        rare: how many words were seen once.
-        lowercase: whether words (not characters) are put in lower case first.
+    Raises:
+        InputError: every word has the same tag, or a vocabulary too small.
     """
+    texts, spellings, tags, name = [], dict[str, None](), set[str](), ""
+    for sentence in sentences:
+        texts.append(_joined(sentence.words))
+        spellings.update(dict.fromkeys(sentence.words))
+        tags.update(sentence.tags)
+        name = sentence.name
+    if len(tags) == 1:
+        raise InputError(f"{name}: every word has the tag {next(iter(tags))!r}; there is nothing to tell apart")
+    tokenizers = {"tokenizer": fit_tokenizer(config, texts)}
+    if characters:
+        tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), spellings)
+    return Vocabulary(tokenizers, sorted(tags))
 
-    words: list[str]
-    characters: str
-    tags: list[str]
-    rare: int = 0
-    lowercase: bool = False
 
-    @classmethod
-    def fit(
-        cls,
-        sentences: Iterable[Sentence],
-        *,
-        min_count: int = 1,
-        lowercase: bool = False,
-        more_words: Iterable[str] = (),
-    ) -> "TaggingVocabulary":
-        """Collects what the training sentences hold.
+def word_ids(words: Iterable[str], tokenizer: Tokenizer) -> np.ndarray:
+    """The id of each word ``(words,)``, one whatever white space it holds."""
+    return tokenizer.encode(_joined(words))
 
-        Args:
-            sentences: with their tags.
-            min_count: words seen less often are unknown.
-            lowercase: see the attribute.
-            more_words: to know in any case, such as those that have a vector made elsewhere.
-        """
-        counts: Counter[str] = Counter()
-        tags: Counter[str] = Counter()
-        for sentence in sentences:
-            counts.update(sentence.words)
-            tags.update(sentence.tags)
-        characters = sorted({character for word in counts for character in word})
-        if lowercase:
-            cased, counts = counts, Counter()
-            for word, count in cased.items():
-                counts[word.lower()] += count
-        kept = {word: count for word, count in counts.items() if count >= min_count}
-        kept |= {word: 2 for word in more_words if word not in counts}
-        words = sorted(kept, key=lambda word: (-kept[word], word))
-        rare = sum(count == 1 for count in kept.values())
-        return cls(words, "".join(characters), sorted(tags), rare, lowercase)
 
-    @functools.cached_property
-    def word_ids(self) -> dict[str, int]:
-        """The id of each word."""
-        return {word: i for i, word in enumerate(self.words, start=1)}
-
-    @functools.cached_property
-    def character_ids(self) -> dict[str, int]:
-        """The id of each character."""
-        return {character: i for i, character in enumerate(self.characters, start=1)}
-
-    @functools.cached_property
-    def tag_ids(self) -> dict[str, int]:
-        """The id of each tag."""
-        return {tag: i for i, tag in enumerate(self.tags)}
-
-    def rare_words(self) -> np.ndarray:
-        """Which ids are those of words seen once in training: booleans ``(1 + words,)``."""
-        return np.arange(1 + len(self.words)) > len(self.words) - self.rare
-
-    def to_json(self) -> str:
-        """The vocabulary as text, for `from_json`."""
-        return json.dumps(asdict(self), ensure_ascii=False, indent=0)
-
-    @classmethod
-    def from_json(cls, text: str) -> "TaggingVocabulary":
-        """What `to_json` wrote."""
-        return cls(**json.loads(text))
+def _joined(words: Iterable[str]) -> str:
+    """As a text in which white space parts words, and does nothing else."""
+    return " ".join(SPACE.sub("_", word) for word in words)
 
 
 class TaggedCorpus:
@@ -138,84 +128,102 @@ class TaggedCorpus:
 
     Attributes:
         lengths: words of each sentence ``(sentences,)``.
-        unknown_words: how many words are not in the vocabulary.
-        unknown_tags: how many tags are not in the vocabulary.
+        words: the id of every word ``(words,)``.
+        tags: the number of every word's tag ``(words,)``, as in ``tag_names``; None where there are none.
+        tag_names: the vocabulary's labels, and behind them the tags that are not among those.
+        unseen: file and line of the first of each tag that is not among the labels.
+        key: the same for the same data, and only for it.
     """
 
-    def __init__(self, sentences: Iterable[Sentence], vocabulary: TaggingVocabulary, *, labelled: bool = True) -> None:
+    def __init__(self, sentences: Iterable[Sentence], vocabulary: Vocabulary, *, labelled: bool = True) -> None:
         kinds: dict[str, int] = {}  # every distinct spelling
+        numbers = {tag: i for i, tag in enumerate(vocabulary.labels)}
         kind, tags, lengths = array("i"), array("i"), array("q")
+        self.unseen: dict[str, str] = {}
         for sentence in sentences:
             kind.extend([kinds.setdefault(word, len(kinds)) for word in sentence.words])
-            if labelled:
-                tags.extend([vocabulary.tag_ids.get(tag, NO_TAG) for tag in sentence.tags])
             lengths.append(len(sentence.words))
+            if labelled:
+                known = len(numbers)
+                tags.extend([numbers.setdefault(tag, len(numbers)) for tag in sentence.tags])
+                for tag in list(numbers)[known:]:
+                    line = sentence.number + sentence.rows[sentence.tags.index(tag)]
+                    self.unseen[tag] = f"{sentence.name}:{line}"
+        self.vocabulary, self.tag_names = vocabulary, list(numbers)
         self.lengths = np.array(lengths, dtype=np.int64)
         self._starts = self.lengths.cumsum() - self.lengths
         self._kind = np.array(kind, dtype=np.int32)
-        self._tags = np.array(tags, dtype=np.int32) if labelled else None
-        self._word = _word_ids(kinds, vocabulary)
-        self._characters, self._character_lengths = _spell(kinds, vocabulary)
-        self.unknown_words = int((self._word[self._kind] == UNKNOWN).sum())
-        self.unknown_tags = int((self._tags == NO_TAG).sum()) if self._tags is not None else 0
+        self.tags = np.array(tags, dtype=np.int32) if labelled else None
+        self.words = word_ids(kinds, vocabulary.tokenizer)[self._kind]
+        characters = vocabulary.tokenizers.get("characters")
+        self._spelled = _spell(list(kinds), characters) if characters else None
 
-    def shuffled(self, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-        """Groups of sentences for training: shuffled, then bucketed by length; the same for the same numbers."""
-        generator = np.random.default_rng([seed, epoch])
-        order = generator.permutation(len(self.lengths))
-        pool = batch_size * POOL
-        groups = [group for i in range(0, len(order), pool) for group in self._bucket(order[i : i + pool], batch_size)]
-        return [groups[i] for i in generator.permutation(len(groups))]
+    @functools.cached_property
+    def key(self) -> str:
+        """See the attributes."""
+        key = hashlib.blake2b(f"tag {self.vocabulary.fingerprint()}".encode(), digest_size=16)
+        for values in (self.lengths, self._kind, self.words, self.tags, *(self._spelled or ())):
+            key.update(b"" if values is None else values.tobytes())
+        return key.hexdigest()
 
-    def in_order(self, batch_size: int) -> list[np.ndarray]:
-        """Groups of sentences for evaluation: sorted by length."""
-        return self._bucket(np.arange(len(self.lengths)), batch_size)
+    def unknown_words(self) -> int:
+        """How many words are not in the vocabulary."""
+        return int((self.words == WordTokenizer.unknown_id).sum())
 
-    def read(self, groups: Iterable[np.ndarray], *, skip: int = 0) -> Iterator[TaggedBatch]:
-        """One batch a group, the first ``skip`` left out."""
-        for group in itertools.islice(groups, skip, None):
-            yield self.batch(group)
+    def unseen_tags(self) -> int:
+        """How many words have a tag that is not among the vocabulary's."""
+        return 0 if self.tags is None else int((self.tags >= len(self.vocabulary.labels)).sum())
 
-    def batch(self, rows: np.ndarray) -> TaggedBatch:
-        """The sentences ``rows``, padded on the right."""
+    def seen_once(self) -> np.ndarray:
+        """Which words of the vocabulary stand here once: booleans ``(vocabulary,)``."""
+        once: np.ndarray = np.bincount(self.words, minlength=self.vocabulary.tokenizer.vocabulary_size) == 1
+        once[[END, WordTokenizer.unknown_id]] = False
+        return once
+
+    def truth(self) -> list[list[str]]:
+        """The tags of each sentence."""
+        assert self.tags is not None
+        names = [self.tag_names[tag] for tag in self.tags.tolist()]
+        return [names[i : i + n] for i, n in zip(self._starts.tolist(), self.lengths.tolist(), strict=True)]
+
+    def batch(self, rows: np.ndarray, once: np.ndarray | None = None) -> TaggedBatch:
+        """The sentences ``rows``, padded on the right; ``once`` are words of the vocabulary, as of `seen_once`."""
         lengths = self.lengths[rows]
-        time = int(lengths.max(initial=0))
-        valid = np.arange(time) < lengths[:, None]
-        place = (self._starts[rows][:, None] + np.arange(time))[valid]
-        kinds, where = np.unique(self._kind[place], return_inverse=True)
-        character_lengths = self._character_lengths[kinds]
-        longest = int(character_lengths.max(initial=1))
+        position = np.arange(int(lengths.max(initial=0)))
+        valid = position < lengths[:, None]
+        at = (self._starts[rows][:, None] + position)[valid]
+        words, tags = self.words[at], None
+        if self.tags is not None:
+            tags = np.where(self.tags[at] < len(self.vocabulary.labels), self.tags[at], NO_TAG)
         return TaggedBatch(
-            _padded(valid, self._word[kinds][where], UNKNOWN),
+            _padded(valid, words, END),
             torch.from_numpy(lengths),
-            torch.from_numpy(self._characters[kinds, :longest].astype(np.int64)),
-            torch.from_numpy(character_lengths.astype(np.int64)),
-            _padded(valid, where, 0),
-            None if self._tags is None else _padded(valid, self._tags[place], NO_TAG),
+            rows,
+            self._spellings(valid, at),
+            None if tags is None else _padded(valid, tags, NO_TAG),
+            None if once is None else _padded(valid, once[words], False),
         )
 
-    def _bucket(self, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
-        ordered = rows[np.argsort(self.lengths[rows], kind="stable")]
-        return [ordered[i : i + batch_size] for i in range(0, len(ordered), batch_size)]
+    def _spellings(self, valid: np.ndarray, at: np.ndarray) -> Spellings | None:
+        if self._spelled is None:
+            return None
+        kinds, places = np.unique(self._kind[at], return_inverse=True)
+        characters, lengths = (part[kinds] for part in self._spelled)
+        characters = characters[:, : int(lengths.max(initial=1))].astype(np.int64)
+        return Spellings(torch.from_numpy(characters), torch.from_numpy(lengths), _padded(valid, places, 0))
 
 
 def _padded(valid: np.ndarray, values: np.ndarray, padding: int) -> Tensor:
-    whole = np.full(valid.shape, padding, dtype=np.int64)
+    whole = np.full(valid.shape, padding, dtype=bool if values.dtype == bool else np.int64)
     whole[valid] = values
     return torch.from_numpy(whole)
 
 
-def _word_ids(spellings: Iterable[str], vocabulary: TaggingVocabulary) -> np.ndarray:
-    words = (word.lower() for word in spellings) if vocabulary.lowercase else spellings
-    return np.array([vocabulary.word_ids.get(word, UNKNOWN) for word in words], dtype=np.int64)
-
-
-def _spell(spellings: Iterable[str], vocabulary: TaggingVocabulary) -> tuple[np.ndarray, np.ndarray]:
+def _spell(spellings: list[str], characters: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Ids of the characters of each word ``(words, longest)``, and how many there are ``(words,)``."""
-    ids = vocabulary.character_ids
     half = LONGEST // 2
     shortened = [word if len(word) <= LONGEST else word[:half] + word[-half:] for word in spellings]
     lengths = np.array([len(word) for word in shortened], dtype=np.int64)
-    whole = np.full((len(lengths), int(lengths.max(initial=1))), UNKNOWN, dtype=np.int32)
-    whole[np.arange(whole.shape[1]) < lengths[:, None]] = [ids.get(c, UNKNOWN) for word in shortened for c in word]
+    whole = np.zeros((len(lengths), int(lengths.max(initial=1))), dtype=np.int32)
+    whole[np.arange(whole.shape[1]) < lengths[:, None]] = characters.encode("".join(shortened))
     return whole, lengths

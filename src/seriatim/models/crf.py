@@ -78,7 +78,11 @@ class CRF(nn.Module):
         return own + steps + (start[tags[:, 0]] + end[last]).masked_fill(lengths == 0, 0)
 
     def loss(self, scores: Tensor, tags: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The sum over rows of −log P(tags), in nats, with its gradient.
+        """The sum of `losses`."""
+        return self.losses(scores, tags, lengths).sum()
+
+    def losses(self, scores: Tensor, tags: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """−log P(tags) of each row ``(batch,)``, in nats, with its gradient.
 
         Where a tag of ``tags`` ``(batch, time)`` is negative it is not known, and P is that of the known ones: the sum
         over all sequences that have them.
@@ -91,7 +95,7 @@ class CRF(nn.Module):
             known = self.log_partition(scores.masked_fill(others & ~unknown.unsqueeze(2), NEVER), lengths)
         else:
             known = self.path_scores(scores, tags, lengths)
-        return (self.log_partition(scores, lengths) - known).sum()
+        return self.log_partition(scores, lengths) - known
 
     @torch.no_grad()
     def marginals(self, scores: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -8,11 +8,14 @@ Ma & Hovy 2016 and Lample et al. 2016 (see `seriatim.models.characters`): in tra
 for an unknown one, so that the unknown word's embedding learns too.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..data.tagging import NO_TAG, UNKNOWN, TaggedBatch
+from ..data.tagging import NO_TAG, TaggedBatch
+from ..data.tokenizers import WordTokenizer
 from ..errors import InputError
 from ..layer import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
@@ -21,26 +24,22 @@ from .crf import CRF
 
 
 class Tagger(nn.Module):
-    """Sentences to tags.
+    """Sentences to scores of tags ``(batch, time, num_tags)``, and what follows from them.
 
     Args:
         layer: any sequence layer that needs no memory, usually a bidirectional one. It reads the words' embeddings,
             and behind them what the characters give.
-        word_vocabulary: number of ids of words, the unknown one included.
+        word_vocabulary: number of ids of words.
         num_tags: number of tags.
         characters: what makes a vector of a word's characters; None for words alone.
         crf: what scores sequences of tags; None where each tag is chosen for itself.
         dropout: rate on what the layer reads and on what it gives.
         variational: one dropout mask a sentence instead of one a word.
-        word_dropout: rate at which rare words are taken for unknown in training.
-        rare: which words are rare: booleans ``(word_vocabulary,)``; needed for word dropout.
+        word_dropout: rate at which words seen once are taken for unknown in training.
 
     Raises:
-        InputError: a layer that takes a memory, widths that leave nothing for words, a rate outside [0, 1), or word
-            dropout without ``rare``.
+        InputError: a layer that takes a memory, widths that leave nothing for words, or a rate outside [0, 1).
     """
-
-    rare: Tensor | None
 
     def __init__(
         self,
@@ -53,7 +52,6 @@ class Tagger(nn.Module):
         dropout: float = 0.0,
         variational: bool = False,
         word_dropout: float = 0.0,
-        rare: Tensor | None = None,
     ) -> None:
         super().__init__()
         if layer.takes_memory:
@@ -61,63 +59,69 @@ class Tagger(nn.Module):
         size = layer.input_size - (0 if characters is None else characters.output_size)
         if size < 1:
             raise InputError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
-        if not 0 <= word_dropout < 1 or (word_dropout and rare is None):
-            raise InputError(f"word_dropout must lie in [0, 1), and needs to know rare words; got {word_dropout}")
+        if not 0 <= word_dropout < 1:
+            raise InputError(f"word_dropout must lie in [0, 1); got {word_dropout}")
         self.embedding = nn.Embedding(word_vocabulary, size)
         self.characters, self.layer, self.crf = characters, layer, crf
         self.output = nn.Linear(layer.output_size, num_tags)
         self.dropout = make_dropout(dropout, variational=variational)
         self.word_dropout = word_dropout
-        self.register_buffer("rare", rare, persistent=False)
         bound = (3 / size) ** 0.5
         nn.init.uniform_(self.embedding.weight, -bound, bound)
 
     def set_vectors(self, ids: Tensor, vectors: Tensor) -> None:
-        """Begins with vectors made elsewhere: ``vectors`` ``(n, size)`` for the words ``ids`` ``(n,)``.
-
-        Raises:
-            InputError: vectors of another width than the embeddings.
-        """
-        size = self.embedding.embedding_dim
-        if vectors.shape[1] != size:
-            raise InputError(
-                f"model.embedding_size: {size}, but the vectors have {vectors.shape[1]} numbers; make them equal"
-            )
+        """Begins with vectors made elsewhere: ``vectors`` ``(n, size)`` for the words ``ids`` ``(n,)``."""
         with torch.no_grad():
             self.embedding.weight[ids] = vectors.to(self.embedding.weight)
 
-    def scores(self, batch: TaggedBatch) -> Tensor:
+    def forward(self, batch: TaggedBatch) -> Tensor:
         """Each word's score of each tag ``(batch, time, num_tags)``; of no meaning on padding."""
         words = batch.words
-        if self.training and self.word_dropout and self.rare is not None:
-            dropped = self.rare[words] & (torch.rand(words.shape, device=words.device) < self.word_dropout)
-            words = words.masked_fill(dropped, UNKNOWN)
+        if self.training and self.word_dropout and batch.once is not None:
+            dropped = batch.once & (torch.rand(words.shape, device=words.device) < self.word_dropout)
+            words = words.masked_fill(dropped, WordTokenizer.unknown_id)
         inputs = self.embedding(words)
         if self.characters is not None:
-            spelled = self.characters(batch.characters, batch.character_lengths)
-            inputs = torch.cat([inputs, F.embedding(batch.distinct, spelled)], dim=2)
+            assert batch.spellings is not None, "a vocabulary with characters makes batches with spellings"
+            characters, lengths, places = batch.spellings
+            inputs = torch.cat([inputs, F.embedding(places, self.characters(characters, lengths))], dim=2)
         hidden, _ = self.layer(self.dropout(inputs), lengths=batch.lengths)
         scores: Tensor = self.output(self.dropout(hidden))
         return scores
 
-    def loss(self, batch: TaggedBatch) -> Tensor:
-        """The sum of −log P(tags) over sentences, in nats, with its gradient; unknown tags are summed out.
+    def losses(self, scores: Tensor, batch: TaggedBatch) -> Tensor:
+        """−log P(tags) of each sentence ``(batch,)``, in nats, with its gradient; unknown tags are summed out.
 
         Raises:
             ValueError: the batch has no tags.
         """
         if batch.tags is None:
             raise ValueError("the loss needs tags; read the sentences with labelled=True")
-        scores = self.scores(batch)
         if self.crf is not None:
-            return self.crf.loss(scores, batch.tags, batch.lengths)
-        return F.cross_entropy(scores.flatten(0, 1), batch.tags.flatten(), ignore_index=NO_TAG, reduction="sum")
+            return self.crf.losses(scores, batch.tags, batch.lengths)
+        by_word = F.cross_entropy(scores.flatten(0, 1), batch.tags.flatten(), ignore_index=NO_TAG, reduction="none")
+        return by_word.view_as(batch.tags).sum(1)
+
+    def loss(self, batch: TaggedBatch) -> Tensor:
+        """The sum of `losses`."""
+        return self.losses(self(batch), batch).sum()
 
     @torch.no_grad()
-    def decode(self, batch: TaggedBatch) -> list[list[int]]:
+    def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
         """The best tags of each sentence, without padding."""
-        scores = self.scores(batch)
         if self.crf is not None:
-            return self.crf.decode(scores, batch.lengths)[0]
-        best = scores.argmax(2).tolist()
-        return [row[:length] for row, length in zip(best, batch.lengths.tolist(), strict=True)]
+            return self.crf.decode(scores, lengths)[0]
+        return _unpadded(scores.argmax(2), lengths)
+
+    @torch.no_grad()
+    def probabilities(self, scores: Tensor, lengths: Tensor, tags: list[list[int]]) -> list[list[float]]:
+        """P(tag of a word | sentence) of each of ``tags``, those of `decode`: softmax, or the field's marginals."""
+        found = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
+        chosen = torch.zeros(scores.shape[:2], dtype=torch.long)
+        for row, own in zip(chosen, tags, strict=True):
+            row[: len(own)] = torch.tensor(own)
+        return _unpadded(found.gather(2, chosen.to(found.device).unsqueeze(2)).squeeze(2), lengths)
+
+
+def _unpadded(values: Tensor, lengths: Tensor) -> list[list[Any]]:
+    return [row[:length] for row, length in zip(values.tolist(), lengths.tolist(), strict=True)]

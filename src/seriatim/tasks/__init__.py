@@ -5,8 +5,14 @@ from ..training.task import Task
 from .classification import Classification
 from .language_modelling import LanguageModelling
 from .seq2seq import SequenceToSequence
+from .tagging import Tagging
 
-TASKS: dict[str, type[Task]] = {"lm": LanguageModelling, "classify": Classification, "seq2seq": SequenceToSequence}
+TASKS: dict[str, type[Task]] = {
+    "lm": LanguageModelling,
+    "classify": Classification,
+    "tag": Tagging,
+    "seq2seq": SequenceToSequence,
+}
 
 
 def find(config: Config) -> Task:

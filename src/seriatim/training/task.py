@@ -77,7 +77,7 @@ class Task(ABC):
     Attributes:
         selects: the metric that says which weights are best.
         more_is_better: of that metric.
-        figures: what people are shown of the metrics, in order.
+        figures: what people are shown of the metrics, in order, as far as they are there.
         counts: what they are shown of the data measured.
         baseline_name: the simplest model that figures are held against.
         usage: what to do with a run, as a command; ``{run}`` stands for its folder.
@@ -85,7 +85,7 @@ class Task(ABC):
         settings: what `answer` takes by name.
     """
 
-    selects: ClassVar[str] = "loss"
+    selects: str = "loss"
     more_is_better: ClassVar[bool] = False
     figures: ClassVar[tuple[Figure, ...]]
     counts: ClassVar[tuple[str, ...]] = ()

@@ -1,0 +1,298 @@
+"""Tagging: a tag for every word of a sentence."""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ..config import Config, Count, Rate, Section
+from ..data.bucketing import Buckets
+from ..data.conll import Sentence, read_sentences, write
+from ..data.readers import TAGGED_SUFFIXES, Source, find_sources
+from ..data.tagging import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
+from ..data.tokenizers import WordTokenizer
+from ..data.untagged import read_untagged
+from ..data.vectors import read_vectors
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError
+from ..evaluation.classification import CHUNK, tagging_metrics
+from ..evaluation.intervals import Metrics, mean, with_interval
+from ..models.build import layer_from_config
+from ..models.characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
+from ..models.crf import CRF, bio_transitions
+from ..models.tagger import Tagger
+from ..state import State
+from ..training.task import Figure, Task, evaluating
+from .options import seeing_everything, settled_options, split_options, with_kind
+
+TOGETHER = 128
+
+
+class Options(Section):
+    """What a tagger has beside its layer.
+
+    ``characters``: what reads a word's letters; ``character_size`` is the width of a letter, ``filters`` that of what
+    a word's letters give (of each direction, where they are read by a recurrence). ``output``: each tag for itself
+    (``softmax``), or the best sequence of tags (``crf``); None for the field where the tags mark chunks.
+    ``word_dropout``: how often a word seen once in training is taken there for an unknown one. ``vectors``: a text
+    file of word vectors to begin with. ``scheme``: how the data marks chunks; answers are always in BIO.
+    """
+
+    characters: Literal["convolution", "recurrent", "none"] = "convolution"
+    character_size: Count = 30
+    filters: Count = 50
+    output: Literal["softmax", "crf"] | None = None
+    word_dropout: Rate = 0.5
+    vectors: Annotated[str, Field(min_length=1)] | None = None
+    scheme: Literal["bio", "iob1"] = "bio"
+
+
+class Tagging(Task):
+    """Trains a model to tag words."""
+
+    selects = "accuracy"
+    more_is_better = True
+    baseline_name = "each word's commonest tag"
+    usage = "seriatim predict {run} SENTENCES"
+    caution = "It knows the tags it was trained on, and gives one of them to every word."
+    figures: ClassVar[tuple[Figure, ...]] = (
+        Figure("f1", "F1", 4, headline=True),
+        Figure("precision", "precision", 4),
+        Figure("recall", "recall", 4),
+        Figure("accuracy", "accuracy", 4, headline=True),
+        Figure("loss", "loss (nats per word)", 4),
+    )
+    counts: ClassVar[tuple[str, ...]] = ("sentences", "tokens", "unknown_tokens", "unseen_tags")
+
+    @classmethod
+    def settle(cls, config: Config) -> Config:
+        """Words, and both directions.
+
+        Raises:
+            InputError: tokens that are no words.
+        """
+        config = with_kind(config, "word")
+        if config.tokenizer.kind != "word":
+            raise InputError(
+                f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out "
+                "(model.options.characters says what reads their letters)"
+            )
+        if config.model.tie_weights:
+            raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
+        return settled_options(Options, seeing_everything(config))
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options, self.layer_options = split_options(Options, self.config)
+        self.vectors: tuple[list[str], np.ndarray] | None = None
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """Words, characters and tags of the training sentences, and the vectors to begin with.
+
+        Raises:
+            InputError: also for vectors that are damaged, or not as wide as the model's.
+        """
+        sentences = self.sentences(self.training_spec(), "train")
+        characters = self.options.characters != "none"
+        vocabulary = fit_vocabulary(sentences, self.config.tokenizer, characters=characters)
+        if self.options.vectors is not None:
+            tokenizer = vocabulary.tokenizer
+            words = {tokenizer.describe(i) for i in range(2, tokenizer.vocabulary_size)}
+            self.vectors = read_vectors(self.options.vectors, words)
+            width, size = self.vectors[1].shape[1], self.config.model.embedding_size
+            if width != size:
+                raise InputError(
+                    f"{self.options.vectors}: vectors of {width} numbers, model.embedding_size is {size}; "
+                    f"set it to {width}"
+                )
+        return vocabulary
+
+    def make_model(self, vocabulary: Vocabulary) -> Tagger:
+        """A tagger, which begins with the vectors that came with the vocabulary, if any."""
+        labels, chunks = vocabulary.labels, marks_chunks(vocabulary.labels)
+        self.selects = "f1" if chunks else "accuracy"
+        field = self.options.output == "crf" or (self.options.output is None and chunks)
+        characters = self.character_model(vocabulary)
+        settings = self.config.model
+        width = settings.embedding_size + (characters.output_size if characters else 0)
+        model = Tagger(
+            layer_from_config(settings, self.layer_options, input_size=width),
+            vocabulary.tokenizer.vocabulary_size,
+            num_tags=len(labels),
+            characters=characters,
+            crf=CRF(len(labels), bio_transitions(labels)) if field else None,
+            dropout=settings.dropout,
+            variational=settings.variational_dropout,
+            word_dropout=self.options.word_dropout,
+        )
+        if self.vectors is not None:
+            ids, known = self.with_vector(vocabulary)
+            model.set_vectors(torch.from_numpy(ids[known]), torch.from_numpy(self.vectors[1][known]))
+        return model
+
+    def character_model(self, vocabulary: Vocabulary) -> CharacterModel | None:
+        """What reads the letters of words."""
+        if self.options.characters == "none":
+            return None
+        letters = vocabulary.tokenizers["characters"].vocabulary_size
+        size, filters = self.options.character_size, self.options.filters
+        if self.options.characters == "recurrent":
+            return RecurrentCharacters(letters, embedding_size=size, hidden_size=filters)
+        return ConvolutionalCharacters(letters, embedding_size=size, filters=filters)
+
+    def with_vector(self, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+        """The id of each word that has a vector, and whether the vocabulary knows it."""
+        assert self.vectors is not None
+        ids = word_ids(self.vectors[0], vocabulary.tokenizer).astype(np.int64)
+        return ids, ids != WordTokenizer.unknown_id
+
+    def sentences(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Sentence]:
+        """The sentences that ``spec`` names, with their tags."""
+        data = self.config.data
+        wanted = file_format or data.format
+        sources = find_sources(spec, file_format=wanted, split=split, suffixes=TAGGED_SUFFIXES)
+        return read_sentences(sources, file_format=wanted, column=data.column, scheme=self.options.scheme)
+
+    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
+        """Encoded sentences. Tags that never stood in training are warned of; they will count as wrong."""
+        found = TaggedCorpus(self.sentences(spec, split, file_format), vocabulary)
+        for tag, where in list(found.unseen.items())[:1]:
+            others = f" and {len(found.unseen) - 1} more" if len(found.unseen) > 1 else ""
+            warnings.warn(
+                f"{where}: the tag {tag!r}{others} never stood in training; {found.unseen_tags()} words count as wrong",
+                stacklevel=2,
+            )
+        return found
+
+    def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
+        """Raises InputError where the measure that chooses weights has nothing to measure."""
+        super().check(train, valid)
+        if valid is not None and self.selects == "f1" and not marks_chunks(tags_of(valid)):
+            raise InputError(
+                f"{self.validation_spec()}: no chunks marked there (or other tags beside them), as there are in "
+                "training; give held-out data tagged alike"
+            )
+
+    def report(self) -> dict[str, Any]:
+        """Counts of every part."""
+        data, vocabulary = self.config.data, self.learn_vocabulary()
+        tokenizer = vocabulary.tokenizer
+        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
+        for part in ("train", "valid", "test"):
+            if spec := getattr(data, part):
+                corpus = self.read(spec, part, vocabulary)
+                counts = Counter(tag for tags in corpus.truth() for tag in tags)
+                found[part] = {
+                    "sentences": len(corpus.lengths),
+                    "tokens": len(corpus.words),
+                    "unknown_tokens": corpus.unknown_words(),
+                    "words_seen_once": int(corpus.seen_once().sum()),
+                    "longest_sentence": int(corpus.lengths.max()),
+                    "unseen_tags": corpus.unseen_tags(),
+                    **self.facts(corpus),
+                    "tags": [f"{tag} {count:,}" for tag, count in counts.most_common()],
+                }
+        return found
+
+    def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
+        """Sentences of like length, which know what stands once among all."""
+        once = data.seen_once() if self.options.word_dropout else None
+        return Buckets(data.lengths, self.config.training.batch_size, lambda rows: data.batch(rows, once))
+
+    def loss(self, model: Tagger, batch: TaggedBatch, state: State | None) -> tuple[Tensor, None]:
+        """Cross-entropy of tags, or of sequences of them."""
+        return model.loss(batch.to(model.output.weight.device)), None
+
+    def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: Any) -> Metrics:
+        """The loss over tags that stood in training, and `tagging_metrics` over all of them."""
+        batches = Buckets(data.lengths, TOGETHER, data.batch)
+        found: list[list[str]] = [[]] * len(data.lengths)
+        losses = np.zeros((len(found), 2))
+        with evaluating(model) as device:
+            for batch in batches.read(batches.in_order()):
+                there = batch.to(device)
+                scores = model(there)
+                losses[batch.rows, 0] = model.losses(scores, there).double().cpu().numpy()
+                losses[batch.rows, 1] = batch.known().sum(1).numpy()
+                for row, tags in zip(batch.rows.tolist(), model.decode(scores, batch.lengths), strict=True):
+                    found[row] = [data.tag_names[tag] for tag in tags]
+        counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
+        metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}
+        return metrics | ({"unseen": list(data.unseen)} if data.unseen else {})
+
+    def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
+        """The tag that a word has most often in training; for unknown words, the commonest of all."""
+        assert train.tags is not None
+        counts = Counter(zip(train.words.tolist(), train.tags.tolist(), strict=True))
+        best = {word: tag for (word, tag), _ in reversed(counts.most_common())}
+        commonest = int(np.bincount(train.tags).argmax())
+        best[WordTokenizer.unknown_id] = commonest
+        words = iter(valid.words.tolist())
+        found = [[train.tag_names[best.get(next(words), commonest)] for _ in range(size)] for size in valid.lengths]
+        metrics = tagging_metrics(valid.truth(), found)
+        return {figure.key: metrics[figure.key] for figure in self.figures if figure.key in metrics}
+
+    def describe(self, data: TaggedCorpus) -> str:
+        """Sentences, words, and what is known of the words."""
+        vectors = "".join(f", {count:,} words with a vector" for count in self.facts(data).values())
+        return f"{len(data.lengths):,} sentences ({len(data.words):,} words, {data.unknown_words():,} unknown){vectors}"
+
+    def facts(self, train: TaggedCorpus) -> Metrics:
+        """How many different words have a vector, where vectors were read."""
+        if self.vectors is None:
+            return {}
+        ids, known = self.with_vector(train.vocabulary)
+        return {"words_with_vectors": int(np.isin(np.unique(train.words), ids[known]).sum())}
+
+    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Sentence | str]:
+        """Sentences of files in columns, lines of plain text."""
+        return read_untagged(sources, file_format=file_format, column=self.config.data.column)
+
+    def answer(
+        self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Sentence | str], **settings: Any
+    ) -> list[Metrics]:
+        """The tags of each sentence: as the lines of its file with other tags, or in a line for a line."""
+        sentences = [_sentence(item) for item in items]
+        corpus = TaggedCorpus(sentences, vocabulary, labelled=False)
+        batches = Buckets(corpus.lengths, TOGETHER, corpus.batch)
+        answers = [_answer(item, sentence, [], []) for item, sentence in zip(items, sentences, strict=True)]
+        with evaluating(model) as device:
+            for rows in batches.in_order():
+                rows = rows[corpus.lengths[rows] > 0]
+                if not len(rows):
+                    continue
+                batch = corpus.batch(rows)
+                scores = model(batch.to(device))
+                found = model.decode(scores, batch.lengths)
+                shares = model.probabilities(scores, batch.lengths, found)
+                for row, tags, own in zip(rows.tolist(), found, shares, strict=True):
+                    names = [vocabulary.labels[tag] for tag in tags]
+                    answers[row] = _answer(items[row], sentences[row], names, own)
+        return answers
+
+
+def marks_chunks(tags: Iterable[str]) -> bool:
+    """Whether tags mark chunks, as BIO does; the rule of `tagging_metrics`."""
+    others = set(tags) - {"O"}
+    return bool(others) and all(CHUNK.fullmatch(tag) for tag in others)
+
+
+def tags_of(data: TaggedCorpus) -> set[str]:
+    """The tags that stand in some data."""
+    assert data.tags is not None
+    return {data.tag_names[tag] for tag in np.unique(data.tags).tolist()}
+
+
+def _sentence(item: Sentence | str) -> Sentence:
+    return Sentence(item.split(), [], [], [], 0, "", 0) if isinstance(item, str) else item
+
+
+def _answer(item: Sentence | str, sentence: Sentence, tags: list[str], shares: list[float]) -> Metrics:
+    """What a command prints for an item ends in a line end that is not part of the text."""
+    text = " ".join(tags) if isinstance(item, str) or not tags else write(item, tags).removesuffix("\n")
+    return {"text": text, "words": sentence.words, "tags": tags, "probabilities": shares}
