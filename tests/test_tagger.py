@@ -2,14 +2,19 @@
 
 import itertools
 import random
+from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
 import seriatim
+from seriatim.config import Tokenizer
+from seriatim.data.bucketing import Buckets
 from seriatim.data.conll import Sentence
-from seriatim.data.tagging import LONGEST, NO_TAG, UNKNOWN, TaggedBatch, TaggedCorpus, TaggingVocabulary
+from seriatim.data.tagging import LONGEST, NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
+from seriatim.data.vocabulary import Vocabulary
 from seriatim.errors import InputError
 from seriatim.models.characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from seriatim.models.crf import CRF, bio_transitions
@@ -17,6 +22,7 @@ from seriatim.models.tagger import Tagger
 
 CHARACTERS = {"none": None, "convolution": ConvolutionalCharacters, "recurrent": RecurrentCharacters}
 TAGS = ["B-PER", "I-PER", "O"]
+UNKNOWN = 1
 
 
 def sentence(words: list[str], tags: list[str]) -> Sentence:
@@ -38,27 +44,36 @@ def people(count: int, seed: int = 0) -> list[Sentence]:
     return found
 
 
+def learn(sentences: list[Sentence], *, characters: bool = True, **settings) -> Vocabulary:
+    return fit_vocabulary(sentences, Tokenizer(kind="word", **settings), characters=characters)
+
+
 def make(
-    vocabulary: TaggingVocabulary, *, characters: str = "convolution", crf: bool = True, layer: str = "lstm", **options
+    vocabulary: Vocabulary, *, characters: str = "convolution", crf: bool = True, layer: str = "lstm", **options
 ) -> Tagger:
     torch.manual_seed(0)
     kind = CHARACTERS[characters]
-    spelled: CharacterModel | None = kind(1 + len(vocabulary.characters)) if kind else None
+    spelled: CharacterModel | None = kind(vocabulary.tokenizers["characters"].vocabulary_size) if kind else None
     width = 12 + (spelled.output_size if spelled else 0)
-    num_tags = len(vocabulary.tags)
+    num_tags = len(vocabulary.labels)
     return Tagger(
         seriatim.layer(layer, width, 16, bidirectional=True),
-        1 + len(vocabulary.words),
+        vocabulary.tokenizer.vocabulary_size,
         num_tags=num_tags,
         characters=spelled,
-        crf=CRF(num_tags, bio_transitions(vocabulary.tags)) if crf else None,
+        crf=CRF(num_tags, bio_transitions(vocabulary.labels)) if crf else None,
         **options,
     )
 
 
+def in_order(corpus: TaggedCorpus) -> Iterator[TaggedBatch]:
+    batches = Buckets(corpus.lengths, 8, corpus.batch)
+    return batches.read(batches.in_order())
+
+
 @pytest.fixture(scope="module")
-def corpus() -> tuple[TaggingVocabulary, TaggedCorpus]:
-    vocabulary = TaggingVocabulary.fit(people(40))
+def corpus() -> tuple[Vocabulary, TaggedCorpus]:
+    vocabulary = learn(people(40))
     return vocabulary, TaggedCorpus(people(40), vocabulary)
 
 
@@ -66,19 +81,20 @@ def corpus() -> tuple[TaggingVocabulary, TaggedCorpus]:
 @pytest.mark.parametrize("characters", ["convolution", "recurrent"])
 def test_it_learns_to_tag_names_it_has_not_seen(corpus, characters: str, crf: bool) -> None:
     vocabulary, trained = corpus
-    rare = torch.from_numpy(vocabulary.rare_words())
-    tagger = make(vocabulary, characters=characters, crf=crf, dropout=0.1, word_dropout=0.5, rare=rare)
+    tagger = make(vocabulary, characters=characters, crf=crf, dropout=0.1, word_dropout=0.5)
     optimizer = torch.optim.Adam(tagger.parameters(), lr=0.02)
     for epoch in range(12):
-        for batch in trained.read(trained.shuffled(8, seed=1, epoch=epoch)):
+        batches = Buckets(trained.lengths, 8, lambda rows: trained.batch(rows, trained.seen_once()))
+        for batch in batches.read(batches.shuffled(1, epoch)):
             optimizer.zero_grad()
             (tagger.loss(batch) / batch.lengths.sum()).backward()
             optimizer.step()
     tagger.eval()
     unseen = TaggedCorpus(people(30, seed=9), vocabulary)
-    assert unseen.unknown_words > 30
-    for batch in unseen.read(unseen.in_order(8)):
-        for found, tags, length in zip(tagger.decode(batch), batch.tags.tolist(), batch.lengths.tolist(), strict=True):
+    assert unseen.unknown_words() > 30
+    for batch in in_order(unseen):
+        best = tagger.decode(tagger(batch), batch.lengths)
+        for found, tags, length in zip(best, batch.tags.tolist(), batch.lengths.tolist(), strict=True):
             assert found == tags[:length]
 
 
@@ -91,13 +107,17 @@ def test_a_batch_gives_what_its_rows_give(corpus, characters: str, crf: bool, la
     rows = np.array([7, 0, 31, 12, 3])
     whole = encoded.batch(rows)
     parts = [encoded.batch(rows[i : i + 1]) for i in range(len(rows))]
-    scores = tagger.scores(whole)
+    scores = tagger(whole)
     for row, part in enumerate(parts):
-        one = tagger.scores(part)[0]
+        one = tagger(part)[0]
         torch.testing.assert_close(scores[row, : len(one)], one, rtol=1e-10, atol=1e-10)
-    assert tagger.decode(whole) == [tagger.decode(part)[0] for part in parts]
+    tags = tagger.decode(scores, whole.lengths)
+    assert tags == [tagger.decode(tagger(part), part.lengths)[0] for part in parts]
     losses = torch.stack([tagger.loss(part) for part in parts])
-    torch.testing.assert_close(tagger.loss(whole), losses.sum(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(tagger.losses(scores, whole), losses, rtol=1e-10, atol=1e-10)
+    shares = tagger.probabilities(scores, whole.lengths, tags)
+    for part, own, best in zip(parts, shares, tags, strict=True):
+        assert own == pytest.approx(tagger.probabilities(tagger(part), part.lengths, [best])[0])
     found = torch.autograd.grad(tagger.loss(whole), list(tagger.parameters()))
     expected = torch.autograd.grad(sum(tagger.loss(part) for part in parts), list(tagger.parameters()))
     for one, other in zip(found, expected, strict=True):
@@ -108,9 +128,9 @@ def test_a_field_keeps_to_bio_untrained(corpus) -> None:
     vocabulary, encoded = corpus
     tagger = make(vocabulary).eval()
     torch.nn.init.normal_(tagger.output.weight, std=20)
-    assert vocabulary.tags == TAGS
-    for batch in encoded.read(encoded.in_order(16)):
-        for row in tagger.decode(batch):
+    assert vocabulary.labels == TAGS
+    for batch in in_order(encoded):
+        for row in tagger.decode(tagger(batch), batch.lengths):
             tags = ["O", *(TAGS[tag] for tag in row)]
             assert all(tag != "I-PER" or before != "O" for before, tag in itertools.pairwise(tags))
 
@@ -120,7 +140,7 @@ def test_the_loss_of_a_softmax_leaves_unknown_tags_and_padding_out(corpus) -> No
     tagger = make(vocabulary, crf=False).double().eval()
     batch = encoded.batch(np.array([0, 1, 2]))
     batch.tags[0, 1] = NO_TAG
-    logs = tagger.scores(batch).log_softmax(2)
+    logs = tagger(batch).log_softmax(2)
     expected = sum(
         -logs[row, t, batch.tags[row, t]]
         for row, length in enumerate(batch.lengths.tolist())
@@ -132,18 +152,20 @@ def test_the_loss_of_a_softmax_leaves_unknown_tags_and_padding_out(corpus) -> No
 
 def test_only_rare_words_are_dropped_and_only_in_training(corpus) -> None:
     vocabulary, encoded = corpus
-    rare = torch.from_numpy(vocabulary.rare_words())
-    tagger = make(vocabulary, characters="none", word_dropout=0.99, rare=rare)
+    tagger = make(vocabulary, characters="none", word_dropout=0.99)
     tagger.embedding.weight.data[UNKNOWN] = 1e3
-    batch = encoded.batch(np.arange(40))
+    batch = encoded.batch(np.arange(40), encoded.seen_once())
+    counts = Counter(word for one in people(40) for word in one.words)
+    rare = {word_ids([word], vocabulary.tokenizer)[0] for word, count in counts.items() if count == 1}
+    assert [word in rare for word in batch.words[batch.words > 0].tolist()] == batch.once[batch.words > 0].tolist()
     seen = []
     tagger.layer.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
-    tagger.scores(batch)
-    tagger.eval().scores(batch)
+    tagger(batch)
+    tagger.eval()(batch)
     dropped, whole = ((inputs == 1e3).all(2) for inputs in seen)
     valid = torch.arange(batch.words.shape[1]) < batch.lengths.unsqueeze(1)
-    assert not (dropped & valid & ~rare[batch.words]).any()
-    assert (dropped & rare[batch.words]).sum() > 0.9 * rare[batch.words].sum()
+    assert not (dropped & valid & ~batch.once).any()
+    assert (dropped & batch.once).sum() > 0.9 * batch.once.sum()
     assert not (whole & valid).any()
 
 
@@ -155,47 +177,52 @@ def test_vectors_made_elsewhere(corpus) -> None:
     tagger.set_vectors(torch.tensor([3, 1]), vectors)
     torch.testing.assert_close(tagger.embedding.weight[[3, 1]], vectors)
     torch.testing.assert_close(tagger.embedding.weight[4:], before[4:])
-    with pytest.raises(InputError, match="12, but the vectors have 5"):
-        tagger.set_vectors(torch.tensor([1]), torch.zeros(1, 5))
 
 
 def test_batches_hold_what_the_sentences_hold(corpus) -> None:
     vocabulary, encoded = corpus
     source = people(40)
-    groups = encoded.shuffled(7, seed=3, epoch=2)
-    assert sorted(np.concatenate(groups)) == sorted(np.concatenate(encoded.in_order(7))) == list(range(40))
-    assert [group.tolist() for group in groups] == [group.tolist() for group in encoded.shuffled(7, 3, 2)]
-    batches = list(encoded.read(groups))
-    assert len(list(encoded.read(groups, skip=2))) == len(batches) - 2
-    for group, batch in zip(groups, batches, strict=True):
-        assert len(batch.characters) == len({word for row in group for word in source[row].words})
-        for row, original in enumerate(source[i] for i in group):
+    assert encoded.truth() == [one.tags for one in source]
+    for batch in in_order(encoded):
+        assert len(batch.spellings.characters) == len({word for row in batch.rows for word in source[row].words})
+        for row, original in enumerate(source[i] for i in batch.rows):
             assert batch.lengths[row] == len(original.words)
             for t, word in enumerate(original.words):
-                assert vocabulary.words[batch.words[row, t] - 1] == word
-                assert vocabulary.tags[batch.tags[row, t]] == original.tags[t]
-                place = batch.distinct[row, t]
-                letters = batch.characters[place, : batch.character_lengths[place]]
-                assert "".join(vocabulary.characters[letter - 1] for letter in letters) == word
+                assert vocabulary.tokenizer.describe(int(batch.words[row, t])) == word
+                assert vocabulary.labels[batch.tags[row, t]] == original.tags[t]
+                place = batch.spellings.places[row, t]
+                letters = batch.spellings.characters[place, : batch.spellings.lengths[place]]
+                assert vocabulary.tokenizers["characters"].decode(letters) == word
 
 
-def test_a_vocabulary_says_what_it_does_not_know() -> None:
+def test_words_are_words_whatever_they_hold() -> None:
+    words = ["New York", "é\u00a0b", "\u2028", "<unk>", "</s>", "_", "a"]
+    known = [sentence(words, list("ABCDEFG"))]
+    encoded = TaggedCorpus(known, learn(known))
+    assert encoded.words.tolist()[3] == UNKNOWN
+    assert len({*encoded.words.tolist()}) == len(words) - 1  # a lone space and _ are taken for one another
+    assert encoded.unknown_words() == 1
+
+
+def test_what_the_vocabulary_does_not_know_is_told() -> None:
     known = [sentence(["The", "the", "cat", "cat", "sat"], ["D", "D", "N", "N", "V"])]
-    vocabulary = TaggingVocabulary.fit(known, more_words=["dog", "sat"])
-    assert set(vocabulary.words) == {"The", "the", "cat", "sat", "dog"}
-    rare = [word for word, once in zip(["", *vocabulary.words], vocabulary.rare_words(), strict=True) if once]
-    assert sorted(rare) == ["The", "sat", "the"]
-    assert TaggingVocabulary.from_json(vocabulary.to_json()) == vocabulary
-    lower = TaggingVocabulary.fit(known, lowercase=True, min_count=2)
-    assert (lower.words, lower.characters, lower.rare) == (["cat", "the"], "Tacehst", 0)
+    once = TaggedCorpus(known, learn(known)).seen_once()
+    assert sorted(learn(known).tokenizer.describe(i) for i in np.flatnonzero(once)) == ["The", "sat", "the"]
+    lower = learn(known, lowercase=True, min_count=2)
+    assert not TaggedCorpus(known, lower).seen_once().any()
     long = "ab" * LONGEST
     other = TaggedCorpus([sentence(["THE", "Cat", long], ["D", "X", "N"])], lower)
     batch = other.batch(np.array([0]))
-    assert batch.words.tolist() == [[2, 1, UNKNOWN]]
+    assert [lower.tokenizer.describe(word) for word in batch.words[0].tolist()] == ["the", "cat", "<unk>"]
     assert batch.tags.tolist() == [[0, NO_TAG, 1]]
-    assert batch.characters.shape == (3, LONGEST)
-    assert (other.unknown_words, other.unknown_tags) == (1, 1)
-    assert TaggedCorpus([sentence(["a"], ["_"])], lower, labelled=False).batch(np.array([0])).tags is None
+    assert batch.spellings.characters.shape == (3, LONGEST)
+    assert (other.unknown_words(), other.unseen_tags(), other.unseen) == (1, 1, {"X": "here:2"})
+    assert other.truth() == [["D", "X", "N"]]
+    assert learn(known, vocabulary_size=3).tokenizer.vocabulary_size == 3
+    plain = TaggedCorpus(known, learn(known, characters=False), labelled=False).batch(np.array([0]))
+    assert plain.tags is plain.spellings is plain.once is None
+    with pytest.raises(InputError, match="here: every word has the tag 'N'"):
+        learn([sentence(["a", "b"], ["N", "N"])])
 
 
 def test_what_does_not_fit_is_refused(corpus) -> None:
@@ -204,17 +231,16 @@ def test_what_does_not_fit_is_refused(corpus) -> None:
     with pytest.raises(InputError, match="30 features, all of them of characters"):
         Tagger(layer, 5, num_tags=2, characters=ConvolutionalCharacters(9))
     with pytest.raises(InputError, match="word_dropout"):
-        Tagger(layer, 5, num_tags=2, word_dropout=0.5)
+        Tagger(layer, 5, num_tags=2, word_dropout=1.0)
     with pytest.raises(InputError, match="dropout"):
         Tagger(layer, 5, num_tags=2, dropout=1.0)
     with pytest.raises(InputError, match="memory"):
         Tagger(seriatim.layer("transformer", 8, 8, memory_size=4), 5, num_tags=2)
     with pytest.raises(ValueError, match="odd"):
         ConvolutionalCharacters(9, width=2)
-    empty = torch.zeros(1, 1, dtype=torch.long)
-    batch = TaggedBatch(empty, torch.ones(1, dtype=torch.long), empty, torch.ones(1), empty, None)
+    untagged = TaggedCorpus(people(2), vocabulary, labelled=False)
     with pytest.raises(ValueError, match="labelled=True"):
-        make(vocabulary).loss(batch)
+        make(vocabulary).loss(untagged.batch(np.array([0])))
 
 
 def test_convolution_is_torchs_own() -> None:
