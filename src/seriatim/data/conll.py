@@ -73,14 +73,8 @@ def read_sentences(
         InputError: a line that is not what the format asks for, tags that are not BIO, or a file without sentences.
     """
     for source in sources:
-        yield from parse(
-            read_lines([source]),
-            source.name,
-            file_format=file_format,
-            column=column,
-            scheme=scheme,
-            labelled=labelled,
-        )
+        lines, name = read_lines([source]), source.name
+        yield from parse(lines, name, file_format=file_format, column=column, scheme=scheme, labelled=labelled)
 
 
 def parse(
