@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .batching import POOL
+from .bucketing import POOL
 from .conll import Sentence
 
 UNKNOWN = 0
