@@ -131,6 +131,7 @@ def _parser() -> _Main:
 
     evaluate = verb("evaluate", "measure a run on a text")
     evaluate.add_argument("run", metavar="RUN")
+    evaluate.add_argument("other", metavar="OTHER", nargs="?", help="another run: do they differ significantly?")
     evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
     evaluate.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
     search(evaluate)

@@ -18,8 +18,8 @@ from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError, nearest
-from ..evaluation.classification import classification_metrics
-from ..evaluation.intervals import Metrics
+from ..evaluation.classification import classification_measures, classification_metrics
+from ..evaluation.intervals import Measure, Metrics
 from ..models import Classifier
 from ..models.word_dropout import drop_words
 from ..state import State
@@ -185,14 +185,13 @@ class Classification(Task):
 
     def evaluate(self, model: Classifier, data: Documents, **settings: Any) -> Metrics:
         """See `seriatim.evaluation.classification`."""
-        batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
-        found = np.zeros((len(data.labels), model.output.out_features))
-        with evaluating(model) as device:
-            for batch in batches.read(batches.in_order()):
-                found[batch.rows] = model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
-        metrics = classification_metrics(data.labels, found, data.vocabulary.labels)
+        metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
         counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
         return {**metrics, **counts}
+
+    def measures(self, model: Classifier, data: Documents, **settings: Any) -> dict[str, Measure]:
+        """By texts."""
+        return classification_measures(data.labels, probabilities(model, data), data.vocabulary.labels)
 
     def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
         """The label that is commonest in training, for every text."""
@@ -205,16 +204,21 @@ class Classification(Task):
     def answer(self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
         """The likeliest label of each text, and the probability of each label."""
         data = encode(items, [0] * len(items), vocabulary)
-        batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
-        answers: list[Metrics] = [{}] * len(items)
-        with evaluating(model) as device:
-            for batch in batches.read(batches.in_order()):
-                found = model.probabilities(batch.inputs.to(device), batch.lengths).tolist()
-                for row, shares in zip(batch.rows.tolist(), found, strict=True):
-                    best = max(range(len(shares)), key=shares.__getitem__)
-                    by_label = dict(zip(vocabulary.labels, shares, strict=True))
-                    answers[row] = {"text": vocabulary.labels[best], "probabilities": by_label}
-        return answers
+        found = probabilities(model, data)
+        return [
+            {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, shares, strict=True))}
+            for best, shares in zip(found.argmax(1).tolist(), found.tolist(), strict=True)
+        ]
+
+
+def probabilities(model: Classifier, data: Documents) -> np.ndarray:
+    """P(label) of every text ``(texts, labels)``."""
+    batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
+    found = np.zeros((len(data.labels), model.output.out_features))
+    with evaluating(model) as device:
+        for batch in batches.read(batches.in_order()):
+            found[batch.rows] = model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
+    return found
 
 
 def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:

@@ -15,9 +15,9 @@ from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Hypothesis, beam_search
 from ..errors import InputError
-from ..evaluation.intervals import Metrics, mean, with_interval
+from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
-from ..evaluation.translation import translation_metrics
+from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.seq2seq import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..state import State
@@ -48,6 +48,7 @@ class SequenceToSequence(Task):
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
     settings = Search._fields
+    per_token = ("loss", "perplexity")
     figures: ClassVar[tuple[Figure, ...]] = (
         Figure("loss", "loss (nats per target token)", 4),
         Figure("perplexity", "perplexity per target token", 3, headline=True),
@@ -155,7 +156,7 @@ class SequenceToSequence(Task):
 
     def evaluate(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> Metrics:
         """The loss, and what the answers are like beside the targets."""
-        answers = [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
+        answers = self.texts(model, data, **settings)
         counts = {
             "pairs": len(data.sources),
             "source_tokens": int(data.source.lengths.sum()),
@@ -163,6 +164,15 @@ class SequenceToSequence(Task):
             "unknown_tokens": data.unknown(),
         }
         return {**self.validate(model, data), **translation_metrics(answers, data.targets), **counts}
+
+    def measures(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> dict[str, Measure]:
+        """By pairs."""
+        losses = Measure(self.losses(model, data), mean)
+        return {"loss": losses, **translation_measures(self.texts(model, data, **settings), data.targets)}
+
+    def texts(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> list[str]:
+        """The answer to every source."""
+        return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
 
     def losses(self, model: EncoderDecoder, data: Pairs) -> np.ndarray:
         """Of every pair: summed −log P in nats, and target tokens ``(pairs, 2)``."""

@@ -13,7 +13,7 @@ from ..config import Config
 from ..data.readers import Source, read_lines
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
-from ..evaluation.intervals import Metrics
+from ..evaluation.intervals import Measure, Metrics
 from ..state import State
 
 
@@ -83,6 +83,7 @@ class Task(ABC):
         usage: what to do with a run, as a command; ``{run}`` stands for its folder.
         caution: what the model card says of its limits.
         settings: what `answer` takes by name.
+        per_token: metrics that can be compared where the tokens are the same alone.
     """
 
     selects: ClassVar[str] = "loss"
@@ -93,6 +94,7 @@ class Task(ABC):
     usage: ClassVar[str]
     caution: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
+    per_token: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Config) -> None:
         self.config = self.settle(config)
@@ -125,6 +127,10 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, model: Any, data: Any, **settings: Any) -> Metrics:
         """The metrics of some data; the model is put in evaluation mode while this runs."""
+
+    @abstractmethod
+    def measures(self, model: Any, data: Any, **settings: Any) -> dict[str, Measure]:
+        """Metrics by what every item adds to them, so that two models can be compared item by item."""
 
     def validate(self, model: Any, data: Any) -> Metrics:
         """The metrics that are measured again and again while a model trains: ``loss`` and ``selects`` among them."""
