@@ -129,7 +129,7 @@ def beam_search(
     """
     how = Beam(beam, length_penalty, n_best, min_length, stop, banned)
     leaf = state_leaves(state)[0]
-    limits = torch.as_tensor(max_length, device=leaf.device).expand(leaf.shape[0])
+    limits = torch.as_tensor(max_length, device=leaf.device).long().expand(leaf.shape[0])
     if len(limits) and int(limits.min()) < 0:
         raise InputError(f"max_length: {int(limits.min())} is negative; at least 0")
     if isinstance(max_length, int) and max_length < min_length:
