@@ -10,6 +10,7 @@ import torch
 import seriatim
 from seriatim.cli import main
 from seriatim.errors import InputError
+from seriatim.run import ensemble
 
 SOURCES = ["abc", "", "a", "ccab", "bacabcab"]
 
@@ -95,6 +96,21 @@ def test_a_wider_beam_finds_no_worse_answers(run: seriatim.Run) -> None:
     narrow, wide = (list(run.details(SOURCES, beam=width)) for width in (1, 6))
     assert sum(a["log_probability"] for a in wide) >= sum(a["log_probability"] for a in narrow) - 1e-6
     assert [len(text) >= 4 for text in run.predict(SOURCES, beam=2, min_length=4)] == [True] * len(SOURCES)
+
+
+def test_an_ensemble_averages_probabilities(run: seriatim.Run, folder: Path, capsys) -> None:
+    settings = config(folder, "second")
+    settings["training"] |= {"seed": 2, "epochs": 3}
+    second = seriatim.train(settings)
+    twice = ensemble([run, run])
+    for one, both in zip(run.details(SOURCES, beam=2), twice.details(SOURCES, beam=2), strict=True):
+        assert one["text"] == both["text"]
+        assert one["score"] == pytest.approx(both["score"], abs=1e-5)
+    data = str(folder / "valid.tsv")
+    mixed = ensemble([run, second]).evaluate(data)
+    assert mixed["loss"] < (run.evaluate(data)["loss"] + second.evaluate(data)["loss"]) / 2  # by convexity of -log
+    assert main(["evaluate", f"{run.path},{second.path}", "--data", data, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(mixed["loss"])
 
 
 def test_alignments_are_distributions_over_the_source(run: seriatim.Run) -> None:

@@ -130,7 +130,7 @@ def _parser() -> _Main:
     train.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
     evaluate = verb("evaluate", "measure a run on a text")
-    evaluate.add_argument("run", metavar="RUN")
+    evaluate.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
     evaluate.add_argument("other", metavar="OTHER", nargs="?", help="another run: do they differ significantly?")
     evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
     evaluate.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
@@ -138,7 +138,7 @@ def _parser() -> _Main:
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
 
     predict = verb("predict", "labels, tags or translations: one line in, one line out")
-    predict.add_argument("run", metavar="RUN")
+    predict.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
     predict.add_argument("data", nargs="?", metavar="F", help="a file; else standard input, answered as it comes")
     predict.add_argument("--format", choices=FORMATS, help="of the file")
     search(predict)

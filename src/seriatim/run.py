@@ -5,7 +5,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,25 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     remaining = iter(items)
     while chunk := list(itertools.islice(remaining, size)):
         yield chunk
+
+
+def ensemble(runs: Sequence[Run]) -> Run:
+    """Several runs as one, whose probabilities are the mean of theirs; task and vocabulary are the same for all.
+
+    Raises:
+        InputError: they are not.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        if (other.config.task, other.vocabulary.fingerprint()) != (first.config.task, first.vocabulary.fingerprint()):
+            raise InputError(
+                f"{other.path}: of another task or vocabulary than {first.path}; an ensemble needs runs trained on the "
+                "same data with the same tokenizer settings"
+            )
+    if len(runs) == 1:
+        return first
+    model = first.task.combine([run.model for run in runs])
+    return Run(first.path, first.task, first.vocabulary, model)
 
 
 def compare(

@@ -17,6 +17,7 @@ from ..data.readers import find_sources
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary
+from ..decoding.ensemble import Classifiers
 from ..errors import InputError, nearest
 from ..evaluation.classification import classification_measures, classification_metrics
 from ..evaluation.intervals import Measure, Metrics
@@ -192,6 +193,10 @@ class Classification(Task):
     def measures(self, model: Classifier, data: Documents, **settings: Any) -> dict[str, Measure]:
         """By texts."""
         return classification_measures(data.labels, probabilities(model, data), data.vocabulary.labels)
+
+    def combine(self, models: Sequence[Any]) -> Classifiers:
+        """The mean of their probabilities."""
+        return Classifiers(models)
 
     def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
         """The label that is commonest in training, for every text."""

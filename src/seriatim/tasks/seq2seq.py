@@ -14,6 +14,7 @@ from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Hypothesis, beam_search
+from ..decoding.ensemble import EncoderDecoders
 from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
@@ -185,6 +186,10 @@ class SequenceToSequence(Task):
                 found[batch.rows, 0] = losses.double().sum(1).cpu().numpy()
                 found[batch.rows, 1] = lengths.numpy()
         return found
+
+    def combine(self, models: Sequence[Any]) -> EncoderDecoders:
+        """The mean of their probabilities at every step."""
+        return EncoderDecoders(models)
 
     def baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
         """The source as its own answer."""

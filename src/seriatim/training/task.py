@@ -172,6 +172,14 @@ class Task(ABC):
         """
         raise InputError("predict: a language model has no answers to lines; use generate, or score from Python")
 
+    def combine(self, models: Sequence[Any]) -> nn.Module:
+        """Several models as one.
+
+        Raises:
+            InputError: the task knows no mean of models.
+        """
+        raise InputError(f"an ensemble of runs trained to {self.config.task} is not to be had; give one run")
+
     def training_spec(self) -> str:
         """``data.train``.
 
