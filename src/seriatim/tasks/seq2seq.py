@@ -45,6 +45,7 @@ class Search(NamedTuple):
 class SequenceToSequence(Task):
     """Trains a model to write one text for another."""
 
+    own_options = Options
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import Config
+from ..config import Config, Section
 from ..data.readers import Source, read_lines
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
@@ -83,6 +83,7 @@ class Task(ABC):
         usage: what to do with a run, as a command; ``{run}`` stands for its folder.
         caution: what the model card says of its limits.
         settings: what `answer` takes by name.
+        own_options: what stands beside the layer's own in ``model.options``.
         per_token: metrics that can be compared where the tokens are the same alone.
     """
 
@@ -95,6 +96,7 @@ class Task(ABC):
     caution: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
     per_token: ClassVar[tuple[str, ...]] = ()
+    own_options: ClassVar[type[Section] | None] = None
 
     def __init__(self, config: Config) -> None:
         self.config = self.settle(config)
