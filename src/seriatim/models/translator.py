@@ -19,7 +19,7 @@ class Options(Section):
     the last where the decoder has blocks, else `dot`. ``form``: `luong` (after the recurrence) or `bahdanau` (before
     it). ``context``: where the source enters without attention. ``encoder_size``: of one direction; None for half of
     ``hidden_size`` where there are two, so that memory and decoder are equally wide.
-    ``max_target_length``: tokens of a target at most.
+    ``target_kind``: of the targets' tokens; None for that of the sources'. ``max_target_length``: tokens of a target at most.
     """
 
     decoder: str | None = None
@@ -31,6 +31,7 @@ class Options(Section):
     bridge: Literal["map", "copy", "none"] = "map"
     encoder_size: Count | None = None
     shared_vocabulary: bool = False
+    target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
     label_smoothing: Rate = 0.0
     scheduled_sampling: Rate = 0.0
     max_target_length: Count = 256
@@ -42,6 +43,10 @@ def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
     Raises:
         InputError: values that do not fit each other.
     """
+    if options.shared_vocabulary and options.target_kind is not None:
+        raise InputError(
+            "model.options.target_kind: with shared_vocabulary both sides have one tokenizer; leave one out"
+        )
     decoder = options.decoder or config.layer
     blocks = all("memory_size" in options_of(one, rest) for one in split_names(decoder))
     attention = options.attention or ("multi-head" if blocks else "dot")

@@ -83,8 +83,10 @@ class SequenceToSequence(Task):
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
         if self.options.shared_vocabulary:
             return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, [*sources, *targets])})
-        tokenizers = {"tokenizer": sources, "target": targets}
-        return Vocabulary({name: fit_tokenizer(self.config.tokenizer, side) for name, side in tokenizers.items()})
+        settings = self.config.tokenizer
+        kind = self.options.target_kind or settings.kind
+        target = fit_tokenizer(settings.model_copy(update={"kind": kind}), targets)
+        return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
 
     def make_model(self, vocabulary: Vocabulary) -> EncoderDecoder:
         """An encoder-decoder."""
