@@ -2,9 +2,9 @@
 
     python benchmarks/pronunciation.py --dictionary cmudict.dict [--minutes 30]
 
-The entries are split by word, 90 : 5 : 5 with seed 1, all pronunciations of a word on one side. A test word is right if
-the answer is any of its listed pronunciations; the phone error rate is the edit distance to the closest of them over its
-phones. A GRU encoder-decoder with additive attention; beam 5.
+The entries are split by word, 90 : 5 : 5 with seed 1, all pronunciations of a word on one side. A test word is right
+if the answer is any of its listed pronunciations; the phone error rate is the edit distance to the closest of them over
+its phones. A GRU encoder-decoder with additive attention; beam 5.
 """
 
 import argparse

@@ -68,8 +68,8 @@ def main() -> None:
             run = seriatim.train(config(name, arguments.folder, out, arguments))
             summary = run.summary
             print(
-                f"{name}: {summary['parameters']:,} parameters, {summary['seconds']:.0f} s, {summary['epochs']} epochs, "
-                f"{summary['tokens_per_second']:,.0f} target tokens/s, held-out loss {summary['best_valid']:.4f}"
+                f"{name}: {summary['parameters']:,} parameters, {summary['seconds']:.0f} s, "
+                f"{summary['epochs']} epochs, {summary['tokens_per_second']:,.0f} target tokens/s, held-out loss {summary['best_valid']:.4f}"
             )
             for beam, penalty in ((1, 0.0), (5, 1.0)):
                 started = time.perf_counter()

@@ -19,7 +19,8 @@ class Options(Section):
     the last where the decoder has blocks, else `dot`. ``form``: `luong` (after the recurrence) or `bahdanau` (before
     it). ``context``: where the source enters without attention. ``encoder_size``: of one direction; None for half of
     ``hidden_size`` where there are two, so that memory and decoder are equally wide.
-    ``target_kind``: of the targets' tokens; None for that of the sources'. ``max_target_length``: tokens of a target at most.
+    ``target_kind``: of the targets' tokens; None for that of the sources'.
+    ``max_target_length``: tokens of a target at most.
     """
 
     decoder: str | None = None
