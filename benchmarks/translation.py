@@ -67,19 +67,18 @@ def main() -> None:
             out = (arguments.keep or Path(temporary)) / name.replace(" ", "-")
             run = seriatim.train(config(name, arguments.folder, out, arguments))
             summary = run.summary
-            print(
-                f"{name}: {summary['parameters']:,} parameters, {summary['seconds']:.0f} s, "
-                f"{summary['epochs']} epochs, {summary['tokens_per_second']:,.0f} target tokens/s, held-out loss {summary['best_valid']:.4f}"
-            )
+            speed = f"{summary['tokens_per_second']:,.0f} target tokens/s"
+            work = f"{summary['parameters']:,} parameters, {summary['epochs']} epochs, {summary['seconds']:.0f} s"
+            print(f"{name}: {work}, {speed}, held-out loss {summary['best_valid']:.4f}")
             for beam, penalty in ((1, 0.0), (5, 1.0)):
                 started = time.perf_counter()
                 found = run.evaluate(test, beam=beam, length_penalty=penalty)
-                speed = found["pairs"] / (time.perf_counter() - started)
+                rate = found["pairs"] / (time.perf_counter() - started)
                 spans = ", ".join(
                     f"{key} {found[key]:.2f} ({found[f'{key}_low']:.2f} to {found[f'{key}_high']:.2f})"
                     for key in ("bleu", "chrf")
                 )
-                print(f"  beam {beam}: {spans}; {speed:.0f} sentences/s", flush=True)
+                print(f"  beam {beam}: {spans}; {rate:.0f} sentences/s", flush=True)
         print(found["bleu_signature"])
 
 
