@@ -10,16 +10,25 @@ from typing import Any, NoReturn
 from . import __version__
 from .errors import InputError, nearest
 
-PLAIN = ("data.train", "data.valid", "data.test", "model.layer", "training.device", "tokenizer.kind")
+PLAIN = (
+    *("data.train", "data.valid", "data.test", "model.layer", "tokenizer.kind"),
+    *("training.device", "training.init"),
+)
 """Fields whose value is text even where it looks like a number."""
-SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer"}
+SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer", "init": "training.init"}
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
-TASKS = ("lm: a language model", "classify: a label for every text", "seq2seq: a text for every text")
+TASKS = (
+    "lm: a language model",
+    "mlm: a masked language model",
+    "classify: a label for every text",
+    "seq2seq: a text for every text",
+)
 DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and explained."
 TRAIN_HELP = """\
 Any field of the configuration can be set by its dotted name, for instance
   --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5
-Short forms: --data = --data.train, --valid = --data.valid, --layer = --model.layer.
+Short forms: --data = --data.train, --valid = --data.valid, --layer = --model.layer,
+--init = --training.init (another run to start from).
 The README lists every field."""
 
 

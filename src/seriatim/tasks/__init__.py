@@ -4,9 +4,15 @@ from ..config import Config
 from ..training.task import Task
 from .classification import Classification
 from .language_modelling import LanguageModelling
+from .masking import Masking
 from .seq2seq import SequenceToSequence
 
-TASKS: dict[str, type[Task]] = {"lm": LanguageModelling, "classify": Classification, "seq2seq": SequenceToSequence}
+TASKS: dict[str, type[Task]] = {
+    "lm": LanguageModelling,
+    "mlm": Masking,
+    "classify": Classification,
+    "seq2seq": SequenceToSequence,
+}
 
 
 def find(config: Config) -> Task:
