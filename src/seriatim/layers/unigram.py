@@ -32,7 +32,7 @@ class Unigram(SequenceLayer):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.constant = nn.Parameter(0.1 * torch.randn(hidden_size))
+        self.constant = nn.Parameter(torch.randn(hidden_size))
 
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
