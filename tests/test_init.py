@@ -161,6 +161,7 @@ def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
         ("mlm", {"model": {"layer": "lstm"}}, "set model.layer to gru, as there"),
         ("mlm", {"model": {"num_layers": 2}}, "has shape .*mlm and no place here; set model.num_layers to 1"),
         ("lm", {"model": {"bidirectional": None}}, "set model.bidirectional to false"),
+        ("mlm", {"model": {"residual": True}}, "no place here; set model.residual to false"),
         ("mlm", {"model": {"options": {"block": True}}}, "leave out model.options.block"),
     ],
 )

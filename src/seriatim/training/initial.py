@@ -19,9 +19,8 @@ from ..models.weights import load_tensors, read_metadata
 GROUPS = ("embedding.", "layer.")
 """How the names of the parameters begin that are taken."""
 TABLE = "embedding.weight"
-SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers")
+SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers", "residual")
 """Fields of the model that its parameters hang on, with the layer's options after them."""
-
 SHAPELESS = {"causal", "window"}
 """Options that no parameter hangs on."""
 
