@@ -38,6 +38,13 @@ def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows,
         ``loss`` (nats per token), ``perplexity``, ``bits_per_byte`` and ``accuracy``, each with its 95 % interval (over
         lines, or over blocks of 500 tokens of a running text), and counts as for language models.
     """
+    counts = windows.corpus.statistics
+    names = ("tokens", "words", "bytes", "lines", "unknown_tokens")
+    return {**with_intervals(pseudo_measures(model, windows, every)), **{name: getattr(counts, name) for name in names}}
+
+
+def pseudo_measures(model: MaskedLanguageModel, windows: Windows, every: int | None) -> dict[str, Measure]:
+    """The metrics by lines, or by blocks of a running text; arguments as above."""
     sums = pseudo_losses(model, windows, every)
     counts = windows.corpus.statistics
     spelled, tokens_per_byte = counts.spelling_nats / counts.tokens, counts.tokens / counts.bytes
@@ -46,14 +53,12 @@ def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows,
     def bits(found: np.ndarray) -> np.ndarray:
         return (mean(found) + spelled) * tokens_per_byte / math.log(2)
 
-    figures = {
+    return {
         "loss": Measure(losses, mean),
         "perplexity": Measure(losses, lambda found: np.exp(np.minimum(mean(found), 700.0))),
         "bits_per_byte": Measure(losses, bits),
         "accuracy": Measure(hits, mean),
     }
-    names = ("tokens", "words", "bytes", "lines", "unknown_tokens")
-    return {**with_intervals(figures), **{name: getattr(counts, name) for name in names}}
 
 
 def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | None) -> np.ndarray:

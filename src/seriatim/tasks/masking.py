@@ -21,9 +21,9 @@ from ..data.statistics import check_data
 from ..data.vocabulary import Vocabulary
 from ..data.windows import Windows, cut
 from ..errors import InputError
-from ..evaluation.intervals import Metrics
+from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import unigram_metrics
-from ..evaluation.pseudo_likelihood import evaluate_masked_language_model
+from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
 from ..state import State
@@ -62,12 +62,14 @@ class WindowBatch:
 class Masking(Task):
     """Trains a model to fill gaps in texts."""
 
+    own_options = Options
     baseline_name = "a unigram"
     usage = "seriatim predict {run} LINES"
     caution = (
         "It fills each [MASK] of a line with text like what it was trained on. Its figures are pseudo-likelihoods: "
         "every token is predicted from both sides, so they say nothing beside those of a model that reads forwards."
     )
+    per_token = ("loss", "perplexity", "accuracy")
     figures: ClassVar[tuple[Figure, ...]] = (
         Figure("loss", "pseudo-loss (nats per token)", 4),
         Figure("perplexity", "pseudo-perplexity per token", 2, headline=True),
@@ -131,9 +133,20 @@ class Masking(Task):
         As many tokens are masked at once as in training (every 7th at the usual ``mask_rate``); ``exact`` masks each
         alone, which takes as many passes as a window has tokens.
         """
-        every = None if exact else max(1, round(1 / self.options.mask_rate))
         with evaluating(model):
-            return evaluate_masked_language_model(model, data, every=every)
+            return evaluate_masked_language_model(model, data, every=None if exact else self.every)
+
+    def measures(
+        self, model: MaskedLanguageModel, data: Windows, *, exact: bool = False, **settings: Any
+    ) -> dict[str, Measure]:
+        """By lines, or by blocks of a running text."""
+        with evaluating(model):
+            return pseudo_measures(model, data, None if exact else self.every)
+
+    @property
+    def every(self) -> int:
+        """How far apart tokens are that are masked at once."""
+        return max(1, round(1 / self.options.mask_rate))
 
     def baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
         """A unigram."""
