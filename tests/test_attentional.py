@@ -229,6 +229,21 @@ def test_the_memory_in_the_state_is_the_one_given() -> None:
             assert after.context is state.context or after.context == ()
 
 
+@pytest.mark.parametrize("name", [name for name in DECODERS if not name.startswith("context")])
+def test_rows_of_different_lengths_and_a_memory_without_padding(name: str) -> None:
+    layer, memory, inputs = build(name), randn(3, 4, MEMORY_SIZE), randn(3, 5, INPUT_SIZE)
+    with uncompiled(), torch.no_grad():
+        lengths = torch.tensor([2, 5, 0])
+        outputs, _ = layer(inputs, layer.initial_state(3, memory), lengths=lengths)
+        looks = layer.attention(inputs, layer.initial_state(3, memory), lengths=lengths)
+        for row, length in enumerate(lengths.tolist()):
+            state = layer.initial_state(1, memory[row : row + 1])
+            alone = inputs[row : row + 1, :length]
+            torch.testing.assert_close(outputs[row : row + 1, :length], layer(alone, state)[0])
+            torch.testing.assert_close(looks[row : row + 1, :length], layer.attention(alone, state))
+            assert not looks[row, length:].any()
+
+
 def test_rows_may_be_joined_and_chosen() -> None:
     layer = build("luong-feeding")
     inputs, state = example(layer, 5)

@@ -158,3 +158,18 @@ def test_a_classifier_writes_no_text(run: seriatim.Run, capsys) -> None:
     assert "trained to classify" in capsys.readouterr().err
     assert main(["predict", str(run.path), "--beam", "3"]) == 2
     assert "--beam: means nothing" in capsys.readouterr().err
+
+
+def test_two_runs_are_compared_text_by_text(run: seriatim.Run, folder: Path, tmp_path: Path, capsys) -> None:
+    settings = config(folder, "poor")
+    settings["training"]["steps"] = 2
+    seriatim.train(settings)
+    data = str(folder / "valid.tsv")
+    assert main(["evaluate", str(run.path), str(folder / "poor"), "--data", data, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    apart = found["differences"]["accuracy"]
+    assert apart["difference"] == pytest.approx(found["first"]["accuracy"] - found["second"]["accuracy"])
+    assert apart["p_value"] < 0.01
+    assert apart["low"] > 0
+    assert main(["evaluate", str(run.path), str(run.path), "--data", data]) == 0
+    assert "1.000" in capsys.readouterr().out

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.tasks import TASKS
 
-PAGES = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
@@ -32,3 +34,11 @@ def test_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path, monkey
     finally:
         for name in set(seriatim.layers.REGISTRY) - registered:
             del seriatim.layers.REGISTRY[name]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_option_of_a_task_is_listed(name: str) -> None:
+    page = (DOCS / "tasks.md").read_text(encoding="utf-8")
+    options = TASKS[name].own_options
+    for field in options.model_fields if options is not None else ():
+        assert f"`{field}`" in page, f"{name}: {field}"

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from seriatim.state import State, join_states, map_state, select_state, state_from_dict, state_to_dict
 
-from .laws import BATCH, CAUSAL, INPUT_SIZE, WHOLE, assert_same, assert_states_close, build, example, initial
+from .laws import BATCH, CAUSAL, DEAF, INPUT_SIZE, WHOLE, assert_same, assert_states_close, build, example, initial
 
 TIMES = (1, 7, 63)
 
@@ -111,7 +111,7 @@ def test_law_5_no_output_depends_on_a_later_input(name: str, time: int) -> None:
         changed[:, t:] += 1
         outputs, _ = layer(changed, state)
         torch.testing.assert_close(outputs[:, :t], whole[:, :t])
-        assert not torch.equal(outputs[:, t:], whole[:, t:])
+        assert name in DEAF or not torch.equal(outputs[:, t:], whole[:, t:])
 
 
 @pytest.mark.parametrize("name", [*CAUSAL, *WHOLE])

@@ -11,6 +11,7 @@ import torch
 import seriatim
 from seriatim.decoding.sampling import Sampling
 from seriatim.errors import InputError
+from seriatim.run import compare
 
 from .conftest import small_config
 
@@ -224,3 +225,11 @@ def test_no_run_at_all(runs, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "copy" / "checkpoints")
     with pytest.raises(InputError, match="no checkpoint"):
         seriatim.resume(tmp_path / "copy")
+
+
+def test_two_language_models_are_compared_block_by_block(runs, texts) -> None:
+    found = compare(runs["char-line"], runs["char-line"], texts["test"])
+    assert found["loss"].difference == 0
+    assert found["loss"].p_value == 1
+    with pytest.raises(InputError, match="one tokenizer"):
+        compare(runs["char-stream"], runs["word-stream"], texts["test"])

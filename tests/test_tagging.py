@@ -292,6 +292,41 @@ def test_settings_that_do_not_fit_are_named(folder: Path, changes: dict, message
     assert not (folder / "none").exists()
 
 
+def language_model(folder: Path, task: str, kind: str = "word") -> str:
+    """Trained on the words of the same sentences."""
+    text = folder / "text.txt"
+    text.write_text("".join(" ".join(one.words) + "\n" for one in people(200, 5)))
+    settings = config(folder, f"{task}-{kind}")
+    settings |= {"task": task, "data": {"train": str(text), "unit": "line"}, "tokenizer": {"kind": kind}}
+    settings["model"] |= {"options": {}}
+    settings["training"]["epochs"] = 1
+    return str(seriatim.train(settings).path)
+
+
+def test_it_can_begin_from_a_language_model(folder: Path) -> None:
+    settings = config(folder, "from-mlm", characters="none")
+    settings["training"] |= {"init": language_model(folder, "mlm"), "epochs": 2}
+    run = seriatim.train(settings)
+    assert run.tokenizer.fingerprint() == seriatim.load(settings["training"]["init"]).tokenizer.fingerprint()
+    assert run.summary["best_valid"] > 0.3
+    assert len(next(run.predict(["the Abcd saw"])).split()) == 3
+    for changes, message in (
+        ({"model.options.characters": "convolution"}, "convolution widens what the layer reads.* set it to none"),
+        ({"model.options.vectors": "v.txt"}, "training.init gives the embedding already"),
+        ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but it is words"),
+        ({"training.init": language_model(folder, "lm")}, "set model.bidirectional to false"),
+    ):
+        with pytest.raises(InputError, match=message):
+            seriatim.train(settings, overrides={"out": str(folder / "none"), **changes})
+
+
+def test_two_runs_are_compared_sentence_by_sentence(run: seriatim.Run, folder: Path, capsys) -> None:
+    assert main(["evaluate", str(run.path), str(run.path), "--data", str(folder / "valid.conll"), "--json"]) == 0
+    differences = json.loads(capsys.readouterr().out)["differences"]
+    assert {"loss", "accuracy", "f1"} <= set(differences)
+    assert all(found["difference"] == 0 for found in differences.values())
+
+
 def test_formats_that_hold_no_sentences_are_refused(run: seriatim.Run, folder: Path, capsys) -> None:
     assert main(["predict", str(run.path), str(folder / "valid.conll"), "--format", "csv"]) == 2
     assert "format 'csv': not of sentences; give conllu, conll or text" in capsys.readouterr().err

@@ -10,12 +10,16 @@ from typing import Any, NoReturn
 from . import __version__
 from .errors import InputError, nearest
 
-PLAIN = ("data.train", "data.valid", "data.test", "model.layer", "training.device", "tokenizer.kind")
+PLAIN = (
+    *("data.train", "data.valid", "data.test", "model.layer", "tokenizer.kind"),
+    *("training.device", "training.init"),
+)
 """Fields whose value is text even where it looks like a number."""
-SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer"}
+SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer", "init": "training.init"}
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
 TASKS = (
     "lm: a language model",
+    "mlm: a masked language model",
     "classify: a label for every text",
     "tag: a tag for every word",
     "seq2seq: a text for every text",
@@ -24,7 +28,8 @@ DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and
 TRAIN_HELP = """\
 Any field of the configuration can be set by its dotted name, for instance
   --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5
-Short forms: --data = --data.train, --valid = --data.valid, --layer = --model.layer.
+Short forms: --data = --data.train, --valid = --data.valid, --layer = --model.layer,
+--init = --training.init (another run to start from).
 The README lists every field."""
 
 
@@ -135,14 +140,15 @@ def _parser() -> _Main:
     train.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
     evaluate = verb("evaluate", "measure a run on a text")
-    evaluate.add_argument("run", metavar="RUN")
+    evaluate.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
+    evaluate.add_argument("other", metavar="OTHER", nargs="?", help="another run: do they differ significantly?")
     evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
     evaluate.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
     search(evaluate)
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
 
     predict = verb("predict", "labels, tags or translations: one line in, one line out")
-    predict.add_argument("run", metavar="RUN")
+    predict.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
     predict.add_argument("data", nargs="?", metavar="F", help="a file; else standard input, answered as it comes")
     predict.add_argument("--format", choices=FORMATS, help="of the file")
     search(predict)

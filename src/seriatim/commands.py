@@ -49,25 +49,36 @@ def _start(options: argparse.Namespace, reporter: "Reporter") -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """``seriatim evaluate RUN --data F [--json]``."""
-    from .console import print_metrics
-    from .run import load
+    """``seriatim evaluate RUN [OTHER] --data F [--json]``."""
+    from .console import print_differences, print_metrics
+    from .run import compare, ensemble, load
 
-    run = load(options.run)
-    metrics = run.evaluate(options.data, file_format=options.format, **_search(options, run))
+    run = ensemble([load(path) for path in options.run.split(",")])
+    settings = {"file_format": options.format, **_search(options, run)}
+    metrics = run.evaluate(options.data, **settings)
+    if options.other is None:
+        if options.json:
+            print(json.dumps(metrics))
+        else:
+            print_metrics(metrics, run.task)
+        return
+    other = load(options.other)
+    differences = compare(run, other, options.data, **settings)
+    others = other.evaluate(options.data, **settings)
     if options.json:
-        print(json.dumps(metrics))
+        found = {name: difference._asdict() for name, difference in differences.items()}
+        print(json.dumps({"first": metrics, "second": others, "differences": found}))
     else:
-        print_metrics(metrics, run.task)
+        print_differences(metrics, others, differences, run.task)
 
 
 def predict(options: argparse.Namespace) -> None:
     """``seriatim predict RUN [F]``: one line in, one line out, from a file or as standard input comes."""
     from .data.live import ready, standard_input
     from .data.readers import find_sources
-    from .run import TOGETHER, chunks, load
+    from .run import TOGETHER, chunks, ensemble, load
 
-    run = load(options.run)
+    run = ensemble([load(path) for path in options.run.split(",")])
     settings = _search(options, run)
     if options.json and "alignments" in run.task.settings:
         settings["alignments"] = True

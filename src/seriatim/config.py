@@ -78,7 +78,7 @@ class Training(Section):
     divides the rate by ``anneal`` whenever the validation loss does not improve. With ``tolerance`` or ``patience``
     given, training stops after ``patience`` (1) validations in a row that improve on the one before by less than
     ``tolerance`` (0) nats. Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
-    ``checkpoint_every`` counts steps.
+    ``checkpoint_every`` counts steps. ``init`` is a run from whose tokenizer, embedding and layer this one starts.
     """
 
     epochs: Count | None = None
@@ -101,6 +101,7 @@ class Training(Section):
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     device: str = "auto"
+    init: str | None = None
 
     @model_validator(mode="after")
     def _some_budget(self) -> "Training":
@@ -112,7 +113,7 @@ class Training(Section):
 class Config(Section):
     """Everything a run needs. ``out`` is the folder to write and is not kept in the run's own config."""
 
-    task: Literal["lm", "classify", "tag", "seq2seq"] = "lm"
+    task: Literal["lm", "mlm", "classify", "tag", "seq2seq"] = "lm"
     out: str | None = None
     data: Data = Field(default_factory=Data)
     tokenizer: Tokenizer = Field(default_factory=Tokenizer)

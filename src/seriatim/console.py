@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from .evaluation.intervals import Metrics
+from .evaluation.intervals import Metrics, Paired
 from .evaluation.perplexity import safe_exp
 from .training.reporting import Record, Reporter
 from .training.task import Task
@@ -104,6 +104,19 @@ def print_metrics(metrics: Metrics, task: Task) -> None:
     for key in task.counts:
         note = f"{metrics[key] / metrics['tokens']:.2%} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
+    _print(table)
+
+
+def print_differences(first: Metrics, second: Metrics, differences: dict[str, Paired], task: Task) -> None:
+    """The metrics of two runs, how far apart they are, and how likely that is by chance."""
+    table = _table("", "first", "second", "difference", "95 % interval", "p")
+    for figure in task.figures:
+        if figure.key in differences:
+            found = differences[figure.key]
+            span = "" if found.low is None else f"{found.low:+,.{figure.digits}f} to {found.high:+,.{figure.digits}f}"
+            chance = "" if found.p_value is None else f"{found.p_value:.3f}"
+            apart = f"{found.difference:+,.{figure.digits}f}"
+            table.add_row(figure.name, figure.of(first), figure.of(second), apart, span, chance)
     _print(table)
 
 

@@ -33,6 +33,7 @@ FIXED = (
     "training.accumulate",
     "training.optimizer",
     "training.seed",
+    "training.init",
 )
 """What a checkpoint counts on."""
 

@@ -11,7 +11,10 @@ from .readers import Source
 
 
 class _Live:
-    """Reads what is there, where a file would wait for as much as it was asked for."""
+    """Reads what is there, where a file would wait for as much as it was asked for.
+
+    Without the buffer, whose lock the interpreter could not take at its end while a thread waits for more.
+    """
 
     def __enter__(self) -> "_Live":
         return self
@@ -20,7 +23,8 @@ class _Live:
         pass
 
     def read(self, size: int) -> bytes:
-        return cast(BinaryIO, sys.stdin.buffer).read1(size)  # type: ignore[attr-defined,no-any-return]
+        unbuffered: BinaryIO = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+        return unbuffered.read(size)
 
 
 def standard_input(file_format: str = "text") -> Source:

@@ -82,6 +82,15 @@ class Pairs:
             if tokenizer.unknown_id is not None
         )
 
+    def places_needed(self) -> np.ndarray:
+        """Places that each target takes where all of it is given at once: a blank between two equal tokens too."""
+        ids, starts = self.target.ids, self.target.starts
+        again = np.zeros(len(ids) + 1, dtype=np.int64)
+        again[2:] = np.cumsum(ids[1:] == ids[:-1]) if len(ids) > 1 else 0
+        ends = starts + self.target.lengths
+        needed: np.ndarray = self.target.lengths + again[ends] - again[np.minimum(starts + 1, ends)]
+        return needed
+
     def batch(self, rows: np.ndarray) -> PairBatch:
         """Some of the pairs."""
         source, source_lengths = self.source.rows(rows)

@@ -14,14 +14,20 @@ becomes of it scores at most log P / lp(longest allowed).
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..errors import InputError
 from ..state import State, map_state, state_leaves
+from ..unroll.fast import uncompiled
+
+BLOCK = 64
+"""Values of which the greatest is found before any are sorted."""
 
 
 class Stepper(Protocol):
@@ -123,16 +129,18 @@ def beam_search(
     """
     how = Beam(beam, length_penalty, n_best, min_length, stop, banned)
     leaf = state_leaves(state)[0]
-    limits = torch.as_tensor(max_length, device=leaf.device).expand(leaf.shape[0])
+    limits = torch.as_tensor(max_length, device=leaf.device).long().expand(leaf.shape[0])
     if len(limits) and int(limits.min()) < 0:
         raise InputError(f"max_length: {int(limits.min())} is negative; at least 0")
     if isinstance(max_length, int) and max_length < min_length:
         raise InputError(f"min_length: {min_length} is more than max_length, {max_length}")
     search = _Search(how, _Carried(state), limits)
     tokens = torch.full_like(limits, start)
-    while len(search.rows):
-        logits = search.carried.step(model, tokens)
-        tokens = search.advance(logits)
+    # A compiled step packs its weights for one number of rows, and here rows leave at almost every step.
+    with uncompiled() if len(limits) > 1 else nullcontext():
+        while len(search.rows):
+            logits = search.carried.step(model, tokens)
+            tokens = search.advance(logits)
     return [sorted(ended, key=lambda one: -one.score)[:n_best] for ended in search.ended]
 
 
@@ -250,12 +258,22 @@ class _Carried:
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The greatest of each row ``(rows, values)``, the greatest first, of equal ones the first: values and places."""
-    top, places = values.topk(count, dim=1)
+    """The greatest of each row ``(rows, values)``, the greatest first, of equal ones the first: values and places.
+
+    The k greatest lie in the k blocks with the greatest maxima, so that no more than these need to be sorted.
+    """
+    blocks = F.pad(values, (0, -values.shape[1] % BLOCK), value=-math.inf).reshape(len(values), -1, BLOCK)
+    maxima = blocks.amax(2)
+    chosen = maxima.topk(min(count, maxima.shape[1]), dim=1).indices
+    among = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
+    top, places = among.topk(count, dim=1)
+    places = chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK
     least = top[:, -1:]
-    tied = ((values >= least).sum(1) > count) & least.squeeze(1).isfinite()  # topk takes any of those equal to the last
+    more = ((maxima >= least).sum(1) > count) | ((among >= least).sum(1) > count)
+    tied = more & least.squeeze(1).isfinite()  # topk takes any of those equal to the last
     if bool(tied.any()):
-        places[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :count]
-    places = places.sort(dim=1).values
-    top, order = values.gather(1, places).sort(dim=1, descending=True, stable=True)
-    return top, places.gather(1, order)
+        ordered, order = values[tied].sort(dim=1, descending=True, stable=True)
+        top[tied], places[tied] = ordered[:, :count], order[:, :count]
+    places, order = places.sort(dim=1)
+    top, again = top.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return top, places.gather(1, again).clamp(max=values.shape[1] - 1)  # where nothing is left, what was added

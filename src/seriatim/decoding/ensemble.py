@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import InputError
 from ..state import State
@@ -46,3 +47,39 @@ class Ensemble:
         found = [call(tokens, kept) for call, kept in zip(calls, state, strict=True)]
         log_p = torch.stack([torch.log_softmax(logits, dim=-1) for logits, _ in found])
         return torch.logsumexp(log_p, dim=0) - math.log(len(found)), tuple(kept for _, kept in found)
+
+
+class EncoderDecoders(nn.Module):
+    """Encoder-decoders of one vocabulary; answers are searched for under P(y) = (1/n) Σ_i P_i(y)."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.step = Ensemble(models).step
+
+    def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
+        """The tuple of the models' states."""
+        return tuple(model.encode(source, source_lengths) for model in self.models)  # type: ignore[operator]
+
+    def token_losses(self, *given: Tensor | None) -> Tensor:
+        """−log of the mean probability of every target, from the models' own −log P; zero on padding."""
+        losses = torch.stack([model.token_losses(*given) for model in self.models])  # type: ignore[operator]
+        return math.log(len(losses)) - torch.logsumexp(-losses, dim=0)
+
+    def attention(self, *given: Tensor | None) -> Tensor:
+        """The mean of the models' weights."""
+        return torch.stack([model.attention(*given) for model in self.models]).mean(0)  # type: ignore[operator]
+
+
+class Classifiers(nn.Module):
+    """Classifiers of one vocabulary and the same labels."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.output = models[0].output
+
+    def probabilities(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The mean of the models' probabilities ``(batch, labels)``."""
+        found = [model.probabilities(tokens, lengths) for model in self.models]  # type: ignore[operator]
+        return torch.stack(found).mean(0)

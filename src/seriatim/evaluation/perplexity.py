@@ -36,7 +36,7 @@ def evaluate_language_model(model: LanguageModel, corpus: Corpus, *, window: int
         ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
         ``NAME_high`` (None where the text is one observation), and ``tokens words bytes lines unknown_tokens``.
     """
-    losses, sizes = _block_losses(model, corpus, window)
+    losses, sizes = block_losses(model, corpus, window)
     found, error = _mean_and_error(losses, sizes)
     counts = corpus.statistics
     spelled = counts.spelling_nats / counts.tokens
@@ -73,7 +73,7 @@ def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Me
 
 
 @torch.no_grad()
-def _block_losses(model: LanguageModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
+def block_losses(model: LanguageModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
     """Summed losses and token counts of each independent block: a line, or some hundred tokens of a stream."""
     lines = corpus.ends is not None
     batches = Batches(corpus, LINES_TOGETHER if lines else 1, window)

@@ -18,6 +18,7 @@ from .rnn import RNN
 from .s4d import S4D
 from .self_attention import SelfAttention
 from .transformer import Transformer
+from .unigram import Unigram
 from .window import Window
 
 REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
@@ -32,6 +33,7 @@ REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
     "lstm-layernorm": LayerNormLSTM,
     "mingru": MinGRU,
     "mamba": Mamba,
+    "unigram": Unigram,
     "window": Window,
     "convolution": Convolution,
     "s4d": S4D,

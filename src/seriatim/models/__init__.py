@@ -2,5 +2,6 @@
 
 from .classifier import Classifier
 from .language_model import LanguageModel
+from .masked_language_model import MaskedLanguageModel
 
-__all__ = ["Classifier", "LanguageModel"]
+__all__ = ["Classifier", "LanguageModel", "MaskedLanguageModel"]

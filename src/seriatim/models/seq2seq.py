@@ -14,7 +14,7 @@ from ..layer import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
 from ..lengths import check_lengths, valid_mask
 from ..state import State
-from .attentional import AttentionDecoder
+from .attention_decoder import AttentionDecoder
 from .recurrent_decoder import RecurrentDecoder
 from .softmax import summed_loss, token_losses
 

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data.tagging import NO_TAG, TaggedBatch
-from ..data.tokenizers import WordTokenizer
 from ..errors import InputError
 from ..layer import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
 from .characters import CharacterModel
 from .crf import CRF
+from .word_dropout import drop_words
 
 
 class Tagger(nn.Module):
@@ -76,10 +76,7 @@ class Tagger(nn.Module):
 
     def forward(self, batch: TaggedBatch) -> Tensor:
         """Each word's score of each tag ``(batch, time, num_tags)``; of no meaning on padding."""
-        words = batch.words
-        if self.training and self.word_dropout and batch.once is not None:
-            dropped = batch.once & (torch.rand(words.shape, device=words.device) < self.word_dropout)
-            words = words.masked_fill(dropped, WordTokenizer.unknown_id)
+        words = drop_words(batch.words, batch.once, self.word_dropout if self.training else 0.0)
         inputs = self.embedding(words)
         if self.characters is not None:
             assert batch.spellings is not None, "a vocabulary with characters makes batches with spellings"

@@ -7,6 +7,7 @@ from ..errors import InputError
 from ..layer import SequenceLayer
 from ..layers import check_options, layer, options_of, split_names
 from .attentional import BahdanauDecoder, LuongDecoder
+from .ctc import CTCTranslator
 from .recurrent_decoder import ContextDecoder
 from .seq2seq import EncoderDecoder
 
@@ -14,14 +15,18 @@ from .seq2seq import EncoderDecoder
 class Options(Section):
     """What an encoder-decoder has beside its layers.
 
-    ``decoder``: the decoder's layer; None for the encoder's. ``attention``: how the decoder looks at the source:
-    `none`, one head with a scoring function, or `multi-head`, which blocks (a Transformer's) have inside; None for
-    the last where the decoder has blocks, else `dot`. ``form``: `luong` (after the recurrence) or `bahdanau` (before
-    it). ``context``: where the source enters without attention. ``encoder_size``: of one direction; None for half of
-    ``hidden_size`` where there are two, so that memory and decoder are equally wide.
-    ``max_target_length``: tokens of a target at most.
+    ``factorisation``: `autoregressive`, each token given those before it; `ctc`, all of them at once and none given
+    another, with ``upsample`` places for every token of the source and no decoder. ``decoder``: the decoder's layer;
+    None for the encoder's. ``attention``: how the decoder looks at the source: `none`, one head with a scoring
+    function, or `multi-head`, which blocks (a Transformer's) have inside; None for the last where the decoder has
+    blocks, else `dot`. ``form``: `luong` (after the recurrence) or `bahdanau` (before it). ``context``: where the
+    source enters without attention. ``encoder_size``: of one direction; None for half of ``hidden_size`` where there
+    are two, so that memory and decoder are equally wide. ``target_kind``: of the targets' tokens; None for that of the
+    sources'. ``max_target_length``: tokens of a target at most.
     """
 
+    factorisation: Literal["autoregressive", "ctc"] = "autoregressive"
+    upsample: Count = 3
     decoder: str | None = None
     attention: Literal["none", "dot", "scaled-dot", "bilinear", "additive", "multi-head"] | None = None
     form: Literal["luong", "bahdanau"] = "luong"
@@ -31,6 +36,7 @@ class Options(Section):
     bridge: Literal["map", "copy", "none"] = "map"
     encoder_size: Count | None = None
     shared_vocabulary: bool = False
+    target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
     label_smoothing: Rate = 0.0
     scheduled_sampling: Rate = 0.0
     max_target_length: Count = 256
@@ -42,6 +48,10 @@ def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
     Raises:
         InputError: values that do not fit each other.
     """
+    if options.shared_vocabulary and options.target_kind is not None:
+        raise InputError(
+            "model.options.target_kind: with shared_vocabulary both sides have one tokenizer; leave one out"
+        )
     decoder = options.decoder or config.layer
     blocks = all("memory_size" in options_of(one, rest) for one in split_names(decoder))
     attention = options.attention or ("multi-head" if blocks else "dot")
@@ -59,8 +69,10 @@ def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
     return options.model_copy(update=update)
 
 
-def translator(options: Options, config: Model, rest: dict[str, Any], source: int, target: int) -> EncoderDecoder:
-    """An encoder-decoder.
+def translator(
+    options: Options, config: Model, rest: dict[str, Any], source: int, target: int
+) -> EncoderDecoder | CTCTranslator:
+    """An encoder-decoder, or an encoder alone that gives all of a target at once.
 
     Args:
         options: as `settled` made them.
@@ -73,6 +85,8 @@ def translator(options: Options, config: Model, rest: dict[str, Any], source: in
         ValueError: values that do not fit each other.
     """
     encoder = _layer(config, config.layer, config.embedding_size, int(options.encoder_size or 0), rest, encodes=True)
+    if options.factorisation == "ctc":
+        return CTCTranslator(encoder, source, target, upsample=options.upsample, dropout=config.dropout)
     return EncoderDecoder(
         encoder,
         _decoder(options, config, rest, encoder.output_size),

@@ -1,5 +1,6 @@
 """Classification: a label for every text."""
 
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,16 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..config import Config, Section
+from ..config import Config, Rate, Section
 from ..data.bucketing import Buckets, padded
 from ..data.readers import find_sources
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary
+from ..decoding.ensemble import Classifiers
 from ..errors import InputError, nearest
-from ..evaluation.classification import classification_metrics
-from ..evaluation.intervals import Metrics
+from ..evaluation.classification import classification_measures, classification_metrics
+from ..evaluation.intervals import Measure, Metrics
 from ..models import Classifier
+from ..models.word_dropout import drop_words
 from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
@@ -31,9 +34,11 @@ class Options(Section):
     """What a classifier has beside its layer.
 
     ``pooling``: how outputs become one vector. ``class_weights`` ``balanced``: every class counts as much as any other
-    in training, however rare it is.
+    in training, however rare it is. ``word_dropout``: the rate at which what stood once in the training texts is taken
+    for unknown there, so that the model knows what to do with the unknown (Iyyer et al. 2015; Lample et al. 2016).
     """
 
+    word_dropout: Rate = 0.3
     pooling: Literal["final", "mean", "max", "attention"] = "final"
     class_weights: Literal["none", "balanced"] = "none"
 
@@ -56,9 +61,13 @@ class Documents(NamedTuple):
 
 @dataclass
 class DocumentBatch:
-    """Some texts: ids ``(batch, time)``; lengths, labels and what each counts in the loss, all ``(batch,)``."""
+    """Some texts: ids ``(batch, time)``; lengths, labels and what each counts in the loss, all ``(batch,)``.
+
+    ``once`` ``(batch, time)`` says which tokens stood once in training; None where it does not matter.
+    """
 
     inputs: Tensor
+    once: Tensor | None
     lengths: Tensor
     labels: Tensor
     weights: Tensor | None
@@ -81,6 +90,7 @@ class Classification(Task):
 
     selects = "accuracy"
     more_is_better = True
+    own_options = Options
     baseline_name = "the commonest label"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."
@@ -163,24 +173,31 @@ class Classification(Task):
         counts = np.bincount(data.labels, minlength=len(data.vocabulary.labels))
         balanced = len(data.labels) / (np.count_nonzero(counts) * counts.clip(1))
         weights = balanced if self.options.class_weights == "balanced" else None
-        return Buckets(data.lengths, self.config.training.batch_size, lambda rows: batch_of(data, rows, weights))
+        tokenizer = data.vocabulary.tokenizer
+        once = None if tokenizer.unknown_id is None else np.bincount(data.ids, minlength=tokenizer.vocabulary_size) == 1
+        make = functools.partial(batch_of, data, weights=weights, once=once)
+        return Buckets(data.lengths, self.config.training.batch_size, make)
 
     def loss(self, model: Classifier, batch: DocumentBatch, state: State | None) -> tuple[Tensor, None]:
         """Cross-entropy."""
         device = model.embedding.weight.device
         weights = None if batch.weights is None else batch.weights.to(device)
-        return model.loss(batch.inputs.to(device), batch.lengths, batch.labels.to(device), weights), None
+        inputs = drop_words(batch.inputs, batch.once, self.options.word_dropout).to(device)
+        return model.loss(inputs, batch.lengths, batch.labels.to(device), weights), None
 
     def evaluate(self, model: Classifier, data: Documents, **settings: Any) -> Metrics:
         """See `seriatim.evaluation.classification`."""
-        batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
-        found = np.zeros((len(data.labels), model.output.out_features))
-        with evaluating(model) as device:
-            for batch in batches.read(batches.in_order()):
-                found[batch.rows] = model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
-        metrics = classification_metrics(data.labels, found, data.vocabulary.labels)
+        metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
         counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
         return {**metrics, **counts}
+
+    def measures(self, model: Classifier, data: Documents, **settings: Any) -> dict[str, Measure]:
+        """By texts."""
+        return classification_measures(data.labels, probabilities(model, data), data.vocabulary.labels)
+
+    def combine(self, models: Sequence[Any]) -> Classifiers:
+        """The mean of their probabilities."""
+        return Classifiers(models)
 
     def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
         """The label that is commonest in training, for every text."""
@@ -193,16 +210,21 @@ class Classification(Task):
     def answer(self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
         """The likeliest label of each text, and the probability of each label."""
         data = encode(items, [0] * len(items), vocabulary)
-        batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
-        answers: list[Metrics] = [{}] * len(items)
-        with evaluating(model) as device:
-            for batch in batches.read(batches.in_order()):
-                found = model.probabilities(batch.inputs.to(device), batch.lengths).tolist()
-                for row, shares in zip(batch.rows.tolist(), found, strict=True):
-                    best = max(range(len(shares)), key=shares.__getitem__)
-                    by_label = dict(zip(vocabulary.labels, shares, strict=True))
-                    answers[row] = {"text": vocabulary.labels[best], "probabilities": by_label}
-        return answers
+        found = probabilities(model, data)
+        return [
+            {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, shares, strict=True))}
+            for best, shares in zip(found.argmax(1).tolist(), found.tolist(), strict=True)
+        ]
+
+
+def probabilities(model: Classifier, data: Documents) -> np.ndarray:
+    """P(label) of every text ``(texts, labels)``."""
+    batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
+    found = np.zeros((len(data.labels), model.output.out_features))
+    with evaluating(model) as device:
+        for batch in batches.read(batches.in_order()):
+            found[batch.rows] = model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
+    return found
 
 
 def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
@@ -220,11 +242,15 @@ def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) 
     return Documents(ids, starts, lengths, np.array(labels, dtype=np.int64), vocabulary, key.hexdigest())
 
 
-def batch_of(data: Documents, rows: np.ndarray, weights: np.ndarray | None = None) -> DocumentBatch:
-    """Some of the texts; ``weights`` are those of the labels ``(labels,)``."""
+def batch_of(
+    data: Documents, rows: np.ndarray, *, weights: np.ndarray | None = None, once: np.ndarray | None = None
+) -> DocumentBatch:
+    """Some of the texts; ``weights`` are those of the labels ``(labels,)``, ``once`` says which ids are rare."""
     labels = data.labels[rows]
+    inputs = padded(data.ids, data.starts[rows], data.lengths[rows])
     return DocumentBatch(
-        torch.from_numpy(padded(data.ids, data.starts[rows], data.lengths[rows])),
+        torch.from_numpy(inputs),
+        None if once is None else torch.from_numpy(once[inputs]),
         torch.from_numpy(data.lengths[rows]),
         torch.from_numpy(labels),
         None if weights is None else torch.from_numpy(weights[labels]).float(),

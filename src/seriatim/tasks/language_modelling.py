@@ -14,8 +14,8 @@ from ..data.statistics import check_data
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
-from ..evaluation.intervals import Metrics
-from ..evaluation.perplexity import evaluate_language_model, unigram_metrics
+from ..evaluation.intervals import Measure, Metrics, mean
+from ..evaluation.perplexity import WINDOW, block_losses, evaluate_language_model, unigram_metrics
 from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
@@ -35,6 +35,7 @@ class LanguageModelling(Task):
     caution = (
         "It predicts text like what it was trained on, and repeats whatever that text holds. It knows nothing else."
     )
+    per_token = ("loss", "perplexity")
     figures: ClassVar[tuple[Figure, ...]] = (
         Figure("loss", "loss (nats per token)", 4),
         Figure("perplexity", "perplexity per token", 2, headline=True),
@@ -81,6 +82,11 @@ class LanguageModelling(Task):
     def evaluate(self, model: LanguageModel, data: Corpus, **settings: Any) -> Metrics:
         """See `seriatim.evaluation.perplexity`."""
         return evaluate_language_model(model, data, **settings)
+
+    def measures(self, model: LanguageModel, data: Corpus, **settings: Any) -> dict[str, Measure]:
+        """By lines, or by blocks of a running text."""
+        statistics = np.stack(block_losses(model, data, settings.get("window", WINDOW)), axis=1)
+        return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
 
     def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
         """A unigram."""

@@ -46,7 +46,9 @@ def seeing_everything(config: Config) -> Config:
 
 
 def with_kind(config: Config, kind: str) -> Config:
-    """The configuration with this kind of tokens, unless it names another."""
+    """The configuration with this kind of tokens, unless it names another, or a run to take its tokenizer from."""
+    if config.training.init is not None:
+        return config
     tokenizer = config.tokenizer.model_copy(update={"kind": config.tokenizer.kind or kind})
     return config.model_copy(update={"tokenizer": tokenizer})
 

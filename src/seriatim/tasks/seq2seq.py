@@ -13,11 +13,15 @@ from ..data.pairs import Pair, read_pairs
 from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary
-from ..decoding.beam import Hypothesis, beam_search
+from ..decoding.beam import Beam, Hypothesis, beam_search
+from ..decoding.ctc import best_alignments
+from ..decoding.ctc import search as prefix_search
+from ..decoding.ensemble import EncoderDecoders
 from ..errors import InputError
-from ..evaluation.intervals import Metrics, mean, with_interval
+from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
-from ..evaluation.translation import translation_metrics
+from ..evaluation.translation import translation_measures, translation_metrics
+from ..models.ctc import CTCTranslator
 from ..models.seq2seq import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..state import State
@@ -44,10 +48,12 @@ class Search(NamedTuple):
 class SequenceToSequence(Task):
     """Trains a model to write one text for another."""
 
+    own_options = Options
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
     settings = Search._fields
+    per_token = ("loss", "perplexity")
     figures: ClassVar[tuple[Figure, ...]] = (
         Figure("loss", "loss (nats per target token)", 4),
         Figure("perplexity", "perplexity per target token", 3, headline=True),
@@ -80,11 +86,13 @@ class SequenceToSequence(Task):
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
         if self.options.shared_vocabulary:
             return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, [*sources, *targets])})
-        tokenizers = {"tokenizer": sources, "target": targets}
-        return Vocabulary({name: fit_tokenizer(self.config.tokenizer, side) for name, side in tokenizers.items()})
+        settings = self.config.tokenizer
+        kind = self.options.target_kind or settings.kind
+        target = fit_tokenizer(settings.model_copy(update={"kind": kind}), targets)
+        return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
 
-    def make_model(self, vocabulary: Vocabulary) -> EncoderDecoder:
-        """An encoder-decoder."""
+    def make_model(self, vocabulary: Vocabulary) -> EncoderDecoder | CTCTranslator:
+        """An encoder-decoder, or what gives all of a target at once."""
         sizes = vocabulary.tokenizer.vocabulary_size, vocabulary.target.vocabulary_size
         return translator(self.options, self.config.model, self.layer_options, *sizes)
 
@@ -106,7 +114,20 @@ class SequenceToSequence(Task):
                 f"{pairs[row].name}:{pairs[row].line}: the target has {found.target.lengths[row]} tokens, "
                 f"model.options.max_target_length is {most}; raise it, or split the pair"
             )
+        if self.at_once:
+            for row, needed in enumerate(found.places_needed()):
+                places = int(found.source.lengths[row]) * self.options.upsample
+                if needed > places:
+                    raise InputError(
+                        f"{pairs[row].name}:{pairs[row].line}: the target needs {needed} places, its source gives "
+                        f"{places}; raise model.options.upsample, or leave the pair out"
+                    )
         return found
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all of a target is given at once."""
+        return self.options.factorisation == "ctc"
 
     def report(self) -> dict[str, Any]:
         """Counts of every part."""
@@ -132,9 +153,11 @@ class SequenceToSequence(Task):
         """Pairs of like length."""
         return Buckets(data.source.lengths + data.target.lengths, self.config.training.batch_size, data.batch)
 
-    def loss(self, model: EncoderDecoder, batch: PairBatch, state: State | None) -> tuple[Tensor, None]:
-        """Teacher forcing, or scheduled sampling."""
+    def loss(self, model: Any, batch: PairBatch, state: State | None) -> tuple[Tensor, None]:
+        """Teacher forcing, or scheduled sampling; or the sum over alignments."""
         device = model.output.weight.device
+        if self.at_once:
+            return self.alignment_losses(model, batch).sum(), None
         total = model.loss(
             batch.source.to(device),
             batch.source_lengths,
@@ -155,7 +178,7 @@ class SequenceToSequence(Task):
 
     def evaluate(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> Metrics:
         """The loss, and what the answers are like beside the targets."""
-        answers = [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
+        answers = self.texts(model, data, **settings)
         counts = {
             "pairs": len(data.sources),
             "source_tokens": int(data.source.lengths.sum()),
@@ -164,17 +187,46 @@ class SequenceToSequence(Task):
         }
         return {**self.validate(model, data), **translation_metrics(answers, data.targets), **counts}
 
-    def losses(self, model: EncoderDecoder, data: Pairs) -> np.ndarray:
+    def measures(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> dict[str, Measure]:
+        """By pairs."""
+        losses = Measure(self.losses(model, data), mean)
+        return {"loss": losses, **translation_measures(self.texts(model, data, **settings), data.targets)}
+
+    def texts(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> list[str]:
+        """The answer to every source."""
+        return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
+
+    def alignment_losses(self, model: CTCTranslator, batch: PairBatch) -> Tensor:
+        """−log P of each target ``(batch,)``, summed over its alignments with the source."""
+        device = model.output.weight.device
+        source, targets = batch.source.to(device), batch.targets.to(device)
+        return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
+
+    def losses(self, model: Any, data: Pairs) -> np.ndarray:
         """Of every pair: summed −log P in nats, and target tokens ``(pairs, 2)``."""
         batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
         found = np.zeros((len(data.sources), 2))
         with evaluating(model) as device:
             for batch in batches.read(batches.in_order()):
                 lengths, inputs, targets = batch.target_lengths, batch.inputs.to(device), batch.targets.to(device)
-                losses = model.token_losses(batch.source.to(device), batch.source_lengths, inputs, targets, lengths)
-                found[batch.rows, 0] = losses.double().sum(1).cpu().numpy()
+                if self.at_once:
+                    total = self.alignment_losses(model, batch)
+                else:
+                    given = (batch.source.to(device), batch.source_lengths, inputs, targets, lengths)
+                    total = model.token_losses(*given).double().sum(1)
+                found[batch.rows, 0] = total.cpu().numpy()
                 found[batch.rows, 1] = lengths.numpy()
         return found
+
+    def combine(self, models: Sequence[Any]) -> EncoderDecoders:
+        """The mean of their probabilities at every step.
+
+        Raises:
+            InputError: all of an answer is given at once, so that there are no steps.
+        """
+        if self.at_once:
+            raise InputError("model.options.factorisation: of ctc runs no mean is to be had; give one run")
+        return EncoderDecoders(models)
 
     def baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
         """The source as its own answer."""
@@ -184,36 +236,56 @@ class SequenceToSequence(Task):
         """Pairs and tokens."""
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
-    def answer(
-        self, model: EncoderDecoder, vocabulary: Vocabulary, items: Sequence[str], **settings: Any
-    ) -> list[Metrics]:
+    def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
         """The best answers to each source that beam search finds; ``settings`` are those of `Search`."""
         how = Search(**settings)
         side = encode_side(items, vocabulary.tokenizer)
         batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
         answers: list[Metrics] = [{}] * len(items)
-        unknown = vocabulary.target.unknown_id
         with evaluating(model) as device:
             for rows, source, lengths in batches.read(batches.in_order()):
                 source = source.to(device)
-                found = beam_search(
-                    model,
-                    model.encode(source, lengths),
-                    beam=how.beam,
-                    length_penalty=how.length_penalty,
-                    n_best=how.n_best,
-                    min_length=how.min_length,
-                    max_length=(lengths * LONGER + MORE).clamp(max=self.options.max_target_length),
-                    stop=END,
-                    banned=() if unknown is None else (unknown,),
-                )
+                found = self.search(model, source, lengths, how, vocabulary.target.unknown_id)
                 for row, best in zip(rows.tolist(), found, strict=True):
                     answers[row] = _answer(best, vocabulary)
-                if how.alignments and self.options.attention not in ("none", "multi-head"):
+                if how.alignments and not self.at_once and self.options.attention not in ("none", "multi-head"):
                     places = _alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
                     for row, seen in zip(rows.tolist(), places, strict=True):
                         answers[row] |= seen
         return answers
+
+    def search(
+        self, model: Any, source: Tensor, lengths: Tensor, how: Search, unknown: int | None
+    ) -> list[list[Hypothesis]]:
+        """The best answers to ids ``(batch, time)``; the unknown token is never one of an answer's."""
+        if self.at_once:
+            return self.search_at_once(model, source, lengths, how, unknown)
+        return beam_search(
+            model,
+            model.encode(source, lengths),
+            beam=how.beam,
+            length_penalty=how.length_penalty,
+            n_best=how.n_best,
+            min_length=how.min_length,
+            max_length=(lengths * LONGER + MORE).clamp(max=self.options.max_target_length),
+            stop=END,
+            banned=() if unknown is None else (unknown,),
+        )
+
+    def search_at_once(
+        self, model: CTCTranslator, source: Tensor, lengths: Tensor, how: Search, unknown: int | None
+    ) -> list[list[Hypothesis]]:
+        """The best alignment's answer, or with a beam above 1 the best answers."""
+        if how.length_penalty or how.min_length:
+            raise InputError("--length-penalty, --min-length: mean nothing where all of an answer is given at once")
+        Beam(how.beam, n_best=how.n_best)  # refuses what does not fit
+        found, places = model(source, lengths)
+        if unknown is not None:
+            found = found.index_fill(2, torch.tensor([unknown], device=found.device), -torch.inf)
+        if how.beam == 1:
+            return [[best] for best in best_alignments(found, places)]
+        sizes = places.tolist()
+        return [prefix_search(found[row, :size], beam=how.beam, n_best=how.n_best) for row, size in enumerate(sizes)]
 
 
 def _alignments(

@@ -3,14 +3,13 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from ..config import Config, Count, Rate, Section
+from ..config import Config
 from ..data.bucketing import Buckets
 from ..data.conll import Sentence, read_sentences, write
 from ..data.readers import TAGGED_SUFFIXES, Source, find_sources
@@ -20,12 +19,10 @@ from ..data.untagged import read_untagged
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
-from ..evaluation.classification import CHUNK, tagging_metrics
-from ..evaluation.intervals import Metrics, mean, with_interval
-from ..models.build import layer_from_config
-from ..models.characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
-from ..models.crf import CRF, bio_transitions
+from ..evaluation.classification import CHUNK, tagging_measures, tagging_metrics
+from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..models.tagger import Tagger
+from ..models.word_tagger import Options, refuse_contradictions, tagger
 from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
@@ -33,30 +30,12 @@ from .options import seeing_everything, settled_options, split_options, with_kin
 TOGETHER = 128
 
 
-class Options(Section):
-    """What a tagger has beside its layer.
-
-    ``characters``: what reads a word's letters; ``character_size`` is the width of a letter, ``filters`` that of what
-    a word's letters give (of each direction, where they are read by a recurrence). ``output``: each tag for itself
-    (``softmax``), or the best sequence of tags (``crf``); None for the field where the tags mark chunks.
-    ``word_dropout``: how often a word seen once in training is taken there for an unknown one. ``vectors``: a text
-    file of word vectors to begin with. ``scheme``: how the data marks chunks; answers are always in BIO.
-    """
-
-    characters: Literal["convolution", "recurrent", "none"] = "convolution"
-    character_size: Count = 30
-    filters: Count = 50
-    output: Literal["softmax", "crf"] | None = None
-    word_dropout: Rate = 0.5
-    vectors: Annotated[str, Field(min_length=1)] | None = None
-    scheme: Literal["bio", "iob1"] = "bio"
-
-
 class Tagging(Task):
     """Trains a model to tag words."""
 
     selects = "accuracy"
     more_is_better = True
+    own_options = Options
     baseline_name = "each word's commonest tag"
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
@@ -71,20 +50,8 @@ class Tagging(Task):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Words, and both directions.
-
-        Raises:
-            InputError: tokens that are no words.
-        """
-        config = with_kind(config, "word")
-        if config.tokenizer.kind != "word":
-            raise InputError(
-                f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out "
-                "(model.options.characters says what reads their letters)"
-            )
-        if config.model.tie_weights:
-            raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
-        return settled_options(Options, seeing_everything(config))
+        """Words, and both directions."""
+        return settled_options(Options, seeing_everything(with_kind(config, "word")))
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -95,8 +62,10 @@ class Tagging(Task):
         """Words, characters and tags of the training sentences, and the vectors to begin with.
 
         Raises:
-            InputError: also for vectors that are damaged, or not as wide as the model's.
+            InputError: also for settings that do not go together, and vectors that are damaged, or not as wide as the
+                model's.
         """
+        refuse_contradictions(self.config, self.options)
         sentences = self.sentences(self.training_spec(), "train")
         characters = self.options.characters != "none"
         vocabulary = fit_vocabulary(sentences, self.config.tokenizer, characters=characters)
@@ -114,36 +83,14 @@ class Tagging(Task):
 
     def make_model(self, vocabulary: Vocabulary) -> Tagger:
         """A tagger, which begins with the vectors that came with the vocabulary, if any."""
-        labels, chunks = vocabulary.labels, marks_chunks(vocabulary.labels)
+        chunks = marks_chunks(vocabulary.labels)
         self.selects = "f1" if chunks else "accuracy"
         field = self.options.output == "crf" or (self.options.output is None and chunks)
-        characters = self.character_model(vocabulary)
-        settings = self.config.model
-        width = settings.embedding_size + (characters.output_size if characters else 0)
-        model = Tagger(
-            layer_from_config(settings, self.layer_options, input_size=width),
-            vocabulary.tokenizer.vocabulary_size,
-            num_tags=len(labels),
-            characters=characters,
-            crf=CRF(len(labels), bio_transitions(labels)) if field else None,
-            dropout=settings.dropout,
-            variational=settings.variational_dropout,
-            word_dropout=self.options.word_dropout,
-        )
+        model = tagger(self.options, self.config.model, self.layer_options, vocabulary, field=field)
         if self.vectors is not None:
             ids, known = self.with_vector(vocabulary)
             model.set_vectors(torch.from_numpy(ids[known]), torch.from_numpy(self.vectors[1][known]))
         return model
-
-    def character_model(self, vocabulary: Vocabulary) -> CharacterModel | None:
-        """What reads the letters of words."""
-        if self.options.characters == "none":
-            return None
-        letters = vocabulary.tokenizers["characters"].vocabulary_size
-        size, filters = self.options.character_size, self.options.filters
-        if self.options.characters == "recurrent":
-            return RecurrentCharacters(letters, embedding_size=size, hidden_size=filters)
-        return ConvolutionalCharacters(letters, embedding_size=size, filters=filters)
 
     def with_vector(self, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
         """The id of each word that has a vector, and whether the vocabulary knows it."""
@@ -210,6 +157,18 @@ class Tagging(Task):
 
     def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: Any) -> Metrics:
         """The loss over tags that stood in training, and `tagging_metrics` over all of them."""
+        losses, found = self.tagged(model, data)
+        counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
+        metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}
+        return metrics | ({"unseen": list(data.unseen)} if data.unseen else {})
+
+    def measures(self, model: Tagger, data: TaggedCorpus, **settings: Any) -> dict[str, Measure]:
+        """By sentences."""
+        losses, found = self.tagged(model, data)
+        return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), found)}
+
+    def tagged(self, model: Tagger, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
+        """Of every sentence: summed −log P in nats with the number of tags it is of, and the best tags."""
         batches = Buckets(data.lengths, TOGETHER, data.batch)
         found: list[list[str]] = [[]] * len(data.lengths)
         losses = np.zeros((len(found), 2))
@@ -221,9 +180,7 @@ class Tagging(Task):
                 losses[batch.rows, 1] = batch.known().sum(1).numpy()
                 for row, tags in zip(batch.rows.tolist(), model.decode(scores, batch.lengths), strict=True):
                     found[row] = [data.tag_names[tag] for tag in tags]
-        counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
-        metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}
-        return metrics | ({"unseen": list(data.unseen)} if data.unseen else {})
+        return losses, found
 
     def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
         """The tag that a word has most often in training; for unknown words, the commonest of all."""

@@ -10,6 +10,7 @@ from torch import nn
 
 from ..data.vocabulary import FILES, Vocabulary
 from ..errors import InputError
+from .initial import open_initial
 from .task import Task, TaskBatches, TaskData
 
 RUN_FILES = ("config.yaml", *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
@@ -66,12 +67,22 @@ def clear_run(folder: Path) -> None:
 def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> Job:
     """Reads the data, learns the vocabulary unless one is given, and builds the model.
 
+    With a vocabulary a training goes on, and ``training.init`` has done its work.
+
     Raises:
         InputError: whatever is wrong with data or configuration, before anything is written.
     """
     training = task.training_spec()
+    init = task.config.training.init
+    initial = open_initial(init) if init is not None and vocabulary is None else None
+    if initial is not None:
+        initial.settle(task.config)
     vocabulary = vocabulary or task.learn_vocabulary()
+    if initial is not None:
+        vocabulary = initial.with_tokenizer(vocabulary)
     model = task.make_model(vocabulary)
+    if initial is not None:
+        initial.copy_to(model, task.config.model)
     train = task.read(training, "train", vocabulary)
     held_out = task.validation_spec()
     valid = None if held_out is None else task.read(held_out, "valid", vocabulary)

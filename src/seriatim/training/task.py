@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import Config
+from ..config import Config, Section
 from ..data.readers import Source, read_lines
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
-from ..evaluation.intervals import Metrics
+from ..evaluation.intervals import Measure, Metrics
 from ..state import State
 
 
@@ -83,6 +83,8 @@ class Task(ABC):
         usage: what to do with a run, as a command; ``{run}`` stands for its folder.
         caution: what the model card says of its limits.
         settings: what `answer` takes by name.
+        own_options: what stands beside the layer's own in ``model.options``.
+        per_token: metrics that can be compared where the tokens are the same alone.
     """
 
     selects: str = "loss"
@@ -93,6 +95,8 @@ class Task(ABC):
     usage: ClassVar[str]
     caution: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
+    per_token: ClassVar[tuple[str, ...]] = ()
+    own_options: ClassVar[type[Section] | None] = None
 
     def __init__(self, config: Config) -> None:
         self.config = self.settle(config)
@@ -125,6 +129,10 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, model: Any, data: Any, **settings: Any) -> Metrics:
         """The metrics of some data; the model is put in evaluation mode while this runs."""
+
+    @abstractmethod
+    def measures(self, model: Any, data: Any, **settings: Any) -> dict[str, Measure]:
+        """Metrics by what every item adds to them, so that two models can be compared item by item."""
 
     def validate(self, model: Any, data: Any) -> Metrics:
         """The metrics that are measured again and again while a model trains: ``loss`` and ``selects`` among them."""
@@ -165,6 +173,14 @@ class Task(ABC):
             InputError: the task has no answers.
         """
         raise InputError("predict: a language model has no answers to lines; use generate, or score from Python")
+
+    def combine(self, models: Sequence[Any]) -> nn.Module:
+        """Several models as one.
+
+        Raises:
+            InputError: the task knows no mean of models.
+        """
+        raise InputError(f"an ensemble of runs trained to {self.config.task} is not to be had; give one run")
 
     def training_spec(self) -> str:
         """``data.train``.

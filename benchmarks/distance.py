@@ -1,0 +1,85 @@
+"""What gating and attention buy: accuracy against distance on three tasks of memory.
+
+    python benchmarks/distance.py [--minutes 2] [--plot distance.png]
+
+`builtin:copy`, `builtin:adding` and `builtin:agreement`: a label that depends on something a number of words or letters
+back. Each layer is trained within the same time on a mixture of short distances and tested at each distance by itself,
+those beyond training included. One direction, so that the label has to be kept from where it stood to the end.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import seriatim
+
+LAYERS = ("rnn", "lstm", "gru", "transformer", "mamba")
+TASKS = {
+    "copy": ("char", (2, 10, 30, 100, 200)),
+    "adding": ("char", (4, 10, 30, 100, 200)),
+    "agreement": ("word", (3, 10, 20, 30, 60)),
+}
+TITLES = {"copy": "copy (chance 0.1)", "adding": "adding (chance 0.1)", "agreement": "agreement (chance 0.5)"}
+UNITS = {"char": "letters", "word": "words"}
+
+
+def config(task: str, layer: str, minutes: float, out: Path) -> dict[str, Any]:
+    options = {"causal": True, "position": "rotary"} if layer == "transformer" else {}
+    return {
+        "task": "classify",
+        "data": {"train": f"builtin:{task}"},
+        "tokenizer": {"kind": TASKS[task][0]},
+        "model": {
+            "layer": layer,
+            "embedding_size": 64,
+            "hidden_size": 64,
+            "bidirectional": False,
+            "options": {**options, "pooling": "final"},
+        },
+        "training": {"minutes": minutes, "batch_size": 64, "learning_rate": 0.003},
+        "out": str(out),
+    }
+
+
+def plot(found: dict[str, dict[str, list[float]]], path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(found), figsize=(11, 3.8), sharey=True, layout="constrained")
+    for place, (task, layers) in zip(axes, found.items(), strict=True):
+        kind, distances = TASKS[task]
+        for (layer, accuracy), style in zip(layers.items(), ("o-", "s--", "^-.", "v:", "d-"), strict=False):
+            place.plot(distances, accuracy, style, label=layer)
+        place.set(xscale="log", title=TITLES[task], xlabel=f"distance ({UNITS[kind]})", ylim=(-0.02, 1.02))
+        place.set_xticks(distances, [str(distance) for distance in distances])
+        place.minorticks_off()
+        place.grid(alpha=0.3)
+    axes[0].set_ylabel("accuracy")
+    axes[-1].legend(frameon=False, loc="lower left")
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--task", choices=TASKS, action="append")
+    parser.add_argument("--layer", choices=LAYERS, action="append")
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    found: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for task in arguments.task or TASKS:
+            distances = TASKS[task][1]
+            print(f"\n{task:14}" + "".join(f"{distance:>8}" for distance in distances), flush=True)
+            for layer in arguments.layer or LAYERS:
+                run = seriatim.train(config(task, layer, arguments.minutes, Path(temporary) / f"{task}-{layer}"))
+                tests = [f"builtin:{task}:test-{distance}" for distance in distances]
+                accuracy = [run.evaluate(test)["accuracy"] for test in tests]
+                found.setdefault(task, {})[layer] = accuracy
+                print(f"{layer:14}" + "".join(f"{value:8.3f}" for value in accuracy), flush=True)
+    if arguments.plot:
+        plot(found, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

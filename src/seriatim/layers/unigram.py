@@ -1,0 +1,50 @@
+"""No memory at all: outputs that know nothing of the inputs, so that a model over them is a unigram.
+
+C. Shannon, "A mathematical theory of communication", Bell System Technical Journal 27, 1948 (the first-order
+approximation to English).
+
+    h_t = c,    P(w_1 … w_T) = Π_t softmax(W c + b)_{w_t} = Π_t P(w_t)
+
+c ``constant``, learned · h ``outputs``. In a block the residual connection hands the present input on, and the model is
+one of pairs of words.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..layer import SequenceLayer, refuse_memory
+from ..lengths import zero_padding
+from ..state import State
+
+
+class Unigram(SequenceLayer):
+    """The same output at every step, whatever the inputs. The state is empty.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of an output.
+    """
+
+    keeps = "nothing"
+    parallel = True
+    paper = "Shannon 1948"
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.constant = nn.Parameter(torch.randn(hidden_size))
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> State:
+        """Nothing: ``(batch, 0)``."""
+        refuse_memory(memory)
+        return self.zeros(batch_size, 0)
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """The constant for each of ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        outputs = self.constant.expand(*inputs.shape[:2], self.output_size)
+        return zero_padding(outputs, lengths), state

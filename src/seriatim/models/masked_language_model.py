@@ -1,0 +1,114 @@
+"""A masked language model: P(w_t | w_s for s ≠ t), by any sequence layer that sees everything.
+
+J. Devlin, M.-W. Chang, K. Lee and K. Toutanova, "BERT: pre-training of deep bidirectional transformers for language
+understanding", NAACL 2019.
+
+    h = layer(E[x]),  P(w_t | x) = softmax(W g_t + b)_{w_t},  g_t = LayerNorm(gelu(U h_t + c))
+
+x the text with a mask symbol, or another token, in place of some w_t · E ``embedding``, one row more than there are
+tokens: that of the mask symbol, which is never predicted · U, c and the norm ``transform`` · W ``weight``, with tied
+weights E without its last row · b ``bias``. The loss of next sentences, segments and the norm of embeddings are left
+out. `transform` gives vectors of E's width, so that weights can be tied whatever the layer's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..config import Model
+from ..errors import InputError
+from ..layer import SequenceLayer
+from ..layers.dropout import dropout as make_dropout
+from ..layers.norms import norm
+from .build import layer_from_config
+from .softmax import CHUNK_ELEMENTS, CHUNK_ROWS, summed_loss
+
+
+class MaskedLanguageModel(nn.Module):
+    """Token ids ``(batch, time)``, some of them masked, to logits of chosen positions.
+
+    Args:
+        layer: any sequence layer; its memory is not used.
+        vocabulary_size: number of token ids; the mask symbol's comes after them.
+        tie_weights: share the embedding with the output.
+        dropout: rate on embeddings and on the layer's outputs.
+        variational: one dropout mask a sequence instead of one a step.
+
+    Raises:
+        InputError: a layer that attends to a memory.
+    """
+
+    def __init__(
+        self,
+        layer: SequenceLayer,
+        vocabulary_size: int,
+        *,
+        tie_weights: bool = False,
+        dropout: float = 0.0,
+        variational: bool = False,
+    ) -> None:
+        super().__init__()
+        if layer.takes_memory:
+            raise InputError("model.options.memory_size: a masked language model has no memory to attend to")
+        size = layer.input_size
+        self.vocabulary_size = self.mask = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size + 1, size)
+        self.layer = layer
+        self.transform = nn.Sequential(nn.Linear(layer.output_size, size), nn.GELU(), norm("layer", size))
+        self.weight = None if tie_weights else nn.Parameter(torch.empty(vocabulary_size, size))
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
+        self.dropout = make_dropout(dropout, variational=variational)
+        nn.init.normal_(self.embedding.weight)  # the unit variance that the layers' initialisation counts on
+        nn.init.uniform_(self.embedding.weight if self.weight is None else self.weight, -0.1, 0.1)
+
+    @classmethod
+    def from_config(cls, config: Model, vocabulary_size: int, options: Mapping[str, Any]) -> "MaskedLanguageModel":
+        """Builds the model that a configuration describes; ``options`` are the layer's own."""
+        return cls(
+            layer_from_config(config, options),
+            vocabulary_size,
+            tie_weights=config.tie_weights,
+            dropout=config.dropout,
+            variational=config.variational_dropout,
+        )
+
+    @property
+    def output_weight(self) -> Tensor:
+        """W ``(vocabulary, size)``."""
+        return self.embedding.weight[: self.vocabulary_size] if self.weight is None else self.weight
+
+    def forward(self, tokens: Tensor, positions: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+        """Logits ``(positions, vocabulary)``.
+
+        Args:
+            tokens: ids ``(batch, time)``, the mask symbol's among them.
+            positions: which to predict, counted through the rows: ``row · time + t``.
+            lengths: ``(batch,)``, 0 allowed.
+        """
+        return F.linear(self.features(tokens, positions, lengths), self.output_weight, self.bias)
+
+    def features(self, tokens: Tensor, positions: Tensor, lengths: Tensor | None) -> Tensor:
+        """What the output layer reads at the chosen positions, ``(positions, size)``; others are not transformed."""
+        hidden, _ = self.layer(self.dropout(self.embedding(tokens)), lengths=lengths)
+        found: Tensor = self.transform(self.dropout(hidden).flatten(0, 1)[positions])
+        return found
+
+    def loss(self, tokens: Tensor, positions: Tensor, targets: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+        """The sum over the chosen positions of −log P(target), in nats; arguments as in `forward`."""
+        return summed_loss(self.features(tokens, positions, lengths), self.output_weight, self.bias, targets)
+
+    @torch.no_grad()
+    def judged(
+        self, tokens: Tensor, positions: Tensor, targets: Tensor, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """−log P(target) in nats, and whether the target is the likeliest token, both ``(positions,)``."""
+        features, losses, hits = self.features(tokens, positions, lengths), [], []
+        rows = max(CHUNK_ROWS, CHUNK_ELEMENTS // self.vocabulary_size)
+        for part, target in zip(torch.split(features, rows), torch.split(targets, rows), strict=True):
+            logits = F.linear(part, self.output_weight, self.bias).float()
+            losses.append(F.cross_entropy(logits, target, reduction="none"))
+            hits.append(logits.argmax(1) == target)
+        return torch.cat(losses), torch.cat(hits)

@@ -1,0 +1,88 @@
+"""The tagger that a configuration describes."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ..config import Config, Count, Model, Rate, Section
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError
+from .build import layer_from_config
+from .characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
+from .crf import CRF, bio_transitions
+from .tagger import Tagger
+
+
+class Options(Section):
+    """What a tagger has beside its layer.
+
+    ``characters``: what reads a word's letters; ``character_size`` is the width of a letter, ``filters`` that of what
+    a word's letters give (of each direction, where they are read by a recurrence). ``output``: each tag for itself
+    (``softmax``), or the best sequence of tags (``crf``); None for the field where the tags mark chunks.
+    ``word_dropout``: how often a word seen once in training is taken there for an unknown one. ``vectors``: a text
+    file of word vectors to begin with. ``scheme``: how the data marks chunks; answers are always in BIO.
+    """
+
+    characters: Literal["convolution", "recurrent", "none"] = "convolution"
+    character_size: Count = 30
+    filters: Count = 50
+    output: Literal["softmax", "crf"] | None = None
+    word_dropout: Rate = 0.5
+    vectors: Annotated[str, Field(min_length=1)] | None = None
+    scheme: Literal["bio", "iob1"] = "bio"
+
+
+def refuse_contradictions(config: Config, options: Options) -> None:
+    """Raises InputError where settings do not go together."""
+    if config.tokenizer.kind != "word":
+        raise InputError(
+            f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out, or take word "
+            "(model.options.characters says what reads their letters)"
+        )
+    if config.model.tie_weights:
+        raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
+    if config.training.init is not None and options.characters != "none":
+        raise InputError(
+            f"model.options.characters: {options.characters} widens what the layer reads, so that training.init cannot "
+            "give the layer; set it to none"
+        )
+    if config.training.init is not None and options.vectors is not None:
+        raise InputError("model.options.vectors: training.init gives the embedding already; leave one of them out")
+
+
+def tagger(
+    options: Options, config: Model, layer_options: Mapping[str, Any], vocabulary: Vocabulary, *, field: bool
+) -> Tagger:
+    """Builds it.
+
+    Args:
+        options: its own.
+        config: names, sizes and rates.
+        layer_options: the layer's.
+        vocabulary: with characters, unless the options say none.
+        field: whether a random field chooses the tags; among tags of BIO it keeps to it.
+    """
+    characters, labels = _characters(options, vocabulary), vocabulary.labels
+    width = config.embedding_size + (characters.output_size if characters else 0)
+    return Tagger(
+        layer_from_config(config, layer_options, input_size=width),
+        vocabulary.tokenizer.vocabulary_size,
+        num_tags=len(labels),
+        characters=characters,
+        crf=CRF(len(labels), bio_transitions(labels)) if field else None,
+        dropout=config.dropout,
+        variational=config.variational_dropout,
+        word_dropout=options.word_dropout,
+    )
+
+
+def _characters(options: Options, vocabulary: Vocabulary) -> CharacterModel | None:
+    """What reads the letters of words."""
+    if options.characters == "none":
+        return None
+    letters = vocabulary.tokenizers["characters"].vocabulary_size
+    size, filters = options.character_size, options.filters
+    if options.characters == "recurrent":
+        return RecurrentCharacters(letters, embedding_size=size, hidden_size=filters)
+    return ConvolutionalCharacters(letters, embedding_size=size, filters=filters)

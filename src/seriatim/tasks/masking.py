@@ -1,0 +1,195 @@
+"""Masked language modelling: every token from those before and after it, over windows of a running text or over lines.
+
+J. Devlin et al., "BERT", NAACL 2019: a share of the positions is chosen; of these 80 % become the mask symbol, 10 % a
+random token, and 10 % stay; the loss is over them alone. They are chosen anew at every step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ..config import Config, Section
+from ..data.bucketing import Buckets
+from ..data.corpus import encode_corpus, fit_corpus_tokenizer
+from ..data.readers import find_sources
+from ..data.statistics import check_data
+from ..data.vocabulary import Vocabulary
+from ..data.windows import Windows, cut
+from ..errors import InputError
+from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.perplexity import unigram_metrics
+from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
+from ..layers.positions import MAX_LENGTH
+from ..models import MaskedLanguageModel
+from ..state import State
+from ..training.task import Figure, Task, evaluating
+from .filling import fill
+from .language_modelling import refuse_unknown
+from .options import seeing_everything, settled_options, split_options, with_kind
+
+MASKED, REPLACED = 0.8, 0.1
+
+
+class Options(Section):
+    """What a masked language model has beside its layer.
+
+    ``mask_rate``: the share of tokens that are predicted at a step.
+    """
+
+    mask_rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+
+
+@dataclass
+class WindowBatch:
+    """Some windows: ids ``(batch, time)`` and lengths ``(batch,)``; ``terms`` of the tokens are to be chosen."""
+
+    inputs: Tensor
+    lengths: Tensor
+    terms: int
+    fresh: bool = True
+
+    @property
+    def tokens(self) -> int:
+        """Without padding."""
+        return int(self.lengths.sum())
+
+
+class Masking(Task):
+    """Trains a model to fill gaps in texts."""
+
+    own_options = Options
+    baseline_name = "a unigram"
+    usage = "seriatim predict {run} LINES"
+    caution = (
+        "It fills each [MASK] of a line with text like what it was trained on. Its figures are pseudo-likelihoods: "
+        "every token is predicted from both sides, so they say nothing beside those of a model that reads forwards."
+    )
+    per_token = ("loss", "perplexity", "accuracy")
+    figures: ClassVar[tuple[Figure, ...]] = (
+        Figure("loss", "pseudo-loss (nats per token)", 4),
+        Figure("perplexity", "pseudo-perplexity per token", 2, headline=True),
+        Figure("accuracy", "accuracy of masked tokens", 4, headline=True),
+        Figure("bits_per_byte", "pseudo-bits per byte", 4),
+    )
+    counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
+
+    @classmethod
+    def settle(cls, config: Config) -> Config:
+        """Words unless told otherwise, and both directions."""
+        return settled_options(Options, seeing_everything(with_kind(config, "word")))
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options, self.layer_options = split_options(Options, self.config)
+        self.length = self.config.training.sequence_length
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """A tokenizer of the training text."""
+        data = self.config.data
+        sources = find_sources(self.training_spec(), file_format=data.format, split="train")
+        return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=data.unit)})
+
+    def make_model(self, vocabulary: Vocabulary) -> MaskedLanguageModel:
+        """A masked language model."""
+        size = vocabulary.tokenizer.vocabulary_size
+        return MaskedLanguageModel.from_config(self.config.model, size, self.layer_options)
+
+    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Windows:
+        """An encoded text in windows of at most ``training.sequence_length`` tokens."""
+        sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
+        corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.config.data.unit)
+        refuse_unknown(corpus, vocabulary.tokenizer, sources)
+        return cut(corpus, self.length)
+
+    def report(self) -> dict[str, Any]:
+        """Counts of every part."""
+        return check_data(self.config)
+
+    def batches(self, data: Windows) -> Buckets[WindowBatch]:
+        """Windows of like length."""
+
+        def make(rows: np.ndarray) -> WindowBatch:
+            lengths = data.lengths[rows]
+            terms = max(1, round(self.options.mask_rate * int(lengths.sum())))
+            return WindowBatch(torch.from_numpy(data.ids(rows)), torch.from_numpy(lengths), terms)
+
+        return Buckets(data.lengths, self.config.training.batch_size, make)
+
+    def loss(self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None) -> tuple[Tensor, None]:
+        """Over tokens chosen by torch's generator."""
+        masked, positions, targets = choose(batch, model.vocabulary_size)
+        device = model.embedding.weight.device
+        inputs, positions, targets = (x.to(device) for x in (masked, positions, targets))
+        return model.loss(inputs, positions, targets, lengths=batch.lengths), None
+
+    def evaluate(self, model: MaskedLanguageModel, data: Windows, *, exact: bool = False, **settings: Any) -> Metrics:
+        """See `seriatim.evaluation.pseudo_likelihood`.
+
+        As many tokens are masked at once as in training (every 7th at the usual ``mask_rate``); ``exact`` masks each
+        alone, which takes as many passes as a window has tokens.
+        """
+        with evaluating(model):
+            return evaluate_masked_language_model(model, data, every=None if exact else self.every)
+
+    def measures(
+        self, model: MaskedLanguageModel, data: Windows, *, exact: bool = False, **settings: Any
+    ) -> dict[str, Measure]:
+        """By lines, or by blocks of a running text."""
+        with evaluating(model):
+            return pseudo_measures(model, data, None if exact else self.every)
+
+    @property
+    def every(self) -> int:
+        """How far apart tokens are that are masked at once."""
+        return max(1, round(1 / self.options.mask_rate))
+
+    def baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
+        """A unigram."""
+        return unigram_metrics(train.corpus, valid.corpus, vocabulary.tokenizer.vocabulary_size)
+
+    def describe(self, data: Windows) -> str:
+        """Tokens and windows."""
+        counts = data.corpus.statistics
+        unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
+        return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown}) in {len(data.starts):,} windows"
+
+    def check(self, train: Windows, valid: Windows | None) -> None:
+        """Raises InputError where learned positions are fewer than the tokens of a window."""
+        self.check_held_out()
+        options = self.layer_options
+        most = options.get("max_length", MAX_LENGTH)
+        if options.get("position") == "learned" and most < self.length:
+            raise InputError(
+                f"training.sequence_length: {self.length} tokens and {most} learned positions; at most {most}, or set "
+                f"model.options.max_length to {self.length}"
+            )
+
+    def answer(
+        self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: Any
+    ) -> list[Metrics]:
+        """See `seriatim.tasks.filling`."""
+        with evaluating(model):
+            return fill(model, vocabulary.tokenizer, items, unit=self.config.data.unit, length=self.length)
+
+
+def choose(batch: WindowBatch, vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What is read, which positions are predicted, and what stood there.
+
+    Exactly ``batch.terms`` positions are chosen, as the mean over a step needs their number beforehand.
+
+    Returns:
+        Ids ``(batch, time)`` with the mask symbol's, ``vocabulary_size``, among them; positions and targets, both
+        ``(terms,)``, counted through the rows and in order.
+    """
+    place = torch.arange(batch.inputs.shape[1])
+    valid = (place < batch.lengths.unsqueeze(1)).flatten().nonzero().squeeze(1)
+    positions = valid[torch.randperm(len(valid))[: batch.terms]].sort().values
+    targets = batch.inputs.flatten()[positions]
+    draw, others = torch.rand(batch.terms), torch.randint(vocabulary_size, (batch.terms,))
+    read = torch.where(draw < MASKED, vocabulary_size, torch.where(draw < MASKED + REPLACED, others, targets))
+    return batch.inputs.flatten().index_copy(0, positions, read).view(batch.inputs.shape), positions, targets
