@@ -126,8 +126,8 @@ def _begins(tag: str, before: str) -> bool:
 
 def _retagged(line: str, column: int, tag: str) -> str:
     if "\t" in line:
-        fields = line.split("\t")
-        fields[column:] = [tag, *fields[column + 1 :]]
+        fields = line.split("\t", column + 1)
+        fields[column : column + 1] = [tag]
         return "\t".join(fields)
     places = list(FIELD.finditer(line))
     if column < len(places):
