@@ -99,7 +99,7 @@ class Bridge(nn.Module):
 
 
 def _is_vector(leaf: Tensor) -> bool:
-    return leaf.dim() == 2 and leaf.is_floating_point()
+    return leaf.dim() == 2 and leaf.shape[1] > 0 and leaf.is_floating_point()
 
 
 def linear(input_size: int, output_size: int, *, bias: bool = True) -> nn.Linear:
