@@ -4,8 +4,8 @@
     python benchmarks/tagging.py --train train.conll --valid dev.conll --test test.conll --epochs 15 --rate 0.003
 
 Words (embedding 100, lower case) and their characters (convolution, 100 filters) into an LSTM of 256 in each direction,
-dropout 0.5, batch 32, AdamW with a cosine. Prints the test figures with intervals, beside each word's commonest tag, and
-the tokens a second of training and of predicting the test file.
+dropout 0.5, batch 32, AdamW with a cosine. Prints the test figures with intervals, beside each word's commonest tag,
+and the tokens a second of training and of predicting the test file.
 """
 
 import argparse

@@ -93,7 +93,12 @@ class SequenceLayer(Stateful):
         return outputs.squeeze(1), state
 
     def begin(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
-        """What every `forward` does first: checks shapes, clears padding, supplies the initial state."""
+        """What a `forward` does first: checks shapes, supplies the initial state, clears padding."""
+        state, lengths = self.admit(inputs, state, lengths)
+        return zero_padding(inputs, lengths), state, lengths
+
+    def admit(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[State, Tensor | None]:
+        """`begin` for a layer whose own layers clear the padding: checks shapes, supplies the initial state."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
             raise ValueError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
         lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])
@@ -101,7 +106,7 @@ class SequenceLayer(Stateful):
             state = self.initial_state(inputs.shape[0])
         else:
             self.check_state(state, inputs.shape[0])
-        return zero_padding(inputs, lengths), state, lengths
+        return state, lengths
 
     def check_step(self, inputs: Tensor, state: State) -> None:
         """What a `step` that computes something does first: raises ValueError where inputs or state do not fit."""

@@ -64,7 +64,7 @@ class Bidirectional(SequenceLayer):
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Runs both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
+        state, lengths = self.admit(inputs, state, lengths)
         start, end = state
         there, start = self.forwards(inputs, start, lengths=lengths)
         back, end = self.backwards(reverse(inputs, lengths), end, lengths=lengths)
