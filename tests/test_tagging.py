@@ -330,3 +330,9 @@ def test_two_runs_are_compared_sentence_by_sentence(run: seriatim.Run, folder: P
 def test_formats_that_hold_no_sentences_are_refused(run: seriatim.Run, folder: Path, capsys) -> None:
     assert main(["predict", str(run.path), str(folder / "valid.conll"), "--format", "csv"]) == 2
     assert "format 'csv': not of sentences; give conllu, conll or text" in capsys.readouterr().err
+
+
+def test_a_table_of_texts_is_not_taken_for_tags(tmp_path: Path) -> None:
+    (tmp_path / "table.tsv").write_text("label\ttext\nsea\tthe sea is blue\n")
+    with pytest.raises(InputError, match=r"table\.tsv:2: 'the sea is blue' is no tag but a text"):
+        seriatim.train({"task": "tag", "data": {"train": str(tmp_path / "table.tsv")}, "out": str(tmp_path / "run")})

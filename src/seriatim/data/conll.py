@@ -231,6 +231,10 @@ class _Columns:
         tag = fields[self.column] if self.column < self.count else MISSING
         if not tag and self.labelled:
             raise _BadLineError("an empty tag; write one, such as O")
+        if " " in tag and self.labelled:
+            raise _BadLineError(
+                f"{tag[:40]!r} is no tag but a text; is this a file of columns? a word and its tag a line"
+            )
         return fields[0], tag or MISSING
 
     def _begin(self, line: str) -> None:
