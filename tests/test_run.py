@@ -11,7 +11,7 @@ import torch
 import seriatim
 from seriatim.decoding.sampling import Sampling
 from seriatim.errors import InputError
-from seriatim.run import compare
+from seriatim.several import compare
 
 from .conftest import small_config
 

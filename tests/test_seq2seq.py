@@ -10,7 +10,7 @@ import torch
 import seriatim
 from seriatim.cli import main
 from seriatim.errors import InputError
-from seriatim.run import ensemble
+from seriatim.several import ensemble
 
 SOURCES = ["abc", "", "a", "ccab", "bacabcab"]
 
@@ -188,3 +188,14 @@ def test_a_target_that_does_not_fit_its_places_is_named(folder: Path, tmp_path: 
     settings["data"] = {"train": str(tmp_path / "tight.tsv")}
     with pytest.raises(InputError, match=r"tight\.tsv:2: the target needs 6 places, its source gives 4"):
         seriatim.train(settings)
+
+
+def test_an_answer_is_one_line_whatever_its_tokens(folder: Path) -> None:
+    """An untrained model over bytes would write line ends now and then."""
+    settings = config(folder, "bytes")
+    settings["tokenizer"]["kind"] = "byte"
+    settings["training"] = {"steps": 1, "learning_rate": 1e-9}
+    run = seriatim.train(settings)
+    assert not any(
+        "\n" in one["text"] for one in run.details(["abcab"] * 3 + [""], beam=20, n_best=20) for one in one["n_best"]
+    )

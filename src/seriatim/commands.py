@@ -51,7 +51,8 @@ def _start(options: argparse.Namespace, reporter: "Reporter") -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """``seriatim evaluate RUN [OTHER] --data F [--json]``."""
     from .console import print_differences, print_metrics
-    from .run import compare, ensemble, load
+    from .run import load
+    from .several import compare, ensemble
 
     run = ensemble([load(path) for path in options.run.split(",")])
     settings = {"file_format": options.format, **_search(options, run)}
@@ -76,7 +77,8 @@ def predict(options: argparse.Namespace) -> None:
     """``seriatim predict RUN [F]``: one line in, one line out, from a file or as standard input comes."""
     from .data.live import ready, standard_input
     from .data.readers import find_sources
-    from .run import TOGETHER, chunks, ensemble, load
+    from .run import TOGETHER, chunks, load
+    from .several import ensemble
 
     run = ensemble([load(path) for path in options.run.split(",")])
     settings = _search(options, run)

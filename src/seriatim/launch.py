@@ -13,8 +13,9 @@ from .config import Config, resolve
 from .data.vocabulary import load_vocabulary
 from .errors import InputError
 from .files import write_whole
+from .identity import identity, read_config
 from .model_card import model_card
-from .run import Run, identity, load, read_config
+from .run import Run, load
 from .tasks import find
 from .training.allocator import freed_memory_kept
 from .training.loop import Trainer

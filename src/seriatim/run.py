@@ -1,26 +1,25 @@
 """A run: the folder a training leaves behind, opened."""
 
-import hashlib
 import itertools
 import json
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .config import Config, resolve
 from .data.batching import Batches
 from .data.corpus import Corpus, Statistics
 from .data.tokenizers import END, Tokenizer
 from .data.vocabulary import Vocabulary, load_vocabulary
 from .decoding.sampling import Sampling, sample
 from .errors import InputError
-from .evaluation.intervals import Metrics, Paired, paired
+from .evaluation.intervals import Metrics
 from .evaluation.perplexity import LINES_TOGETHER, WINDOW
-from .models.weights import load_weights, read_metadata
+from .identity import check_belongs, identity, read_config
+from .models.weights import load_weights
 from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
 from .tasks import find
 from .training.precision import choose_device
@@ -228,56 +227,6 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-def ensemble(runs: Sequence[Run]) -> Run:
-    """Several runs as one, whose probabilities are the mean of theirs; task and vocabulary are the same for all.
-
-    Raises:
-        InputError: they are not.
-    """
-    first = runs[0]
-    for other in runs[1:]:
-        if (other.config.task, other.vocabulary.fingerprint()) != (first.config.task, first.vocabulary.fingerprint()):
-            raise InputError(
-                f"{other.path}: of another task or vocabulary than {first.path}; an ensemble needs runs trained on the "
-                "same data with the same tokenizer settings"
-            )
-    if len(runs) == 1:
-        return first
-    model = first.task.combine([run.model for run in runs])
-    return Run(first.path, first.task, first.vocabulary, model)
-
-
-def compare(
-    first: Run, second: Run, data: str, *, file_format: str | None = None, **settings: Any
-) -> dict[str, Paired]:
-    """Whether two runs of one task differ on some data: the first's figures less the second's, by paired bootstrap.
-
-    Args:
-        first: a run.
-        second: another.
-        data: as for `Run.evaluate`.
-        file_format: likewise.
-        settings: likewise.
-
-    Raises:
-        InputError: the runs were trained for different tasks, or read the data in different pieces.
-    """
-    if first.config.task != second.config.task:
-        raise InputError(f"{second.path}: trained to {second.config.task}, {first.path} to {first.config.task}")
-    mine, others = (
-        run.task.measures(run.model, run.task.read(data, "test", run.vocabulary, file_format=file_format), **settings)
-        for run in (first, second)
-    )
-    same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
-    names = [name for name in mine if name in others and (same or name not in first.task.per_token)]
-    if not names:
-        raise InputError(
-            f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
-            "both with one tokenizer, or compare bits_per_byte"
-        )
-    return {name: paired(mine[name].statistics, others[name].statistics, mine[name].of) for name in names}
-
-
 def load(path: str | Path, *, device: str = "auto") -> Run:
     """Opens a run.
 
@@ -299,40 +248,6 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
     model = task.make_model(vocabulary)
     load_weights(model, weights)
     return Run(folder, task, vocabulary, model.to(choose_device(device)))
-
-
-def read_config(folder: Path) -> Config:
-    """The resolved configuration of a run.
-
-    Raises:
-        InputError: there is none, or it is damaged.
-    """
-    if not (folder / "config.yaml").is_file():
-        raise InputError(f"{folder}/config.yaml: missing; is {folder} the folder of a run?")
-    return resolve(folder / "config.yaml")
-
-
-def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
-    """What must agree between the files of a run."""
-    model = json.dumps([config.task, config.model.model_dump()], sort_keys=True)
-    return {
-        "format": "seriatim 1",
-        "tokenizer": vocabulary.fingerprint(),
-        "model": hashlib.sha256(model.encode()).hexdigest(),
-    }
-
-
-def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None:
-    """Raises InputError where the files of a run are not of one training."""
-    found, expected = read_metadata(weights), identity(config, vocabulary)
-    files = {"tokenizer": "tokenizer.json", "model": "config.yaml"}
-    odd = [file for name, file in files.items() if found.get(name) != expected[name]]
-    if len(odd) == len(files) or found.get("format") != expected["format"]:
-        odd = [weights.name]  # two against one
-    if odd:
-        raise InputError(
-            f"{weights.parent / odd[0]}: does not belong to the files beside it; restore the run's own, or train again"
-        )
 
 
 def _read_summary(path: Path) -> dict[str, Any]:

@@ -1,21 +1,17 @@
 """Sequence to sequence: a text for every text."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..config import Config
 from ..data.bucketing import Buckets
 from ..data.pairs import Pair, read_pairs
 from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
-from ..data.tokenizers import END, fit_tokenizer
+from ..data.tokenizers import fit_tokenizer
 from ..data.vocabulary import Vocabulary
-from ..decoding.beam import Beam, Hypothesis, beam_search
-from ..decoding.ctc import best_alignments
-from ..decoding.ctc import search as prefix_search
 from ..decoding.ensemble import EncoderDecoders
 from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
@@ -26,23 +22,10 @@ from ..models.seq2seq import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..state import State
 from ..training.task import Figure, Task, evaluating
+from .answering import LONGER, MORE, Search, alignments, find_at_once, find_by_steps, in_words, never_written
 from .options import seeing_everything, split_options, with_kind
 
 TOGETHER = 32
-LONGER = 2
-"""An answer has at most so many times as many tokens as its source, and `MORE`."""
-MORE = 32
-
-
-class Search(NamedTuple):
-    """How answers are searched for; see `seriatim.decoding.beam`."""
-
-    beam: int = 1
-    length_penalty: float = 0.0
-    n_best: int = 1
-    min_length: int = 0
-    alignments: bool = False
-    """Whether answers say where they looked, which takes a second pass."""
 
 
 class SequenceToSequence(Task):
@@ -237,83 +220,23 @@ class SequenceToSequence(Task):
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
     def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
-        """The best answers to each source that beam search finds; ``settings`` are those of `Search`."""
+        """The best answers to each source; ``settings`` are those of `Search`."""
         how = Search(**settings)
         side = encode_side(items, vocabulary.tokenizer)
+        find = find_at_once if self.at_once else find_by_steps
+        looks = how.alignments and not self.at_once and self.options.attention not in ("none", "multi-head")
+        never = never_written(vocabulary.target)
         batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
         answers: list[Metrics] = [{}] * len(items)
         with evaluating(model) as device:
             for rows, source, lengths in batches.read(batches.in_order()):
                 source = source.to(device)
-                found = self.search(model, source, lengths, how, vocabulary.target.unknown_id)
-                for row, best in zip(rows.tolist(), found, strict=True):
-                    answers[row] = _answer(best, vocabulary)
-                if how.alignments and not self.at_once and self.options.attention not in ("none", "multi-head"):
-                    places = _alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
-                    for row, seen in zip(rows.tolist(), places, strict=True):
-                        answers[row] |= seen
+                most = (lengths * LONGER + MORE).clamp(max=self.options.max_target_length)
+                found = find(model, source, lengths, how, most=most, never=never)
+                written = [in_words(best, vocabulary.target) for best in found]
+                if looks:
+                    places = alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
+                    written = [answer | seen for answer, seen in zip(written, places, strict=True)]
+                for row, answer in zip(rows.tolist(), written, strict=True):
+                    answers[row] = answer
         return answers
-
-    def search(
-        self, model: Any, source: Tensor, lengths: Tensor, how: Search, unknown: int | None
-    ) -> list[list[Hypothesis]]:
-        """The best answers to ids ``(batch, time)``; the unknown token is never one of an answer's."""
-        if self.at_once:
-            return self.search_at_once(model, source, lengths, how, unknown)
-        return beam_search(
-            model,
-            model.encode(source, lengths),
-            beam=how.beam,
-            length_penalty=how.length_penalty,
-            n_best=how.n_best,
-            min_length=how.min_length,
-            max_length=(lengths * LONGER + MORE).clamp(max=self.options.max_target_length),
-            stop=END,
-            banned=() if unknown is None else (unknown,),
-        )
-
-    def search_at_once(
-        self, model: CTCTranslator, source: Tensor, lengths: Tensor, how: Search, unknown: int | None
-    ) -> list[list[Hypothesis]]:
-        """The best alignment's answer, or with a beam above 1 the best answers."""
-        if how.length_penalty or how.min_length:
-            raise InputError("--length-penalty, --min-length: mean nothing where all of an answer is given at once")
-        Beam(how.beam, n_best=how.n_best)  # refuses what does not fit
-        found, places = model(source, lengths)
-        if unknown is not None:
-            found = found.index_fill(2, torch.tensor([unknown], device=found.device), -torch.inf)
-        if how.beam == 1:
-            return [[best] for best in best_alignments(found, places)]
-        sizes = places.tolist()
-        return [prefix_search(found[row, :size], beam=how.beam, n_best=how.n_best) for row, size in enumerate(sizes)]
-
-
-def _alignments(
-    model: EncoderDecoder, source: Tensor, lengths: Tensor, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
-) -> Iterator[Metrics]:
-    """Where each answer looked: a row of weights over the source for every token, its end included."""
-    sizes = torch.tensor([len(tokens) + 1 for tokens in answers])
-    inputs = source.new_zeros(len(answers), int(sizes.max()))
-    for row, tokens in enumerate(answers):
-        inputs[row, 1 : len(tokens) + 1] = torch.tensor(tokens)
-    weights = model.attention(source, lengths, inputs, sizes).tolist()
-    for row, tokens in enumerate(answers):
-        size = int(lengths[row])
-        yield {
-            "source_tokens": [vocabulary.tokenizer.describe(token) for token in source[row, :size].tolist()],
-            "target_tokens": [vocabulary.target.describe(token) for token in (*tokens, END)],
-            "alignment": [places[:size] for places in weights[row][: len(tokens) + 1]],
-        }
-
-
-def _answer(best: Sequence[Hypothesis], vocabulary: Vocabulary) -> Metrics:
-    """The best hypothesis as text, and all of them with their scores."""
-    texts = [
-        {
-            "text": vocabulary.target.decode(one.tokens),
-            "score": one.score,
-            "log_probability": one.log_probability,
-        }
-        for one in best
-    ]
-    return {**texts[0], "n_best": texts}

@@ -1,0 +1,44 @@
+"""Which files belong to one run: what was trained, with what vocabulary."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from .config import Config, resolve
+from .data.vocabulary import Vocabulary
+from .errors import InputError
+from .models.weights import read_metadata
+
+
+def read_config(folder: Path) -> Config:
+    """The resolved configuration of a run.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"{folder}/config.yaml: missing; is {folder} the folder of a run?")
+    return resolve(folder / "config.yaml")
+
+
+def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
+    """What must agree between the files of a run."""
+    model = json.dumps([config.task, config.model.model_dump()], sort_keys=True)
+    return {
+        "format": "seriatim 1",
+        "tokenizer": vocabulary.fingerprint(),
+        "model": hashlib.sha256(model.encode()).hexdigest(),
+    }
+
+
+def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """Raises InputError where the files of a run are not of one training."""
+    found, expected = read_metadata(weights), identity(config, vocabulary)
+    files = {"tokenizer": "tokenizer.json", "model": "config.yaml"}
+    odd = [file for name, file in files.items() if found.get(name) != expected[name]]
+    if len(odd) == len(files) or found.get("format") != expected["format"]:
+        odd = [weights.name]  # two against one
+    if odd:
+        raise InputError(
+            f"{weights.parent / odd[0]}: does not belong to the files beside it; restore the run's own, or train again"
+        )

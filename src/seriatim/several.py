@@ -1,0 +1,58 @@
+"""Several runs at once: one answer from all of them, or whether two differ."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import InputError
+from .evaluation.intervals import Paired, paired
+from .run import Run
+
+
+def ensemble(runs: Sequence[Run]) -> Run:
+    """Several runs as one, whose probabilities are the mean of theirs; task and vocabulary are the same for all.
+
+    Raises:
+        InputError: they are not.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        if (other.config.task, other.vocabulary.fingerprint()) != (first.config.task, first.vocabulary.fingerprint()):
+            raise InputError(
+                f"{other.path}: of another task or vocabulary than {first.path}; an ensemble needs runs trained on the "
+                "same data with the same tokenizer settings"
+            )
+    if len(runs) == 1:
+        return first
+    model = first.task.combine([run.model for run in runs])
+    return Run(first.path, first.task, first.vocabulary, model)
+
+
+def compare(
+    first: Run, second: Run, data: str, *, file_format: str | None = None, **settings: Any
+) -> dict[str, Paired]:
+    """Whether two runs of one task differ on some data: the first's figures less the second's, by paired bootstrap.
+
+    Args:
+        first: a run.
+        second: another.
+        data: as for `Run.evaluate`.
+        file_format: likewise.
+        settings: likewise.
+
+    Raises:
+        InputError: the runs were trained for different tasks, or read the data in different pieces.
+    """
+    if first.config.task != second.config.task:
+        raise InputError(f"{second.path}: trained to {second.config.task}, {first.path} to {first.config.task}")
+    mine, others = (
+        run.task.measures(run.model, run.task.read(data, "test", run.vocabulary, file_format=file_format), **settings)
+        for run in (first, second)
+    )
+    same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
+    names = [name for name in mine if name in others and (same or name not in first.task.per_token)]
+    if not names:
+        raise InputError(
+            f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
+            "both with one tokenizer, or compare bits_per_byte"
+        )
+    return {name: paired(mine[name].statistics, others[name].statistics, mine[name].of) for name in names}
