@@ -4,7 +4,8 @@
 
 Each layer with the same settings: words in lower case, embedding 300, hidden 256 in each direction, dropout 0.5, mean
 pooling, word dropout 0.3, AdamW 0.002 with a cosine, weight decay 0.1, batch 32. With `--valid` that chooses the epoch;
-without, all training texts are learned from and the last weights are taken. Prints accuracy and macro F1 on the test texts, parameters and seconds.
+without, all training texts are learned from and the last weights are taken. Prints accuracy and macro F1 on the test
+texts, parameters and seconds.
 """
 
 import argparse
