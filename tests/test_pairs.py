@@ -1,19 +1,15 @@
 """Pairs of texts: three ways to write them read the same; what has no partner is named by file and line."""
 
 import gzip
-import io
 import json
-import os
 import re
-import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seriatim.data.pairs import Pair, read_pairs, read_sources
-from seriatim.data.readers import find_sources, read_lines
+from seriatim.data.pairs import Pair, read_pairs
 from seriatim.errors import InputError
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\n\t"), max_size=20)
@@ -141,55 +137,3 @@ def test_any_bytes_are_read_or_refused_by_line(tmp_path: Path, content: bytes) -
             message = str(error).removeprefix(str(tmp_path))
         assert re.fullmatch(r"|/[ab]:\d+: .+", message)
         assert len(message.splitlines()) < 2
-
-
-def from_stdin(content: bytes) -> list[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-        return list(read_sources("-"))
-
-
-@in_one_folder
-@given(HOSTILE)
-def test_standard_input_reads_as_a_file_does(tmp_path: Path, content: bytes) -> None:
-    spec = written(tmp_path, content, "a.tsv")
-    try:
-        expected = list(read_lines(find_sources(spec)))
-    except InputError:
-        with pytest.raises(InputError, match=r"^<stdin>:\d+: "):
-            from_stdin(content)
-        return
-    assert list(read_sources(spec)) == from_stdin(content) == expected
-
-
-def test_every_line_is_a_source(tmp_path: Path) -> None:
-    spec = written(tmp_path, "a\tb\n\n  c\r\n\n", "a.jsonl")
-    assert list(read_sources(spec)) == ["a\tb", "", "  c", ""]
-    with pytest.raises(InputError, match="no such file"):
-        read_sources(str(tmp_path / "nothing"))
-
-
-def test_a_line_of_a_pipe_is_given_before_the_next_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, writing = os.pipe()
-    with open(reading) as pipe, open(writing, "wb", buffering=0) as end:
-        monkeypatch.setattr("sys.stdin", pipe)
-        sources = read_sources("-")
-        watch = threading.Timer(20, end.close)  # a reader that waits for more fails instead of hanging
-        watch.start()
-        for line in ("a", "", "b"):
-            end.write(f"{line}\n".encode())
-            assert next(sources) == line
-        assert not end.closed
-        watch.cancel()
-        end.close()
-        assert list(sources) == []
-
-
-def test_standard_input_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        def readline(self) -> bytes:
-            raise IsADirectoryError(21, "Is a directory")
-
-    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Broken()}))
-    with pytest.raises(InputError, match="<stdin>: cannot be read"):
-        list(read_sources("-"))

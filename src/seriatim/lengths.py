@@ -50,10 +50,9 @@ def reverse(inputs: Tensor, lengths: Tensor | None) -> Tensor:
     time = inputs.shape[1]
     position = torch.arange(time, device=inputs.device).expand(inputs.shape[0], time)
     mirrored = lengths.to(inputs.device).unsqueeze(1) - 1 - position
-    row = (
-        torch.where(mirrored >= 0, mirrored, position) + time * torch.arange(len(inputs), device=inputs.device)[:, None]
-    )
-    return inputs.flatten(0, 1).index_select(0, row.flatten()).view_as(inputs)  # whole rows at a time
+    place = torch.where(mirrored >= 0, mirrored, position)
+    place = place + time * torch.arange(len(inputs), device=inputs.device).unsqueeze(1)
+    return inputs.flatten(0, 1).index_select(0, place.flatten()).view_as(inputs)  # whole rows at a time
 
 
 def run_by_length(

@@ -6,18 +6,16 @@ empty target allowed (the right answer may be nothing), and white space is kept 
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
 from ..errors import InputError, nearest
-from .readers import UNREADABLE, Source, _decode, find_sources, read_lines, unreadable
-from .tables import first_line, format_of, read_objects, string_field
+from .readers import Source, find_sources, read_lines, read_objects, string_field
+from .tables import first_line, format_of
 
 FORMATS = ("auto", "tsv", "jsonl")
 HEADERS = ({"source", "target"}, {"text", "label"})
-BOM = b"\xef\xbb\xbf"
 
 
 class Pair(NamedTuple):
@@ -48,19 +46,6 @@ def read_pairs(spec: str, *, file_format: str = "auto", split: str = "train", la
     if len(names) == 2 and not os.path.exists(spec):
         return _checked(_parallel(*(_side(name, spec, split) for name in names)), names[0], labelled)
     return _every(find_sources(spec, file_format=file_format, split=split), file_format, labelled)
-
-
-def read_sources(spec: str) -> Iterator[str]:
-    """Plain lines to predict from: N lines are N texts, empty ones too.
-
-    A line of standard input (``-``) is given out as soon as it has come, so that it can be answered before the next.
-
-    Raises:
-        InputError: nothing there, or what is not UTF-8 text, by file and line.
-    """
-    if spec == "-":
-        return _as_they_come()
-    return read_lines(source._replace(format="text") for source in find_sources(spec, split="test"))
 
 
 def _every(sources: list[Source], file_format: str, labelled: bool) -> Iterator[Pair]:
@@ -132,16 +117,3 @@ def _parallel(left: Source, right: Source) -> Iterator[Pair]:
                 "line up the two"
             )
         yield Pair(source, target, left.name, number)
-
-
-def _as_they_come() -> Iterator[str]:
-    """Standard input, line by line: what reads in large pieces would wait for a piece to be full."""
-    stdin = Source("<stdin>", lambda: sys.stdin.buffer, "text")
-    file = stdin.open()
-    try:
-        for number, raw in enumerate(iter(file.readline, b""), start=1):
-            text = _decode(raw.removeprefix(BOM) if number == 1 else raw, stdin.name, number)
-            if text:  # a mark alone, at the end, is no line
-                yield text.replace("\r\n", "\n").removesuffix("\n")
-    except UNREADABLE as error:
-        raise unreadable(stdin, error) from None

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import InputError
 from .builtin import builtin_format, builtin_text
@@ -100,6 +100,44 @@ def read_lines(sources: Iterable[Source]) -> Iterator[str]:
         yield "".join(unfinished)
 
 
+def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSONL file, each with its line.
+
+    Raises:
+        InputError: a line that is not one JSON object.
+    """
+    for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
+        if not line.strip():
+            raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "a number too long, or nested too deeply")
+            raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{source.name}:{number}: not an object; write {{...}} with a field for each value")
+        yield number, record
+
+
+def string_field(record: dict[str, Any], field: str, where: str) -> str:
+    """A field of a JSON object that must be a string; CRLF becomes LF.
+
+    Raises:
+        InputError: it is missing or not a string, or holds what is not text; the message begins with ``where``.
+    """
+    value = record.get(field)
+    shown = json.dumps(field)
+    if not isinstance(value, str):
+        raise InputError(f'{where}: no string field {shown}; write {{{shown}: "..."}}')
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: half a surrogate pair in {shown}; escape it whole") from None
+    if "\0" in value:
+        raise InputError(f"{where}: a NUL character in {shown}; remove it")
+    return value.replace("\r\n", "\n")
+
+
 def unreadable(source: Source, error: Exception) -> InputError:
     """What to say of a file that cannot be opened or unpacked."""
     reason = getattr(error, "strerror", None) or str(error)
@@ -117,38 +155,21 @@ def _text(source: Source) -> Iterator[Piece]:
 
 
 def _jsonl(source: Source) -> Iterator[Piece]:
-    whole = Source(source.name, source.open, "text")
-    for number, line in enumerate(read_lines([whole]), start=1):
-        if not line.strip():
-            raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", "a number too long, or nested too deeply")
-            raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
-        text = record.get("text") if isinstance(record, dict) else None
-        if not isinstance(text, str):
-            raise InputError(f'{source.name}:{number}: no string field "text"; write {{"text": "..."}}')
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InputError(f"{source.name}:{number}: half a surrogate pair in the text; escape it whole") from None
-        if "\0" in text:
-            raise InputError(f"{source.name}:{number}: a NUL character in the text; remove it")
-        yield Piece(text.replace("\r\n", "\n"), True)
+    for number, record in read_objects(source):
+        yield Piece(string_field(record, "text", f"{source.name}:{number}"), True)
 
 
 def _raw_pieces(source: Source) -> Iterator[bytes]:
     """Bytes in pieces cut where text may be cut, the byte-order mark dropped."""
-    held = b""
+    held, begins = b"", True
     try:
         with source.open() as file:
-            head = file.read(3)
-            if head[:2] in BOMS:
-                raise InputError(f"{source.name}:1: {BOMS[head[:2]]}, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
-            held = b"" if head == b"\xef\xbb\xbf" else head
             while block := file.read(PIECE_BYTES):
-                held += block
+                if begins and block[:2] in BOMS:
+                    wrong = BOMS[block[:2]]
+                    raise InputError(f"{source.name}:1: {wrong}, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
+                held += block.removeprefix(b"\xef\xbb\xbf") if begins else block
+                begins = False
                 cut = _cut(held)
                 if cut:
                     yield held[:cut]

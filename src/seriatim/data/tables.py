@@ -11,10 +11,10 @@ import csv
 import difflib
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError, nearest
-from .readers import Source, read_lines, read_pieces
+from .readers import Source, read_lines, read_objects, read_pieces, string_field
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -72,44 +72,6 @@ def read_labelled(
             yield item
         if not found and label is not None:
             raise InputError(f"{source.name}:1: no rows to learn from; give a text and its label on every line")
-
-
-def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file, each with its line.
-
-    Raises:
-        InputError: a line that is not one JSON object.
-    """
-    for number, line in _numbered(source):
-        if not line.strip():
-            raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", "a number too long, or nested too deeply")
-            raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
-        if not isinstance(record, dict):
-            raise InputError(f"{source.name}:{number}: not an object; write {{...}} with a field for each value")
-        yield number, record
-
-
-def string_field(record: dict[str, Any], field: str, where: str) -> str:
-    """A field of a JSON object that must be a string; CRLF becomes LF.
-
-    Raises:
-        InputError: it is missing or not a string, or holds what is not text; the message begins with ``where``.
-    """
-    value = record.get(field)
-    shown = json.dumps(field)
-    if not isinstance(value, str):
-        raise InputError(f'{where}: no string field {shown}; write {{{shown}: "..."}}')
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{where}: half a surrogate pair in {shown}; escape it whole") from None
-    if "\0" in value:
-        raise InputError(f"{where}: a NUL character in {shown}; remove it")
-    return value.replace("\r\n", "\n")
 
 
 def format_of(source: Source) -> str | None:

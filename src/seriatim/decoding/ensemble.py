@@ -54,21 +54,21 @@ class EncoderDecoders(nn.Module):
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()
-        self.models = nn.ModuleList(models)
+        self.models: Any = nn.ModuleList(models)
         self.step = Ensemble(models).step
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
         """The tuple of the models' states."""
-        return tuple(model.encode(source, source_lengths) for model in self.models)  # type: ignore[operator]
+        return tuple(model.encode(source, source_lengths) for model in self.models)
 
     def token_losses(self, *given: Tensor | None) -> Tensor:
         """−log of the mean probability of every target, from the models' own −log P; zero on padding."""
-        losses = torch.stack([model.token_losses(*given) for model in self.models])  # type: ignore[operator]
+        losses = torch.stack([model.token_losses(*given) for model in self.models])
         return math.log(len(losses)) - torch.logsumexp(-losses, dim=0)
 
     def attention(self, *given: Tensor | None) -> Tensor:
         """The mean of the models' weights."""
-        return torch.stack([model.attention(*given) for model in self.models]).mean(0)  # type: ignore[operator]
+        return torch.stack([model.attention(*given) for model in self.models]).mean(0)
 
 
 class Classifiers(nn.Module):
@@ -76,10 +76,10 @@ class Classifiers(nn.Module):
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()
-        self.models = nn.ModuleList(models)
+        self.models: Any = nn.ModuleList(models)
         self.output = models[0].output
 
     def probabilities(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The mean of the models' probabilities ``(batch, labels)``."""
-        found = [model.probabilities(tokens, lengths) for model in self.models]  # type: ignore[operator]
+        found = [model.probabilities(tokens, lengths) for model in self.models]
         return torch.stack(found).mean(0)
