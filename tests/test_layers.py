@@ -131,6 +131,28 @@ def test_variational_dropout_keeps_one_mask_over_time() -> None:
     assert drop.eval()(x) is x
 
 
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
+@pytest.mark.parametrize("shape", [(200_001,), (64, 9, 350)])
+def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate: float, shape: tuple[int, ...]) -> None:
+    from seriatim.layers.dropout import Dropout
+
+    torch.manual_seed(0)
+    drop, x = Dropout(rate), torch.ones(shape, dtype=torch.float64, requires_grad=True)
+    y = drop(x)
+    deviation = (rate * (1 - rate) / x.numel()) ** 0.5
+    assert abs((y == 0).double().mean().item() - rate) < 5 * deviation
+    assert abs(y.mean().item() - 1) < 5 * deviation / (1 - rate)
+    dropped = (y.detach() == 0).flatten()
+    beside = (dropped[1:] & dropped[:-1]).double().mean().item()  # neighbours share a draw of 64 bits
+    assert abs(beside - rate**2) < 10 * deviation
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())  # the gradient passes where the value did
+    torch.manual_seed(0)
+    assert torch.equal(drop(x), y)
+    assert drop.eval()(x) is x
+
+
 def test_forget_gates_start_open_and_recurrent_weights_orthogonal() -> None:
     layer = seriatim.layer("lstm", 5, 6, forget_bias=2.0)
     assert torch.equal(layer.bias_ih_l0[6:12], torch.full((6,), 2.0))

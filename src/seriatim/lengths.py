@@ -15,8 +15,8 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
     Raises:
         ValueError: not one length a row, negative, or longer than the sequence.
     """
-    if lengths is None:
-        return None
+    if lengths is None or _trusted(lengths):
+        return lengths  # type: ignore[return-value]
     lengths = torch.as_tensor(lengths)
     if lengths.shape != (batch_size,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(
@@ -30,6 +30,23 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
     return None if shortest == time else lengths.long()
 
 
+def within(lengths: Tensor | None) -> Tensor | None:
+    """Lengths for the layers inside a layer that has checked them and clears padding on its own entry and exit.
+
+    `check_lengths` and `zero_padding` trust them: what padding holds inside is finite, and whatever passes from one
+    position to another goes by the lengths.
+    """
+    if lengths is None:
+        return None
+    trusted = lengths.view_as(lengths)
+    trusted.padding_is_finite = True  # type: ignore[attr-defined]
+    return trusted
+
+
+def _trusted(lengths: object) -> bool:
+    return getattr(lengths, "padding_is_finite", False)
+
+
 def valid_mask(lengths: Tensor, time: int) -> Tensor:
     """True where a position holds a real input: ``(batch,)`` to ``(batch, time)``."""
     return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)
@@ -37,7 +54,7 @@ def valid_mask(lengths: Tensor, time: int) -> Tensor:
 
 def zero_padding(inputs: Tensor, lengths: Tensor | None) -> Tensor:
     """Sets padded positions of ``(batch, time, ...)`` to zero, NaN included, in value and in gradient."""
-    if lengths is None:
+    if lengths is None or _trusted(lengths):
         return inputs
     mask = valid_mask(lengths.to(inputs.device), inputs.shape[1])
     return inputs.masked_fill(~mask.view(*mask.shape, *[1] * (inputs.dim() - 2)), 0)

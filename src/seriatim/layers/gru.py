@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..state import State
 from .fused import FusedRecurrence
@@ -57,7 +58,14 @@ class GRU(FusedRecurrence):
         return outputs, hidden.squeeze(0)
 
     def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
-        """The fused kernel of one step."""
+        """The equations, or without gradients the kernel of one step."""
         assert isinstance(state, Tensor)
-        hidden = torch.gru_cell(inputs, state, *weights)
+        if not torch.is_grad_enabled():
+            hidden = torch.gru_cell(inputs, state, *weights)
+            return hidden, hidden
+        w, u, *biases = weights
+        b_w, b_u = biases or (None, None)
+        (r_x, z_x, n_x), (r_h, z_h, n_h) = F.linear(inputs, w, b_w).chunk(3, 1), F.linear(state, u, b_u).chunk(3, 1)
+        r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
+        hidden = (1 - z) * torch.tanh(n_x + r * n_h) + z * state
         return hidden, hidden

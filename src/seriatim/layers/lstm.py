@@ -95,17 +95,19 @@ class LSTM(FusedRecurrence):
         return outputs, LSTMState(hidden.squeeze(0), cell.squeeze(0))
 
     def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
-        """The fused kernel of one step, or the equations where there is a projection: it knows none."""
+        """The equations, or without gradients and projection the kernel of one step."""
         hidden, cell = cast(LSTMState, state)
-        if not self.projection_size:
+        if not self.projection_size and not torch.is_grad_enabled():
             hidden, cell = torch.lstm_cell(inputs, [hidden, cell], *weights)
             return hidden, LSTMState(hidden, cell)
-        w, u, *biases, w_r = weights
-        b_w, b_u = biases or (None, None)
+        w, u, *others = weights
+        b_w, b_u = others[:2] if self.bias_ih_l0 is not None else (None, None)
         gates = F.linear(inputs, w, b_w) + F.linear(hidden, u, b_u)
         i, f, candidate, o = gates.chunk(4, dim=1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(candidate)
-        hidden = F.linear(torch.sigmoid(o) * torch.tanh(cell), w_r)
+        hidden = torch.sigmoid(o) * torch.tanh(cell)
+        if self.projection_size:
+            hidden = F.linear(hidden, others[-1])
         return hidden, LSTMState(hidden, cell)
 
     def twin_options(self) -> dict[str, object]:

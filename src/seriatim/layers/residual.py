@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..layer import SequenceLayer
-from ..lengths import zero_padding
+from ..lengths import within, zero_padding
 from ..state import State
 from .dropout import dropout as make_dropout
 from .norms import norm as norm_named
@@ -64,7 +64,7 @@ class Residual(SequenceLayer):
     ) -> tuple[Tensor, State]:
         """Runs the layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        outputs, state = self.layer(self.before(inputs), state, lengths=lengths)
+        outputs, state = self.layer(self.before(inputs), state, lengths=within(lengths))
         return zero_padding(self.after(inputs, outputs), lengths), state
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
-from ..lengths import zero_padding
+from ..lengths import within, zero_padding
 from ..state import State
 from ..unroll.stepper import stepped
 from .dropout import dropout as make_dropout
@@ -67,9 +67,9 @@ class Stack(SequenceLayer):
     ) -> tuple[Tensor, State]:
         """Runs every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         hidden, state, lengths = self.begin(inputs, state, lengths)
-        ends = []
+        ends, inner = [], within(lengths)
         for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
-            outputs, end = layer(self.dropout(hidden) if i else hidden, start, lengths=lengths)
+            outputs, end = layer(self.dropout(hidden) if i else hidden, start, lengths=inner)
             hidden = self.join(hidden, outputs)
             ends.append(end)
         return zero_padding(self.finish(hidden), lengths), tuple(ends)

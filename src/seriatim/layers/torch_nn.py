@@ -4,6 +4,7 @@ from torch import nn
 
 from ..layer import SequenceLayer
 from .bidirectional import Bidirectional
+from .dropout import Dropout, VariationalDropout
 from .fused import FusedRecurrence
 from .registry import REGISTRY
 from .stack import Stack
@@ -55,7 +56,7 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     drop: nn.Module = layer.dropout if isinstance(layer, Stack) else nn.Identity()
     if (
         len(fused) < len(parts)
-        or not isinstance(drop, nn.Dropout | nn.Identity)
+        or isinstance(drop, VariationalDropout)
         or len({(type(part), part.hidden_size, *part.twin_options().items()) for part in fused}) > 1
         or len({len(pair) for pair in pairs}) > 1
     ):
@@ -66,7 +67,7 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
         first.hidden_size,
         num_layers=len(layers),
         bidirectional=len(pairs[0]) == 2,
-        dropout=drop.p if isinstance(drop, nn.Dropout) else 0.0,
+        dropout=drop.p if isinstance(drop, Dropout) else 0.0,
         **first.twin_options(),  # type: ignore[arg-type]
     )
     module.to(first.weight_hh_l0)

@@ -9,6 +9,7 @@ from ..errors import InputError, nearest
 from ..layer import SequenceLayer
 from ..lengths import run_by_length, zero_padding
 from ..state import State, select_state
+from ..unroll.products_after import ProductsAfter
 from .bridge import linear
 from .memory_attention import MemoryAttention, Seen
 from .recurrent_decoder import RecurrentDecoder
@@ -136,9 +137,10 @@ class AttentionDecoder(RecurrentDecoder):
     def loop(self, inputs: Tensor, own: State, seen: Seen) -> tuple[Tensor, State]:
         """Steps over a batch without padding: weights and what is found, joined ``(batch, time, places + size)``."""
         joined = []
-        for x_t in inputs.unbind(1):
-            found, weights, own = self.advance(x_t, cast(Own, own), seen)
-            joined.append(torch.cat([weights, found], dim=1))
+        with ProductsAfter():
+            for x_t in inputs.unbind(1):
+                found, weights, own = self.advance(x_t, cast(Own, own), seen)
+                joined.append(torch.cat([weights, found], dim=1))
         return torch.stack(joined, dim=1), own
 
     def look(self, queries: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:

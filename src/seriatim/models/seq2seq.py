@@ -19,6 +19,19 @@ from .recurrent_decoder import RecurrentDecoder
 from .softmax import summed_loss, token_losses
 
 
+class TiedEmbedding(nn.Embedding):
+    """An embedding that is an output layer too: √size times its weights.
+
+    Small weights for the one use have unit variance for the other (A. Vaswani et al. 2017), beside positions and all
+    that residual connections add.
+    """
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Ids ``(...,)`` to ``(..., embedding_size)``."""
+        scaled: Tensor = super().forward(tokens) * self.embedding_dim**0.5
+        return scaled
+
+
 class EncoderDecoder(nn.Module):
     """An encoder, a decoder, and what is around them.
 
@@ -69,7 +82,8 @@ class EncoderDecoder(nn.Module):
             raise InputError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
         self.encoder, self.decoder = encoder, decoder
-        self.target_embedding = nn.Embedding(target_vocabulary, embedding_size)
+        make = TiedEmbedding if tie_weights else nn.Embedding
+        self.target_embedding = make(target_vocabulary, embedding_size)
         shared = self.target_embedding if shared_embedding else None
         self.source_embedding = shared or nn.Embedding(source_vocabulary, embedding_size)
         self.dropout = make_dropout(dropout)
@@ -79,6 +93,7 @@ class EncoderDecoder(nn.Module):
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
         nn.init.zeros_(self.output.bias)
         if tie_weights:
+            nn.init.normal_(self.output.weight, std=embedding_size**-0.5)
             self.target_embedding.weight = self.output.weight
 
     def initial_state(self, batch_size: int) -> State:
