@@ -98,7 +98,7 @@ class SequenceLayer(Stateful):
         return zero_padding(inputs, lengths), state, lengths
 
     def admit(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[State, Tensor | None]:
-        """`begin` for a layer whose own layers clear the padding: checks shapes, supplies the initial state."""
+        """`begin` for a layer that never reads padding: checks shapes, supplies the initial state."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
             raise ValueError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
         lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])

@@ -103,7 +103,7 @@ class FusedRecurrence(SequenceLayer):
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Runs the kernel over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
+        state, lengths = self.admit(inputs, state, lengths)
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         weights = self.weights()  # once a call: every step sees the same mask

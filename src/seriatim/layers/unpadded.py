@@ -14,7 +14,7 @@ class UnpaddedLayer(SequenceLayer):
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Runs over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
+        state, lengths = self.admit(inputs, state, lengths)
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         if lengths is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..layers import layer as build_layer
-from ..lengths import valid_mask, zero_padding
+from ..lengths import valid_mask
 
 
 class CharacterModel(nn.Module):
@@ -48,13 +48,18 @@ class ConvolutionalCharacters(CharacterModel):
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """``(words, max_length)`` to ``(words, filters)``."""
-        embedded = zero_padding(self.embedding(characters), lengths)  # (W, L, E)
-        side, time = self.width // 2, characters.shape[1]
+        valid = valid_mask(lengths, characters.shape[1])
+        embedded = self.embedding(characters[valid])  # (N, E): the characters of all words, one word behind another
+        place = torch.arange(characters.shape[1], device=lengths.device).expand_as(valid)[valid].unsqueeze(1)
+        last = lengths.repeat_interleave(lengths).unsqueeze(1) - 1
+        side = self.width // 2
         padded = F.pad(embedded, (0, 0, side, side))
-        windows = torch.cat([padded[:, i : i + time] for i in range(self.width)], dim=2)  # (W, L, width · E)
-        responses = self.filters(windows)
-        padding = ~valid_mask(lengths, time).unsqueeze(2)
-        return torch.tanh(responses.masked_fill(padding, float("-inf")).amax(1))
+        windows = [
+            padded[side + i : side + i + len(embedded)] * ((place + i >= 0) & (place + i <= last))
+            for i in range(-side, side + 1)
+        ]
+        responses = self.filters(torch.cat(windows, dim=1))  # (N, filters)
+        return torch.tanh(torch.segment_reduce(responses, "max", lengths=lengths, axis=0, unsafe=True))
 
 
 class RecurrentCharacters(CharacterModel):

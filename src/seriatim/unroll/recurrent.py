@@ -54,7 +54,7 @@ class Recurrent(SequenceLayer):
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Runs the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        inputs, state, lengths = self.begin(inputs, state, lengths)
+        state, lengths = self.admit(inputs, state, lengths)
         return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() if self.dropping else None)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
