@@ -43,6 +43,8 @@ class SequenceLayer(Stateful):
     causal: bool = True
     takes_memory: bool = False
     """Whether `initial_state` needs a memory to attend to."""
+    takes_encoder_state: bool = False
+    """Whether `initial_state` also takes ``encoder_state``, what an encoder of the memory ended with."""
     wrap: ClassVar[Wrap] = "none"
     """What `seriatim.layer` puts around it unless told otherwise."""
     square: ClassVar[bool] = False
@@ -91,6 +93,9 @@ class SequenceLayer(Stateful):
         self.check_input(inputs)
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
+
+    def check_encoder(self, encoder: "SequenceLayer") -> None:
+        """Raises ValueError where a layer that takes an encoder's state cannot take that of ``encoder``."""
 
     def begin(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
         """What a `forward` does first: checks shapes, supplies the initial state, clears padding."""

@@ -45,7 +45,7 @@ class RecurrentDecoder(SequenceLayer):
         InputError: an unknown name, or a layer that sees the future or attends to a memory by itself.
     """
 
-    takes_memory = True
+    takes_memory = takes_encoder_state = True
 
     def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str, summary: str) -> None:
         super().__init__()
@@ -89,6 +89,16 @@ class RecurrentDecoder(SequenceLayer):
         context = summarise(memory, lengths, self.summary)
         start = self.bridge(self.layer.initial_state(batch_size), context, encoder_state)
         return self.begin_with(start, context, memory, lengths)
+
+    def check_encoder(self, encoder: SequenceLayer) -> None:
+        """Raises InputError where this cannot begin where ``encoder`` ends."""
+        if self.memory_size != encoder.output_size:
+            raise InputError(
+                f"the encoder gives {encoder.output_size} features, the decoder takes {self.memory_size}; "
+                "make them equal"
+            )
+        if self.bridge.kind == "copy":
+            self.bridge.check(encoder.initial_state(1))
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """The decoder's state, of its recurrence's and what else there is."""

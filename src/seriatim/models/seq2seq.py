@@ -14,8 +14,6 @@ from ..layer import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
 from ..lengths import check_lengths, valid_mask
 from ..state import State
-from .attention_decoder import AttentionDecoder
-from .recurrent_decoder import RecurrentDecoder
 from .softmax import summed_loss, token_losses
 
 
@@ -108,9 +106,8 @@ class EncoderDecoder(nn.Module):
             source_lengths: ``(batch,)``, 0 allowed; None where every row is full.
         """
         memory, end = self.encoder(self.dropout(self.source_embedding(source)), lengths=source_lengths)
-        if isinstance(self.decoder, RecurrentDecoder):
-            return self.decoder.initial_state(len(source), memory, source_lengths, encoder_state=end)
-        return self.decoder.initial_state(len(source), memory, source_lengths)
+        last = {"encoder_state": end} if self.decoder.takes_encoder_state else {}
+        return self.decoder.initial_state(len(source), memory, source_lengths, **last)
 
     def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Logits of the next token after each of ``tokens``.
@@ -211,11 +208,12 @@ class EncoderDecoder(nn.Module):
         Raises:
             InputError: the decoder is not one with a single head of attention.
         """
-        if not isinstance(self.decoder, AttentionDecoder):
+        look = getattr(self.decoder, "attention", None)
+        if look is None:
             raise InputError(f"{type(self.decoder).__name__} has no single attention to show; take a Luong or Bahdanau")
         state = self.encode(source, source_lengths)
-        inputs = self.dropout(self.target_embedding(target_inputs))
-        return self.decoder.attention(inputs, state, lengths=target_lengths)
+        weights: Tensor = look(self.dropout(self.target_embedding(target_inputs)), state, lengths=target_lengths)
+        return weights
 
 
 def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size: int) -> None:
@@ -231,14 +229,8 @@ def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size
             raise InputError(
                 f"embedding_size is {embedding_size}, the {name} takes {layer.input_size}; make them equal"
             )
-    if isinstance(decoder, RecurrentDecoder):
-        if decoder.memory_size != encoder.output_size:
-            raise InputError(
-                f"the encoder gives {encoder.output_size} features, the decoder takes {decoder.memory_size}; "
-                "make them equal"
-            )
-        if decoder.bridge.kind == "copy":
-            decoder.bridge.check(encoder.initial_state(1))
+    if decoder.takes_encoder_state:
+        decoder.check_encoder(encoder)
 
 
 def _valid(values: Tensor, lengths: Tensor | None) -> Tensor:

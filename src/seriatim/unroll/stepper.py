@@ -23,6 +23,9 @@ from .program import single_step
 from .runner import UncompiledError, compiled, packed_memory, sharing
 from .trace import Traced
 
+MOST = 16
+"""Compiled steps kept of one layer, each for a number of rows and with weights of its own; the oldest go first."""
+
 _known: WeakKeyDictionary[nn.Module, "_Memory"] = WeakKeyDictionary()
 
 
@@ -71,6 +74,8 @@ class _Memory:
         if key not in self.steppers:
             if any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
                 return "inputs and state differ in rows"
+            if len(self.steppers) >= MOST:
+                self.steppers.pop(next(iter(self.steppers)))
             self.steppers[key] = _make(layer, inputs, state)
         return self.steppers[key]
 
