@@ -100,7 +100,8 @@ class AttentionDecoder(RecurrentDecoder):
         rows, time, places = *inputs.shape[:2], seen.memory.shape[1]
         if 0 in (rows, time):
             return inputs.new_zeros(rows, time, self.output_size), inputs.new_zeros(rows, time, places), state
-        found, weights, own = self.run(inputs, state[:2], seen, lengths)
+        with ProductsAfter():
+            found, weights, own = self.run(inputs, state[:2], seen, lengths)
         outputs, weights = (zero_padding(values, lengths) for values in (self.finish(found), weights))
         return outputs, weights, state._replace(layer=own[0], before=own[1])
 
@@ -137,10 +138,9 @@ class AttentionDecoder(RecurrentDecoder):
     def loop(self, inputs: Tensor, own: State, seen: Seen) -> tuple[Tensor, State]:
         """Steps over a batch without padding: weights and what is found, joined ``(batch, time, places + size)``."""
         joined = []
-        with ProductsAfter():
-            for x_t in inputs.unbind(1):
-                found, weights, own = self.advance(x_t, cast(Own, own), seen)
-                joined.append(torch.cat([weights, found], dim=1))
+        for x_t in inputs.unbind(1):
+            found, weights, own = self.advance(x_t, cast(Own, own), seen)
+            joined.append(torch.cat([weights, found], dim=1))
         return torch.stack(joined, dim=1), own
 
     def look(self, queries: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:
