@@ -145,7 +145,8 @@ def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"pooling": "middle"}, "model.options.pooling: 'middle' does not fit"),
-        ({"poolin": "mean"}, "has no option 'poolin'"),
+        ({"poolin": "mean"}, "model.options.poolin: no such option; did you mean 'pooling'"),
+        ({"forget_bia": 1}, "did you mean 'forget_bias'"),
     ],
 )
 def test_wrong_options_are_named(folder: Path, options: dict, message: str) -> None:

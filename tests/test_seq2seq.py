@@ -136,8 +136,10 @@ def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path, run: 
 
 def test_the_command_answers_line_by_line(run: seriatim.Run, folder: Path, capsys) -> None:
     (folder / "sources.txt").write_text("\n".join(SOURCES) + "\n")
-    assert main(["predict", str(run.path), str(folder / "sources.txt"), "--beam", "2"]) == 0
-    assert capsys.readouterr().out.splitlines() == list(run.predict(SOURCES, beam=2))
+    where = [str(run.path), str(folder / "sources.txt")]
+    for order in ([*where, "--beam", "2"], [where[0], "--beam", "2", where[1]], ["--beam", "2", *where]):
+        assert main(["predict", *order]) == 0
+        assert capsys.readouterr().out.splitlines() == list(run.predict(SOURCES, beam=2))
     assert main(["predict", str(run.path), str(folder / "sources.txt"), "--json"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     assert {"text", "score", "log_probability", "n_best", "alignment", "seconds"} <= set(first)
@@ -157,6 +159,15 @@ def test_the_command_answers_line_by_line(run: seriatim.Run, folder: Path, capsy
         ({}, {"encoder_size": 10, "attention": "dot"}, "needs queries as wide as keys"),
         ({"layer": "gruu"}, {}, "unknown layer 'gruu'"),
         ({}, {"decoder": "grru"}, "unknown layer 'grru'"),
+        (
+            {},
+            {"attention": "none", "input_feeding": True},
+            "model.options.input_feeding: has no meaning with attention",
+        ),
+        ({}, {"form": "bahdanau", "input_feeding": True}, "input_feeding: has no meaning with form bahdanau"),
+        ({}, {"context": "updates"}, "context: has no meaning with attention of one head"),
+        ({}, {"factorisation": "ctc", "label_smoothing": 0.1}, "label_smoothing: has no meaning with factorisation"),
+        ({}, {"upsample": 2}, "upsample: has no meaning"),
         ({}, {"zone": 1}, "has no option 'zone'"),
         ({"tie_weights": True}, {}, "tie_weights"),
     ],

@@ -71,17 +71,22 @@ def _run(arguments: list[str]) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
     if verb is not None and verb not in parser.commands:
         raise InputError(f"unknown verb {verb!r}; {nearest(verb, list(parser.commands))}")
-    rest, fields = _split(arguments) if verb in ("train", "check") else (arguments, [])
-    options, unknown = parser.parse_known_args(rest)
+    first = arguments.index(verb) if verb is not None else len(arguments)
+    _, unknown = parser.parse_known_args(arguments[:first])
     if unknown:
-        raise InputError(_unknown(unknown[0], parser, verb))
-    if options.verb is None:
+        raise InputError(_unknown(unknown[0], parser, None))
+    if verb is None:
         parser.print_help()
         return 0
+    rest = arguments[first + 1 :]
+    rest, fields = _split(rest) if verb in ("train", "check") else (rest, [])
+    options, unknown = parser.commands[verb].parse_known_intermixed_args(rest)
+    if unknown:
+        raise InputError(_unknown(unknown[0], parser, verb))
     options.fields = dotted(fields)
     from . import commands
 
-    command: Callable[[argparse.Namespace], None] = getattr(commands, options.verb)
+    command: Callable[[argparse.Namespace], None] = getattr(commands, verb)
     command(options)
     return 0
 

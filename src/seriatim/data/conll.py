@@ -183,7 +183,7 @@ class _CoNLLU:
             return None
         fields = line.split("\t")
         if len(fields) != len(CONLLU):
-            spaces = len(line.split()) >= len(CONLLU)
+            spaces = len(fields) < len(CONLLU) <= len(line.split())
             hint = "spaces where tabs are meant; put one tab between columns" if spaces else "mend this line"
             raise _BadLineError(f"{len(fields)} columns between tabs, CoNLL-U has {len(CONLLU)}; {hint}")
         place, word, tag = fields[0], fields[1], fields[self.column]

@@ -42,6 +42,10 @@ class Options(Section):
     max_target_length: Count = 256
 
 
+READING = {"form", "input_feeding", "readout"}
+"""Options of how one head of attention and its decoder go together."""
+
+
 def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
     """The options with what they imply written out.
 
@@ -66,7 +70,26 @@ def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
             check_options(config.layer, {key: rest[key]})
     half = -(-config.hidden_size // 2) if config.bidirectional else config.hidden_size
     update = {"decoder": decoder, "attention": attention, "encoder_size": options.encoder_size or half}
-    return options.model_copy(update=update)
+    found = options.model_copy(update=update)
+    _refuse_idle(found)
+    return found
+
+
+def _refuse_idle(options: Options) -> None:
+    """Raises InputError for an option that says nothing beside the others."""
+    if options.factorisation == "ctc":
+        idle, beside = {*READING, "context", "bridge", "scheduled_sampling", "label_smoothing"}, "factorisation ctc"
+    elif options.attention in ("none", "multi-head"):
+        idle, beside = {*READING, "upsample"}, f"attention {options.attention}"
+    else:
+        idle, beside = {"context", "upsample"}, "attention of one head"
+        if options.form == "bahdanau":
+            idle, beside = idle | {"input_feeding"}, "form bahdanau"
+    if options.attention == "multi-head":
+        idle |= {"context", "bridge"}
+    for name in sorted(idle):
+        if getattr(options, name) != Options.model_fields[name].default:
+            raise InputError(f"model.options.{name}: has no meaning with {beside}; leave one of them out")
 
 
 def translator(

@@ -1,11 +1,12 @@
 """The options of a task, which stand beside the layer's own in ``model.options``."""
 
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from ..config import Config, Section, explain
-from ..errors import InputError
+from ..errors import InputError, nearest
 from ..layers import options_of, split_names
 
 Options = TypeVar("Options", bound=Section)
@@ -15,15 +16,25 @@ def split_options(kind: type[Options], config: Config) -> tuple[Options, dict[st
     """The task's own options, and what is left for the layer.
 
     Raises:
-        InputError: a value that does not fit.
+        InputError: a value that does not fit, or a name that is nearly one of the task's.
     """
     given = config.model.options
     own = {name: value for name, value in given.items() if name in kind.model_fields}
     rest = {name: value for name, value in given.items() if name not in kind.model_fields}
     try:
-        return kind.model_validate(own), rest
+        options = kind.model_validate(own)
     except ValidationError as error:
         raise InputError(f"model.options.{explain(error)}") from None
+    _refuse_misspelt(kind, rest, [config.model.layer, getattr(options, "decoder", None) or config.model.layer])
+    return options, rest
+
+
+def _refuse_misspelt(kind: type[Section], rest: dict[str, Any], layers: list[str]) -> None:
+    """An option that no layer has and that looks like one of the task's is meant for the task."""
+    known = {key for name in layers for one in split_names(name) for key in options_of(one, rest)}
+    for key in rest:
+        if key not in known and get_close_matches(key, kind.model_fields, cutoff=0.8):
+            raise InputError(f"model.options.{key}: no such option; {nearest(key, list(kind.model_fields))}")
 
 
 def settled_options(kind: type[Section], config: Config) -> Config:
