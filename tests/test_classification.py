@@ -146,7 +146,7 @@ def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
     [
         ({"pooling": "middle"}, "model.options.pooling: 'middle' does not fit"),
         ({"poolin": "mean"}, "model.options.poolin: no such option; did you mean 'pooling'"),
-        ({"forget_bia": 1}, "did you mean 'forget_bias'"),
+        ({"weight_dropou": 0.1}, "did you mean 'weight_dropout'"),
     ],
 )
 def test_wrong_options_are_named(folder: Path, options: dict, message: str) -> None:

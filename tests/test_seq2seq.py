@@ -162,7 +162,7 @@ def test_the_command_answers_line_by_line(run: seriatim.Run, folder: Path, capsy
         (
             {},
             {"attention": "none", "input_feeding": True},
-            "model.options.input_feeding: has no meaning with attention",
+            "input_feeding: has no meaning with attention none",
         ),
         ({}, {"form": "bahdanau", "input_feeding": True}, "input_feeding: has no meaning with form bahdanau"),
         ({}, {"context": "updates"}, "context: has no meaning with attention of one head"),
