@@ -8,6 +8,7 @@ Ma & Hovy 2016 and Lample et al. 2016 (see `seriatim.models.characters`): in tra
 for an unknown one, so that the unknown word's embedding learns too.
 """
 
+import itertools
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ..data.tagging import NO_TAG, TaggedBatch
 from ..errors import InputError
 from ..layer import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
+from ..lengths import valid_mask
 from .characters import CharacterModel
 from .crf import CRF
 from .word_dropout import drop_words
@@ -115,8 +117,7 @@ class Tagger(nn.Module):
         """P(tag of a word | sentence) of each of ``tags``, those of `decode`: softmax, or the field's marginals."""
         found = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
         chosen = torch.zeros(scores.shape[:2], dtype=torch.long)
-        for row, own in zip(chosen, tags, strict=True):
-            row[: len(own)] = torch.tensor(own)
+        chosen[valid_mask(lengths, scores.shape[1])] = torch.tensor(list(itertools.chain(*tags)), dtype=torch.long)
         return _unpadded(found.gather(2, chosen.to(found.device).unsqueeze(2)).squeeze(2), lengths)
 
 

@@ -20,10 +20,8 @@ class Ragged(NamedTuple):
 
     order: Tensor
     """Sequences from the longest to the shortest."""
-    sequence: Tensor
-    """The sequence of each joined row."""
-    step: Tensor
-    """The step of each joined row."""
+    place: Tensor
+    """Where each joined row lies in a batch ``(batch · time,)``."""
     before: Tensor
     """Where the state before each joined row lies."""
     ends: Tensor
@@ -54,14 +52,14 @@ class Packing(NamedTuple):
         """``(batch, time, width)`` to ``(rows, width)``."""
         if self.ragged is None:
             return inputs.transpose(0, 1).reshape(self.rows, -1)
-        return inputs[self.ragged.sequence, self.ragged.step]
+        return inputs.reshape(self.batch * self.time, -1).index_select(0, self.ragged.place)
 
     def split(self, outputs: Tensor) -> Tensor:
         """``(rows, width)`` to ``(batch, time, width)``, zero on padding."""
         if self.ragged is None:
             return outputs.view(self.time, self.batch, -1).transpose(0, 1)
-        padded = outputs.new_zeros(self.batch, self.time, outputs.shape[1])
-        return padded.index_put((self.ragged.sequence, self.ragged.step), outputs)
+        padded = outputs.new_zeros(self.batch * self.time, outputs.shape[1])
+        return padded.index_copy_(0, self.ragged.place, outputs).view(self.batch, self.time, -1)
 
     def sort(self, state: S) -> S:
         """A state with its rows in the order of the packing."""
@@ -122,7 +120,7 @@ def pack(batch: int, time: int, lengths: Tensor | None) -> Packing:
     ends = torch.arange(batch)
     some = ordered > 0
     ends[some] += batch + starts[ordered[some] - 1]
-    return Packing(batch, time, counts, starts, len(row), Ragged(order, order[row], step, before, ends))
+    return Packing(batch, time, counts, starts, len(row), Ragged(order, order[row] * time + step, before, ends))
 
 
 @functools.lru_cache(maxsize=64)
