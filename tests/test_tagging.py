@@ -277,7 +277,7 @@ def test_bad_data_is_one_line_that_names_it(run: seriatim.Run, tmp_path: Path, t
     ("changes", "message"),
     [
         ({"model.options.characters": "wide"}, "model.options.characters: 'wide' does not fit"),
-        ({"model.options.filter": 3}, "has no option 'filter'"),
+        ({"model.options.filter": 3}, "did you mean 'filters'"),
         ({"model.options.vectors": "none.txt"}, "none.txt: no such file"),
         ({"tokenizer.kind": "bpe"}, "tokenizer.kind: 'bpe', but it is words that have tags"),
         ({"model.tie_weights": True}, "model.tie_weights: a tagger reads words and gives tags"),
