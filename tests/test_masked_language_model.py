@@ -203,6 +203,23 @@ def test_gaps_are_filled_and_nothing_else_is_touched(run: seriatim.Run) -> None:
             assert not {choice["token"] for choice in mask} & {"</s>", "<unk>"}
 
 
+def test_gaps_are_filled_the_same_alone_and_together(run: seriatim.Run) -> None:
+    lines = [
+        "the cat sees [MASK] moon .",
+        "[MASK]",
+        "",
+        "she " * 40 + "[MASK] " + "likes " * 40 + "[MASK]",
+        "no gap",
+    ] * 20
+    together = list(run.details(lines))
+    for line, answer in zip(lines[:5], together, strict=False):
+        (alone,) = run.details([line])
+        assert alone["text"] == answer["text"]
+        for one, other in zip(alone["masks"], answer["masks"], strict=True):
+            assert [gap["token"] for gap in one] == [gap["token"] for gap in other]
+            assert [gap["probability"] for gap in one] == pytest.approx([gap["probability"] for gap in other])
+
+
 @pytest.mark.parametrize("kind", ["byte", "char", "word", "bpe"])
 def test_a_gap_is_one_token_of_the_line(kind: str) -> None:
     size = 400 if kind == "bpe" else None  # enough for whole words

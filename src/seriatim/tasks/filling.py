@@ -1,17 +1,21 @@
 """Gaps in lines, filled by a masked language model: ``[MASK]`` stands for one token, everything else stays as it is."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from ..data.bucketing import Buckets
 from ..data.tokenizers import END, Tokenizer
 from ..models import MaskedLanguageModel
 
 MASK_TEXT = "[MASK]"
+TOGETHER = 64
+"""Windows read at once."""
 SHOWN = 5
 """Tokens named for every gap."""
 
@@ -48,13 +52,11 @@ def fill(
         Per line ``text``, and ``masks``: for every gap the likeliest tokens with their probabilities, in a list of
         ``token`` and ``probability``.
     """
-    answers: list[dict[str, Any]] = []
-    for line in lines:
-        if MASK_TEXT not in line:
-            answers.append({"text": line, "masks": []})
-            continue
-        gaps = find_gaps(line, tokenizer, model.mask, unit)
-        answers.append(_filled(gaps, tokenizer, probabilities(model, gaps.ids, length)))
+    answers: list[dict[str, Any]] = [{"text": line, "masks": []} for line in lines]
+    rows = [row for row, line in enumerate(lines) if MASK_TEXT in line]
+    gaps = [find_gaps(lines[row], tokenizer, model.mask, unit) for row in rows]
+    for row, own, shares in zip(rows, gaps, probabilities(model, [one.ids for one in gaps], length), strict=True):
+        answers[row] = _filled(own, tokenizer, shares)
     return answers
 
 
@@ -71,15 +73,32 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
     return Gaps(pieces, spaced, np.concatenate([*ids, end]).astype(np.int64))
 
 
-def probabilities(model: MaskedLanguageModel, ids: np.ndarray, length: int) -> Tensor:
-    """P of every token at every gap ``(gaps, vocabulary)``, in float64."""
-    device, found = model.embedding.weight.device, []
-    for start in range(0, len(ids), length):
-        window = torch.from_numpy(ids[start : start + length]).to(device)
-        positions = (window == model.mask).nonzero().squeeze(1)
-        if len(positions):
-            found.append(torch.softmax(model(window.unsqueeze(0), positions).double(), dim=1).cpu())
-    return torch.cat(found)
+def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], length: int) -> Iterator[Tensor]:
+    """P of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
+
+    Args:
+        model: in evaluation mode.
+        lines: ids, with the mask symbol in the gaps.
+        length: of a window at most.
+    """
+    device = model.embedding.weight.device
+    windows = [ids[start : start + length] for ids in lines for start in range(0, len(ids), length)]
+    windows = [window for window in windows if (window == model.mask).any()]
+    lengths = np.array([len(window) for window in windows], dtype=np.int64)
+    buckets = Buckets(lengths, TOGETHER, lambda rows: rows)
+    found = [torch.empty(0)] * len(windows)
+    for rows in buckets.read(buckets.in_order()):
+        ids = pad_sequence([torch.from_numpy(windows[row]) for row in rows], batch_first=True).to(device)
+        gaps = ids == model.mask
+        logits = model(ids, gaps.flatten().nonzero().squeeze(1), lengths=torch.from_numpy(lengths[rows]))
+        shares = torch.split(torch.softmax(logits.double(), dim=1).cpu(), gaps.sum(1).tolist())
+        for row, part in zip(rows.tolist(), shares, strict=True):
+            found[row] = part
+    rest = iter(found)
+    for ids in lines:
+        yield torch.cat(
+            [next(rest) for start in range(0, len(ids), length) if model.mask in ids[start : start + length]]
+        )
 
 
 def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> dict[str, Any]:
