@@ -95,10 +95,9 @@ def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], lengt
         for row, part in zip(rows.tolist(), shares, strict=True):
             found[row] = part
     rest = iter(found)
-    for ids in lines:
-        yield torch.cat(
-            [next(rest) for start in range(0, len(ids), length) if model.mask in ids[start : start + length]]
-        )
+    for line in lines:
+        pieces = [line[start : start + length] for start in range(0, len(line), length)]
+        yield torch.cat([next(rest) for piece in pieces if (piece == model.mask).any()])
 
 
 def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> dict[str, Any]:
