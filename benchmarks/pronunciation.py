@@ -58,7 +58,12 @@ def main() -> None:
                     "dropout": 0.3,
                     "options": {"target_kind": "word", "attention": "additive", "label_smoothing": 0.1},
                 },
-                "training": {"epochs": arguments.epochs, "batch_size": 64, "learning_rate": 0.002, "warmup_steps": 500},
+                "training": {
+                    "epochs": arguments.epochs,
+                    "batch_size": 128,
+                    "learning_rate": 0.003,
+                    "warmup_steps": 500,
+                },
                 "out": str(folder / "run"),
             }
         )
