@@ -17,7 +17,6 @@ import seriatim
 
 KEYS = ("bleu", "chrf")
 SHARED = {"shared_vocabulary": True, "label_smoothing": 0.1}
-RECURRENT = {"layer": "lstm", "embedding_size": 256, "hidden_size": 512, "dropout": 0.3}
 BLOCK = {"num_heads": 4, "norm": "layer", "feed_forward": "relu", "feed_forward_size": 256, "bias": True}
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": {
@@ -29,13 +28,26 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_weights": True,
         "options": {**SHARED, **BLOCK, "position": "sinusoidal"},
     },
-    "attention": {**RECURRENT, "options": {**SHARED, "attention": "bilinear"}},
-    "no attention": {**RECURRENT, "options": {**SHARED, "attention": "none", "context": "initial+updates+outputs"}},
+    "attention": {
+        "layer": "lstm",
+        "embedding_size": 256,
+        "hidden_size": 256,
+        "dropout": 0.35,
+        "tie_weights": True,
+        "options": {**SHARED, "attention": "bilinear"},
+    },
+    "no attention": {
+        "layer": "lstm",
+        "embedding_size": 256,
+        "hidden_size": 256,
+        "dropout": 0.35,
+        "options": {**SHARED, "attention": "none", "context": "initial+updates+outputs"},
+    },
 }
 TRAINING: dict[str, dict[str, Any]] = {
     "transformer": {"epochs": 22, "learning_rate": 0.003, "warmup_steps": 800},
-    "attention": {"epochs": 12, "learning_rate": 0.001, "warmup_steps": 500},
-    "no attention": {"epochs": 12, "learning_rate": 0.001, "warmup_steps": 500},
+    "attention": {"epochs": 22, "learning_rate": 0.0015, "warmup_steps": 500},
+    "no attention": {"epochs": 22, "learning_rate": 0.0015, "warmup_steps": 500},
 }
 
 
