@@ -9,6 +9,7 @@ the ratio is printed last.
 """
 
 import argparse
+import functools
 import itertools
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ from seriatim.config import resolve
 from seriatim.tasks import find
 from seriatim.training.allocator import freed_memory_kept
 from seriatim.training.setup import prepare
+from seriatim.training.task import Task
 
 VOCABULARY, EMBEDDING, HIDDEN, BATCH = 8_000, 256, 512, 64
 STEPS_A_TURN, TURNS = 10, 7
@@ -82,6 +84,12 @@ class Steps:
             self.optimizer.step()
 
 
+def loss(task: Task, model: nn.Module, batch: Any) -> Tensor:
+    """Of one of our models."""
+    total: Tensor = task.loss(model, batch, None)[0]
+    return total
+
+
 def config(train: str, *, input_feeding: bool) -> dict[str, Any]:
     return {
         "task": "seq2seq",
@@ -115,8 +123,7 @@ def main() -> None:
         works = {"plain loop": Steps(plain, plain.loss, batches)}
         for feeding, (task, job) in jobs.items():
             name = "ours" if feeding else "ours, without input feeding"
-            loss = lambda batch, task=task, job=job: task.loss(job.model, batch, None)[0]  # noqa: E731
-            works[name] = Steps(job.model, loss, batches)
+            works[name] = Steps(job.model, functools.partial(loss, task, job.model), batches)
         for work in works.values():
             work()
         tokens = sum(int(batch.target_lengths.sum()) for batch in batches)

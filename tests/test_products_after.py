@@ -1,6 +1,7 @@
 """Weight gradients of a Python loop as one product: the same as autograd's, whoever asks for them and how often."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -52,10 +53,10 @@ def test_a_weight_used_outside_and_in_two_loops_adds_up() -> None:
     torch.manual_seed(0)
     layer, x = nn.Linear(4, 4).double(), torch.randn(3, 5, 4).double()
 
-    def total(around: Callable[[], object]) -> Tensor:
+    def total(around: Callable[[], AbstractContextManager[object]]) -> Tensor:
         sums = layer(x[:, 0]).sum() + (layer.weight**3).sum()
         for _ in range(2):
-            with around():  # type: ignore[attr-defined]
+            with around():
                 sums = sums + loop(layer.weight, layer.bias, x).sum()
         return sums
 

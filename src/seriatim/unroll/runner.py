@@ -75,7 +75,7 @@ class Runner:
     def compile(self, kernels: Mapping[str, Kernel]) -> list[Text]:
         """The functions of both directions."""
         source, texts = emit(kernels, self.numbers)
-        self.library = compiled(source, kernels)
+        self.functions = compiled(source, kernels)
         return texts
 
     def constants(self, weights: Sequence[Tensor]) -> list[Tensor]:
@@ -104,7 +104,7 @@ class Runner:
             size if isinstance(size, int) else named[f"matrix{size.matrix}"].stride(size.dimension)
             for size in text.sizes
         ]
-        getattr(self.library, text.name)(
+        getattr(self.functions, text.name)(
             pointers,
             (ctypes.c_int64 * len(sizes))(*sizes),
             packing.counts.data_ptr(),
