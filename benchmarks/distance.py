@@ -1,10 +1,10 @@
 """What gating and attention buy: accuracy against distance on three tasks of memory.
 
-    python benchmarks/distance.py [--minutes 2] [--plot distance.png]
+    python benchmarks/distance.py [--steps 1500] [--plot distance.png]
 
 `builtin:copy`, `builtin:adding` and `builtin:agreement`: a label that depends on something a number of words or letters
-back. Each layer is trained within the same time on a mixture of short distances and tested at each distance by itself,
-those beyond training included. One direction, so that the label has to be kept from where it stood to the end.
+back. Each layer is trained at one distance, for the same number of steps, and tested at it: no shorter example shows it
+what to keep. One direction, so that the label has to be kept from where it stood to the end.
 """
 
 import argparse
@@ -16,19 +16,19 @@ import seriatim
 
 LAYERS = ("rnn", "lstm", "gru", "transformer", "mamba")
 TASKS = {
-    "copy": ("char", (2, 10, 30, 100, 200)),
-    "adding": ("char", (4, 10, 30, 100, 200)),
-    "agreement": ("word", (3, 10, 20, 30, 60)),
+    "copy": ("char", (5, 10, 20, 40, 100)),
+    "adding": ("char", (4, 10, 20, 40, 100)),
+    "agreement": ("word", (3, 10, 20, 40, 60)),
 }
 TITLES = {"copy": "copy (chance 0.1)", "adding": "adding (chance 0.1)", "agreement": "agreement (chance 0.5)"}
 UNITS = {"char": "letters", "word": "words"}
 
 
-def config(task: str, layer: str, minutes: float, out: Path) -> dict[str, Any]:
+def config(task: str, layer: str, distance: int, steps: int, out: Path) -> dict[str, Any]:
     options = {"causal": True, "position": "rotary"} if layer == "transformer" else {}
     return {
         "task": "classify",
-        "data": {"train": f"builtin:{task}"},
+        "data": {"train": f"builtin:{task}:train-{distance}", "valid": f"builtin:{task}:valid-{distance}"},
         "tokenizer": {"kind": TASKS[task][0]},
         "model": {
             "layer": layer,
@@ -37,7 +37,7 @@ def config(task: str, layer: str, minutes: float, out: Path) -> dict[str, Any]:
             "bidirectional": False,
             "options": {**options, "pooling": "final"},
         },
-        "training": {"minutes": minutes, "batch_size": 64, "learning_rate": 0.003},
+        "training": {"steps": steps, "batch_size": 64, "learning_rate": 0.003},
         "out": str(out),
     }
 
@@ -45,7 +45,8 @@ def config(task: str, layer: str, minutes: float, out: Path) -> dict[str, Any]:
 def plot(found: dict[str, dict[str, list[float]]], path: Path) -> None:
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(found), figsize=(11, 3.8), sharey=True, layout="constrained")
+    figure, grid = plt.subplots(1, len(found), figsize=(11, 3.8), sharey=True, squeeze=False, layout="constrained")
+    axes = grid[0]
     for place, (task, layers) in zip(axes, found.items(), strict=True):
         kind, distances = TASKS[task]
         for (layer, accuracy), style in zip(layers.items(), ("o-", "s--", "^-.", "v:", "d-"), strict=False):
@@ -61,7 +62,7 @@ def plot(found: dict[str, dict[str, list[float]]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--task", choices=TASKS, action="append")
     parser.add_argument("--layer", choices=LAYERS, action="append")
     parser.add_argument("--plot", type=Path)
@@ -72,11 +73,15 @@ def main() -> None:
             distances = TASKS[task][1]
             print(f"\n{task:14}" + "".join(f"{distance:>8}" for distance in distances), flush=True)
             for layer in arguments.layer or LAYERS:
-                run = seriatim.train(config(task, layer, arguments.minutes, Path(temporary) / f"{task}-{layer}"))
-                tests = [f"builtin:{task}:test-{distance}" for distance in distances]
-                accuracy = [run.evaluate(test)["accuracy"] for test in tests]
+                accuracy = []
+                print(f"{layer:14}", end="", flush=True)
+                for distance in distances:
+                    out = Path(temporary) / f"{task}-{layer}-{distance}"
+                    run = seriatim.train(config(task, layer, distance, arguments.steps, out))
+                    accuracy.append(run.evaluate(f"builtin:{task}:test-{distance}")["accuracy"])
+                    print(f"{accuracy[-1]:8.3f}", end="", flush=True)
+                print(flush=True)
                 found.setdefault(task, {})[layer] = accuracy
-                print(f"{layer:14}" + "".join(f"{value:8.3f}" for value in accuracy), flush=True)
     if arguments.plot:
         plot(found, arguments.plot)
 

@@ -77,10 +77,10 @@ def test_labels_are_right_balanced_and_far_away(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSIFICATION)
-@pytest.mark.parametrize("distance", [4, 17, 150])
-def test_a_test_of_one_distance(name: str, distance: int) -> None:
-    solved = [SOLVE[name](text) for _, text in rows(f"builtin:{name}:test-{distance}")]
-    assert len(solved) == COUNTS["test"]
+@pytest.mark.parametrize(("split", "distance"), [("test", 4), ("train", 17), ("valid", 17), ("test", 150)])
+def test_a_part_of_one_distance(name: str, split: str, distance: int) -> None:
+    solved = [SOLVE[name](text) for _, text in rows(f"builtin:{name}:{split}-{distance}")]
+    assert len(solved) == COUNTS[split]
     assert {far for _, far in solved} == {distance}
 
 
@@ -175,6 +175,7 @@ def test_a_part_is_made_once() -> None:
         ("builtin:", "choose from python-docs, reversal, copy, adding, agreement"),
         ("builtin:copy:dev", "choose from train, valid, test, or test-N"),
         ("builtin:copy:test-", "test-N"),
+        ("builtin:copy:dev-5", "test-N"),
         ("builtin:copy:test-0", "test-N"),
         ("builtin:copy:test-1:2", "choose from train, valid, test"),
         ("builtin:adding:test-3", f"no such distance; choose from 4 to {LONGEST}"),

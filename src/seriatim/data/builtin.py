@@ -5,7 +5,7 @@ the standard library, about two million characters of real English about real th
 ten for training, one each for validation and test; a docstring that stands in several modules counts once.
 
 ``builtin:reversal``, ``builtin:copy``, ``builtin:adding`` and ``builtin:agreement`` are the tasks of `synthetic`, as
-TSV; their part ``test-N`` is a test in which every distance is N.
+TSV; of their part ``test-N`` every distance is N, and so of ``train-N`` and ``valid-N``.
 """
 
 import ast
@@ -55,14 +55,13 @@ def builtin_format(spec: str) -> str:
 
 
 def _task(spec: str, name: str, part: str) -> Path:
-    """The file of one part of a task; of a part ``test-N``, too."""
-    task, at = TASKS[name], re.fullmatch(r"test-([1-9][0-9]{0,8})", part)
-    if part not in SPLITS and not at:
+    """The file of one part of a task; of one distance alone where ``part`` ends in a number."""
+    task, parsed = TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)
+    if not parsed:
         raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}, or test-N for distance N")
-    distance = int(at[1]) if at else None
+    split, distance = parsed[1], int(parsed[2]) if parsed[2] else None
     if distance and not task.shortest <= distance <= LONGEST:
         raise InputError(f"{spec}: no such distance; choose from {task.shortest} to {LONGEST}")
-    split = "test" if at else part
 
     def write(folder: Path) -> None:
         with (folder / f"{part}.tsv").open("w", encoding="utf-8", newline="\n") as file:

@@ -78,7 +78,7 @@ def generate(
     for turn in turns:
         far = distance or task.choose(random, task.shortest, task.longest)
         item = task.draw(random, far, turn)
-        while far <= task.longest and _part(item.key) != split:  # no other part has longer ones
+        while far <= task.longest and _part(item.key) != split:  # no two longer texts are ever the same
             item = task.draw(random, far, turn)
         yield item.fields
 
