@@ -1,4 +1,4 @@
-"""Memory between the steps of a training."""
+"""Memory between the steps of a job."""
 
 import json
 import os
@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from seriatim.training import allocator
-from seriatim.training.allocator import freed_memory_kept
+from seriatim import allocator
+from seriatim.allocator import freed_memory_kept
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 COUNT = """
 import contextlib, json, resource, sys, torch
 import seriatim
-from seriatim.training.allocator import freed_memory_kept
+from seriatim.allocator import freed_memory_kept
 
 torch.set_num_threads(1)
 layer, inputs = seriatim.layer("lstm", 128, 256), torch.randn(64, 160, 128)
@@ -58,6 +58,39 @@ def test_freed_memory_is_used_again() -> None:
 def test_settings_of_a_user_are_left_alone() -> None:
     without, within = faults(MALLOC_TRIM_THRESHOLD_="1000000")
     assert 2 * within > without
+
+
+class Settings:
+    """A C library that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def gnu_get_libc_version(self) -> str:
+        return "2.0"
+
+    def mallopt(self, name: int, value: int) -> int:
+        if name == allocator.MMAP_MAX:
+            self.told.append("usual" if value else "keep")
+        return 1
+
+    def malloc_trim(self, pad: int) -> int:
+        self.told.append("trim")
+        return 1
+
+
+def test_jobs_in_one_another_or_overlapping_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in set(os.environ) - set(untuned()):
+        monkeypatch.delenv(name)
+    library = Settings()
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
+    first, second = freed_memory_kept(), freed_memory_kept()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert library.told == ["keep"]
+    second.__exit__(None, None, None)
+    assert library.told == ["keep", "usual", "trim"]
 
 
 def test_a_library_without_these_settings_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from . import __version__
+from .allocator import freed_memory_kept
 from .config import Config, resolve
 from .data.vocabulary import load_vocabulary
 from .errors import InputError
@@ -17,7 +18,6 @@ from .identity import identity, read_config
 from .model_card import model_card
 from .run import Run, load
 from .tasks import find
-from .training.allocator import freed_memory_kept
 from .training.loop import Trainer
 from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .allocator import freed_memory_kept
 from .data.batching import Batches
 from .data.corpus import Corpus, Statistics
 from .data.tokenizers import END, Tokenizer
@@ -175,7 +176,8 @@ class Run:
             InputError: the data cannot be read.
         """
         found = self.task.read(data, "test", self.vocabulary, file_format=file_format)
-        return self.task.evaluate(self.model, found, **settings)
+        with freed_memory_kept():
+            return self.task.evaluate(self.model, found, **settings)
 
     def predict(self, lines: Iterable[Any], **settings: Any) -> Iterator[str]:
         """Labels, tags or translations: an answer a line, lazily and in order; see `details`."""
@@ -195,12 +197,13 @@ class Run:
 
     def answers(self, together: Iterable[list[Any]], **settings: Any) -> Iterator[dict[str, Any]]:
         """As `details`, for items that are already in lists of what is to be answered at once."""
-        for items in together:
-            started = time.perf_counter()
-            found = self.task.answer(self.model, self.vocabulary, items, **settings)
-            seconds = (time.perf_counter() - started) / len(items)
-            for answer in found:
-                yield {**answer, "seconds": seconds}
+        with freed_memory_kept():
+            for items in together:
+                started = time.perf_counter()
+                found = self.task.answer(self.model, self.vocabulary, items, **settings)
+                seconds = (time.perf_counter() - started) / len(items)
+                for answer in found:
+                    yield {**answer, "seconds": seconds}
 
     def stream(self) -> Stream:
         """A text to be read and written piece by piece, at its beginning.

@@ -18,6 +18,8 @@ CHUNK_ELEMENTS = 1 << 22
 """Logits held at once: 16 MB in float32, below what the allocator returns to the system after every use."""
 CHUNK_ROWS = 64
 """Fewer positions than this a chunk would leave the matrix products bound by memory."""
+SMALLEST = 1e-30
+"""A probability that float32 still holds with all its digits."""
 
 
 def summed_loss(
@@ -75,11 +77,9 @@ def _loss_and_gradients(
     hidden: Tensor, weight: Tensor, cast: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The summed loss and its gradients for hidden, weight and bias; products in ``cast``'s type, sums in float."""
-    vocabulary = weight.shape[0]
-    wide = weight.dtype
+    vocabulary, wide = weight.shape[0], weight.dtype
     total = torch.zeros((), dtype=wide, device=hidden.device)
-    hidden_gradient = torch.empty_like(hidden)
-    weight_gradient = torch.zeros_like(weight)
+    hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
     bias_gradient = weight.new_zeros(vocabulary)
     longest = min(_chunk_rows(vocabulary), len(targets))
     buffers = [torch.empty(longest, vocabulary, dtype=wide, device=hidden.device) for _ in range(2)]
@@ -93,13 +93,7 @@ def _loss_and_gradients(
         if bias is not None:
             logits += bias
         torch.softmax(logits, dim=1, out=p)
-        greatest, place = logits.max(dim=1, keepdim=True)
-        log_total = greatest - p.gather(1, place).log()
-        wanted = logits.gather(1, target)
-        if smoothing:
-            wanted = (1 - smoothing) * wanted + smoothing * logits.mean(1, keepdim=True)
-            p -= smoothing / vocabulary
-        total += (log_total - wanted).sum()
+        total += (smoothing * logits.gather(1, target) - _log_probabilities(logits, p, target)).sum()
         p.scatter_add_(1, target, p.new_full(target.shape, smoothing - 1))
         if bias is not None:
             bias_gradient += p.sum(0)
@@ -109,7 +103,26 @@ def _loss_and_gradients(
             weight_gradient.addmm_(narrow.t(), h)
         else:
             weight_gradient += narrow.t() @ h
+    if smoothing:  # − ε Σ_v z_v / V, linear in what makes z: its gradients need no pass over all logits
+        share, sum_h, mean_w = smoothing / vocabulary, hidden.to(wide).sum(0), weight.mean(0)
+        total -= smoothing * (sum_h @ mean_w)
+        hidden_gradient -= (smoothing * mean_w).to(hidden.dtype)
+        weight_gradient -= share * sum_h
+        if bias is not None:
+            total -= smoothing * len(targets) * bias.mean()
+            bias_gradient -= share * len(targets)
     return total, hidden_gradient, weight_gradient, bias_gradient
+
+
+def _log_probabilities(logits: Tensor, p: Tensor, target: Tensor) -> Tensor:
+    """The logarithms of P(target) ``(rows, 1)``, by way of the greatest where the probability is too small a number."""
+    wanted = p.gather(1, target)
+    found = wanted.log()
+    if bool((wanted < SMALLEST).any()):
+        greatest, place = logits.max(dim=1, keepdim=True)
+        exact = logits.gather(1, target) - greatest + p.gather(1, place).log()
+        found = torch.where(wanted < SMALLEST, exact, found)
+    return found
 
 
 def _low() -> bool:

@@ -27,7 +27,9 @@ class ProductsAfter(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shared: dict[int, tuple[Tensor, Tensor, Pairs]] = {}
+        self.shared: dict[tuple[int, int], tuple[Tensor, Tensor | None, Pairs]] = {}
+        self.kept: list[tuple[Tensor, Tensor | None]] = []
+        """Weights and biases, so that no other tensor takes their place in memory."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
@@ -40,35 +42,42 @@ class ProductsAfter(TorchFunctionMode):
         """W x + b for ``inputs (..., input_size)``."""
         if not weight.requires_grad or not compiling() or torch.is_autocast_enabled(inputs.device.type):
             return F.linear(inputs, weight, bias)
-        if id(weight) not in self.shared:
+        key = id(weight), id(bias)
+        if key not in self.shared:
             pairs: Pairs = {}
-            self.shared[id(weight)] = weight, _Shared.apply(weight, pairs), pairs  # type: ignore[no-untyped-call]
-        _, shared, pairs = self.shared[id(weight)]
-        outputs: Tensor = _Linear.apply(inputs, shared, bias, pairs)  # type: ignore[no-untyped-call]
+            self.shared[key] = *_Shared.apply(weight, bias, pairs), pairs  # type: ignore[no-untyped-call]
+            self.kept.append((weight, bias))
+        outputs: Tensor = _Linear.apply(inputs, *self.shared[key])  # type: ignore[no-untyped-call]
         return outputs
 
 
 class _Shared(torch.autograd.Function):
-    """The weight itself, whose gradient is formed when all that used it have had theirs."""
+    """Weight and bias themselves, whose gradients are formed when all that used them have had theirs."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, pairs: Pairs) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, pairs: Pairs) -> tuple[Tensor, Tensor | None]:
         ctx.pairs = pairs
         ctx.set_materialize_grads(False)
-        return weight.view_as(weight)
+        return weight.view_as(weight), None if bias is None else bias.view_as(bias)
 
     @staticmethod
-    def backward(ctx: Any, given: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         pairs = ctx.pairs.pop(torch._C._current_graph_task_id(), [])
         if not pairs:
-            return given, None
+            return *given, None  # type: ignore[return-value]
         rows, cotangents = (torch.cat(parts) for parts in zip(*reversed(pairs), strict=True))
+        of_weight, of_bias = given
         product = cotangents.t() @ rows
-        return product if given is None else given + product, None
+        total = cotangents.sum(0) if ctx.needs_input_grad[1] else None
+        return (
+            product if of_weight is None else product + of_weight,
+            total if total is None or of_bias is None else total + of_bias,
+            None,
+        )
 
 
 class _Linear(torch.autograd.Function):
-    """W x + b; the gradient of W is left to `_Shared`."""
+    """W x + b; the gradients of W and b are left to `_Shared`."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, pairs: Pairs) -> Tensor:
@@ -85,12 +94,7 @@ class _Linear(torch.autograd.Function):
             )
         inputs, weight = ctx.saved_tensors
         rows = cotangent.flatten(0, -2)
-        if ctx.needs_input_grad[1]:
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             task = torch._C._current_graph_task_id()
             ctx.pairs.setdefault(task, []).append((inputs.flatten(0, -2), rows))
-        return (
-            cotangent @ weight if ctx.needs_input_grad[0] else None,
-            None,
-            rows.sum(0) if ctx.needs_input_grad[2] else None,
-            None,
-        )
+        return cotangent @ weight if ctx.needs_input_grad[0] else None, None, None, None

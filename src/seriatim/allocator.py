@@ -1,4 +1,4 @@
-"""Memory that a training frees at every step stays with the process until the training ends.
+"""Memory that is freed at every step of a long job stays with the process until the job ends.
 
 By itself glibc returns large blocks to the system when they are freed, and the system clears them, page by page, when
 the next step asks again: up to a third of a step on a CPU. Elsewhere than on glibc nothing is done.
@@ -15,21 +15,32 @@ KEEP = {MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**26}
 USUAL = {MMAP_MAX: 65_536, TRIM_THRESHOLD: 2**26, TOP_PAD: 0, MMAP_THRESHOLD: 2**25}
 """Where glibc's thresholds, which adapt themselves, are after a few large blocks."""
 
+_jobs: list[object] = []
+"""Those under way: the settings are the whole process's."""
+
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Keeps freed memory inside the ``with`` block, and returns it at the end; nothing where a user tunes malloc."""
+    """Keeps freed memory inside the ``with`` block; at the end of the last such block it is returned.
+
+    Where a user tunes malloc nothing is done.
+    """
     tuned = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     library = ctypes.CDLL(None) if os.name == "posix" and not tuned else None
     if library is None or not hasattr(library, "gnu_get_libc_version"):
         yield
         return
-    _set(library, KEEP)
+    job = object()
+    if not _jobs:
+        _set(library, KEEP)
+    _jobs.append(job)
     try:
         yield
     finally:
-        _set(library, USUAL)
-        library.malloc_trim(0)
+        _jobs.remove(job)
+        if not _jobs:
+            _set(library, USUAL)
+            library.malloc_trim(0)
 
 
 def _set(library: ctypes.CDLL, options: dict[int, int]) -> None:
