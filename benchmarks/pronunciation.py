@@ -4,7 +4,7 @@
 
 The entries are split by word, 90 : 5 : 5 with seed 1, all pronunciations of a word on one side. A test word is right
 if the answer is any of its listed pronunciations; the phone error rate is the edit distance to the closest of them over
-its phones. A GRU encoder-decoder with additive attention; beam 5.
+its phones. An encoder-decoder of two GRUs with additive attention; beam 5.
 """
 
 import argparse
@@ -35,6 +35,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=14)
     parser.add_argument("--layer", default="gru")
     parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="a folder for the run")
     arguments = parser.parse_args()
     known = words(arguments.dictionary)
     order = sorted(known)
@@ -42,7 +44,8 @@ def main() -> None:
     first, second = int(0.9 * len(order)), int(0.95 * len(order))
     parts = {"train": order[:first], "valid": order[first:second]}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+        folder = arguments.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         for part, some in parts.items():
             lines = [f"{word}\t{sound}\n" for word in some for sound in known[word]]
             (folder / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
@@ -55,13 +58,14 @@ def main() -> None:
                     "layer": arguments.layer,
                     "embedding_size": 128,
                     "hidden_size": arguments.hidden,
-                    "dropout": 0.3,
+                    "num_layers": arguments.layers,
+                    "dropout": 0.2,
                     "options": {"target_kind": "word", "attention": "additive", "label_smoothing": 0.1},
                 },
                 "training": {
                     "epochs": arguments.epochs,
-                    "batch_size": 128,
-                    "learning_rate": 0.003,
+                    "batch_size": 64,
+                    "learning_rate": 0.002,
                     "warmup_steps": 500,
                 },
                 "out": str(folder / "run"),

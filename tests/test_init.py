@@ -1,5 +1,6 @@
 """A training that starts from another run: what it takes, what it refuses, and that it helps."""
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -184,3 +185,13 @@ def test_from_the_command_line(folder: Path, capsys) -> None:
     assert main(["train", "classify", *data, *given, "--model.hidden_size", "24", "--quiet"]) == 0
     assert main(["train", "classify", *data, *given, "--model.hidden_size", "9", "--overwrite"]) == 2
     assert "set model.hidden_size to 24, as there" in capsys.readouterr().err
+
+
+def test_check_reads_with_the_tokenizer_of_the_run(folder: Path, capsys) -> None:
+    data = ["--data", str(folder / "few.tsv")]
+    assert main(["check", "classify", *data, "--init", str(folder / "mlm"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tokenizer = seriatim.load(folder / "mlm").tokenizer
+    assert found["tokenizer"] == {"kind": "bpe", "vocabulary_size": tokenizer.vocabulary_size}
+    texts = [line.split("\t")[1] for line in (folder / "few.tsv").read_text().splitlines()[1:]]
+    assert found["train"]["tokens"] == sum(len(tokenizer.encode(text)) for text in texts)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 import seriatim
 from seriatim.layer import SequenceLayer
+from seriatim.masks import dropout_mask
 from seriatim.state import State, map_state, state_to_dict
 from seriatim.unroll.zoneout import Zoneout
 
@@ -88,7 +89,7 @@ def test_weight_dropout_holds_one_mask_over_a_whole_call(name: str, zoneout: flo
     gradients = torch.autograd.grad(found.sum(), matrices)
 
     torch.manual_seed(7)
-    masks = [nn.functional.dropout(torch.ones_like(matrix), 0.5) for matrix in matrices]
+    masks = [dropout_mask(tuple(matrix.shape), 0.5, matrix) for matrix in matrices]
     layer.weight_dropout = 0.0
     with torch.no_grad():
         for matrix, mask in zip(matrices, masks, strict=True):

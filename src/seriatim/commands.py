@@ -132,8 +132,11 @@ def check(options: argparse.Namespace) -> None:
     """``seriatim check TASK --data F``: reads everything, and says what it found."""
     from .console import print_statistics
     from .tasks import find
+    from .training.setup import learn
 
-    report = find(resolve({}, {**options.fields, "task": options.task})).report()
+    task = find(resolve({}, {**options.fields, "task": options.task}))
+    vocabulary, _ = learn(task)
+    report = task.report(vocabulary)
     if options.json:
         print(json.dumps(report))
     else:

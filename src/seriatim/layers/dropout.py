@@ -1,28 +1,9 @@
 """Dropout over sequences."""
 
-import math
-
-import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-
-LEVELS = 1 << 16
-"""Rates are rounded to a multiple of 1 / LEVELS on a CPU."""
-
-
-def mask(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
-    """0 with probability ``p`` and else what keeps the mean, of the type and on the device of ``like``.
-
-    On a CPU, whose generator is the slow part, one draw of 64 bits decides for four values: a fifth of the time that
-    `bernoulli_` takes.
-    """
-    if like.device.type != "cpu":
-        return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(1 - p).div_(1 - p)
-    count = math.prod(shape)
-    bits = torch.empty(-(-count // 4), dtype=torch.long).random_(-(1 << 63), None).view(torch.int16)[:count]
-    kept = LEVELS - round(p * LEVELS)
-    return (bits < kept - LEVELS // 2).to(like.dtype).mul_(LEVELS / kept).view(shape)
+from ..masks import dropout_mask
 
 
 class Dropout(nn.Module):
@@ -34,7 +15,7 @@ class Dropout(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(...,)`` to the same shape."""
-        return inputs * mask(tuple(inputs.shape), self.p, inputs) if self.training else inputs
+        return inputs * dropout_mask(tuple(inputs.shape), self.p, inputs) if self.training else inputs
 
     def extra_repr(self) -> str:
         """The rate, for ``print``."""
@@ -52,7 +33,7 @@ class VariationalDropout(Dropout):
         """``(batch, time, size)``, or one step ``(batch, size)``, to the same shape."""
         if not self.training:
             return inputs
-        return inputs * mask((inputs.shape[0], *[1] * (inputs.dim() - 2), inputs.shape[-1]), self.p, inputs)
+        return inputs * dropout_mask((inputs.shape[0], *[1] * (inputs.dim() - 2), inputs.shape[-1]), self.p, inputs)
 
 
 def dropout(p: float, *, variational: bool = False) -> nn.Module:

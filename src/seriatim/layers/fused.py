@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..lengths import run_by_length
+from ..masks import dropout_mask
 from ..state import State
 from ..unroll.fast import sequence
 from ..unroll.reference import loop
@@ -155,7 +155,9 @@ class FusedRecurrence(SequenceLayer):
 
     def weights(self) -> list[Tensor]:
         """The parameters in the order the kernels take them, the recurrent ones under a new mask in training."""
-        recurrent = F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+        recurrent: Tensor = self.weight_hh_l0
+        if self.training and self.weight_dropout:
+            recurrent = recurrent * dropout_mask(tuple(recurrent.shape), self.weight_dropout, recurrent)
         found = (self.weight_ih_l0, recurrent, self.bias_ih_l0, self.bias_hh_l0, self.weight_hr_l0)
         return [weight for weight in found if weight is not None]
 

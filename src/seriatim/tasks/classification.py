@@ -148,25 +148,18 @@ class Classification(Task):
             labels.append(numbers[row.label])
         return encode(texts, labels, vocabulary)
 
-    def report(self) -> dict[str, Any]:
-        """Counts of every part."""
-        data = self.config.data
-        vocabulary = self.learn_vocabulary()
-        tokenizer = vocabulary.tokenizer
-        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
-        for part in ("train", "valid", "test"):
-            if spec := getattr(data, part):
-                documents = self.read(spec, part, vocabulary)
-                counts = Counter(vocabulary.labels[label] for label in documents.labels)
-                found[part] = {
-                    "texts": len(documents.labels),
-                    "tokens": int(documents.lengths.sum()),
-                    "unknown_tokens": documents.unknown(),
-                    "longest_text": int(documents.lengths.max()),
-                    "empty_texts": int((documents.lengths == 0).sum()),
-                    "labels": [f"{label} {count:,}" for label, count in counts.most_common()],
-                }
-        return found
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+        """Texts and labels."""
+        documents = self.read(spec, split, vocabulary)
+        counts = Counter(vocabulary.labels[label] for label in documents.labels)
+        return {
+            "texts": len(documents.labels),
+            "tokens": int(documents.lengths.sum()),
+            "unknown_tokens": documents.unknown(),
+            "longest_text": int(documents.lengths.max()),
+            "empty_texts": int((documents.lengths == 0).sum()),
+            "labels": [f"{label} {count:,}" for label, count in counts.most_common()],
+        }
 
     def batches(self, data: Documents) -> Buckets[DocumentBatch]:
         """Texts of like length."""

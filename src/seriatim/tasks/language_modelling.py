@@ -10,7 +10,7 @@ from ..config import Config
 from ..data.batching import Batch, Batches
 from ..data.corpus import BLOCK, Corpus, encode_corpus, fit_corpus_tokenizer
 from ..data.readers import Source, find_sources
-from ..data.statistics import check_data
+from ..data.statistics import count_text
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
@@ -66,9 +66,11 @@ class LanguageModelling(Task):
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
         return corpus
 
-    def report(self) -> dict[str, Any]:
-        """Counts of every part."""
-        return check_data(self.config)
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+        """Of a text."""
+        data = self.config.data
+        sources = find_sources(spec, file_format=data.format, split=split)
+        return count_text(sources, vocabulary.tokenizer, unit=data.unit)
 
     def batches(self, data: Corpus) -> Batches:
         """Windows of ``training.sequence_length`` tokens."""

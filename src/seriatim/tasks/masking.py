@@ -17,7 +17,7 @@ from ..config import Config, Section
 from ..data.bucketing import Buckets
 from ..data.corpus import encode_corpus, fit_corpus_tokenizer
 from ..data.readers import find_sources
-from ..data.statistics import check_data
+from ..data.statistics import count_text
 from ..data.vocabulary import Vocabulary
 from ..data.windows import Windows, cut
 from ..errors import InputError
@@ -106,9 +106,11 @@ class Masking(Task):
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
         return cut(corpus, self.length)
 
-    def report(self) -> dict[str, Any]:
-        """Counts of every part."""
-        return check_data(self.config)
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+        """Of a text."""
+        data = self.config.data
+        sources = find_sources(spec, file_format=data.format, split=split)
+        return count_text(sources, vocabulary.tokenizer, unit=data.unit)
 
     def batches(self, data: Windows) -> Buckets[WindowBatch]:
         """Windows of like length."""

@@ -10,7 +10,7 @@ from ..config import Config
 from ..data.bucketing import Buckets
 from ..data.pairs import Pair, read_pairs
 from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
-from ..data.tokenizers import fit_tokenizer
+from ..data.tokenizers import Tokenizer, fit_tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
 from ..errors import InputError
@@ -112,25 +112,23 @@ class SequenceToSequence(Task):
         """Whether all of a target is given at once."""
         return self.options.factorisation == "ctc"
 
-    def report(self) -> dict[str, Any]:
-        """Counts of every part."""
-        data, vocabulary = self.config.data, self.learn_vocabulary()
-        tokenizer = vocabulary.target
-        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
-        for part in ("train", "valid", "test"):
-            if spec := getattr(data, part):
-                pairs = self.read(spec, part, vocabulary)
-                found[part] = {
-                    "pairs": len(pairs.sources),
-                    "source_tokens": int(pairs.source.lengths.sum()),
-                    "tokens": int(pairs.target.lengths.sum()),
-                    "unknown_tokens": pairs.unknown(),
-                    "longest_source": int(pairs.source.lengths.max()),
-                    "longest_target": int(pairs.target.lengths.max()),
-                    "empty_sources": int((pairs.source.lengths == 0).sum()),
-                    "empty_targets": int((pairs.target.lengths == 0).sum()),
-                }
-        return found
+    def written_by(self, vocabulary: Vocabulary) -> Tokenizer:
+        """That of targets."""
+        return vocabulary.target
+
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+        """Pairs and both sides."""
+        pairs = self.read(spec, split, vocabulary)
+        return {
+            "pairs": len(pairs.sources),
+            "source_tokens": int(pairs.source.lengths.sum()),
+            "tokens": int(pairs.target.lengths.sum()),
+            "unknown_tokens": pairs.unknown(),
+            "longest_source": int(pairs.source.lengths.max()),
+            "longest_target": int(pairs.target.lengths.max()),
+            "empty_sources": int((pairs.source.lengths == 0).sum()),
+            "empty_targets": int((pairs.target.lengths == 0).sum()),
+        }
 
     def batches(self, data: Pairs) -> Buckets[PairBatch]:
         """Pairs of like length."""

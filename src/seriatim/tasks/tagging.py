@@ -125,26 +125,20 @@ class Tagging(Task):
                 "training; give held-out data tagged alike"
             )
 
-    def report(self) -> dict[str, Any]:
-        """Counts of every part."""
-        data, vocabulary = self.config.data, self.learn_vocabulary()
-        tokenizer = vocabulary.tokenizer
-        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
-        for part in ("train", "valid", "test"):
-            if spec := getattr(data, part):
-                corpus = self.read(spec, part, vocabulary)
-                counts = Counter(tag for tags in corpus.truth() for tag in tags)
-                found[part] = {
-                    "sentences": len(corpus.lengths),
-                    "tokens": len(corpus.words),
-                    "unknown_tokens": corpus.unknown_words(),
-                    "words_seen_once": int(corpus.seen_once().sum()),
-                    "longest_sentence": int(corpus.lengths.max()),
-                    "unseen_tags": corpus.unseen_tags(),
-                    **self.facts(corpus),
-                    "tags": [f"{tag} {count:,}" for tag, count in counts.most_common()],
-                }
-        return found
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+        """Sentences, words and tags."""
+        corpus = self.read(spec, split, vocabulary)
+        counts = Counter(tag for tags in corpus.truth() for tag in tags)
+        return {
+            "sentences": len(corpus.lengths),
+            "tokens": len(corpus.words),
+            "unknown_tokens": corpus.unknown_words(),
+            "words_seen_once": int(corpus.seen_once().sum()),
+            "longest_sentence": int(corpus.lengths.max()),
+            "unseen_tags": corpus.unseen_tags(),
+            **self.facts(corpus),
+            "tags": [f"{tag} {count:,}" for tag, count in counts.most_common()],
+        }
 
     def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
         """Sentences of like length, which know what stands once among all."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..data.vocabulary import FILES, Vocabulary
 from ..errors import InputError
-from .initial import open_initial
+from .initial import Initial, open_initial
 from .task import Task, TaskBatches, TaskData
 
 RUN_FILES = ("config.yaml", *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
@@ -64,6 +64,20 @@ def clear_run(folder: Path) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
+def learn(task: Task) -> tuple[Vocabulary, Initial | None]:
+    """The vocabulary of a training, and the run it starts from, if any, whose tokenizer it takes.
+
+    Raises:
+        InputError: whatever is wrong with the training data, or with that run.
+    """
+    init = task.config.training.init
+    initial = None if init is None else open_initial(init)
+    if initial is not None:
+        initial.settle(task.config)
+    vocabulary = task.learn_vocabulary()
+    return (vocabulary if initial is None else initial.with_tokenizer(vocabulary)), initial
+
+
 def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> Job:
     """Reads the data, learns the vocabulary unless one is given, and builds the model.
 
@@ -73,13 +87,9 @@ def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> J
         InputError: whatever is wrong with data or configuration, before anything is written.
     """
     training = task.training_spec()
-    init = task.config.training.init
-    initial = open_initial(init) if init is not None and vocabulary is None else None
-    if initial is not None:
-        initial.settle(task.config)
-    vocabulary = vocabulary or task.learn_vocabulary()
-    if initial is not None:
-        vocabulary = initial.with_tokenizer(vocabulary)
+    initial = None
+    if vocabulary is None:
+        vocabulary, initial = learn(task)
     model = task.make_model(vocabulary)
     if initial is not None:
         initial.copy_to(model, task.config.model)

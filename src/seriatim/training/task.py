@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..config import Config, Section
 from ..data.readers import Source, read_lines
+from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics
@@ -147,8 +148,21 @@ class Task(ABC):
         """How much there is of some data, in a few words."""
 
     @abstractmethod
-    def report(self) -> dict[str, Any]:
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+        """What the data that ``spec`` names is like, in numbers."""
+
+    def written_by(self, vocabulary: Vocabulary) -> Tokenizer:
+        """The tokenizer whose tokens are predicted, or read where none are."""
+        return vocabulary.tokenizer
+
+    def report(self, vocabulary: Vocabulary) -> dict[str, Any]:
         """What the data that the configuration names is like, for ``seriatim check``: a part of it to its counts."""
+        tokenizer = self.written_by(vocabulary)
+        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
+        for part in ("train", "valid", "test"):
+            if spec := getattr(self.config.data, part):
+                found[part] = self.count(spec, part, vocabulary)
+        return found
 
     def facts(self, train: Any) -> Metrics:
         """What `summary.json` says of the training data."""

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from ..errors import InputError
 from ..layer import RecurrentCell, SequenceLayer, refuse_memory
+from ..masks import dropout_mask
 from ..state import State
 from .stepper import stepped
 from .unrolling import unroll
@@ -79,4 +79,5 @@ class Recurrent(SequenceLayer):
     def dropped_weights(self) -> dict[str, Tensor]:
         """The cell's recurrent weights under a new mask, by name."""
         weights = {name: self.cell.get_parameter(name) for name in self.recurrent_weights}
-        return {name: F.dropout(weight, self.weight_dropout) for name, weight in weights.items()}
+        p = self.weight_dropout
+        return {name: weight * dropout_mask(tuple(weight.shape), p, weight) for name, weight in weights.items()}
