@@ -45,7 +45,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
 }
 TRAINING: dict[str, dict[str, Any]] = {
-    "transformer": {"epochs": 22, "learning_rate": 0.003, "warmup_steps": 800},
+    "transformer": {"epochs": 30, "learning_rate": 0.003, "warmup_steps": 800},
     "attention": {"epochs": 22, "learning_rate": 0.0015, "warmup_steps": 500},
     "no attention": {"epochs": 16, "learning_rate": 0.0015, "warmup_steps": 500},
 }
