@@ -45,8 +45,8 @@ def config(task: str, layer: str, distance: int, steps: int, out: Path) -> dict[
 def plot(found: dict[str, dict[str, list[float]]], path: Path) -> None:
     from matplotlib import pyplot as plt
 
-    figure, grid = plt.subplots(1, len(found), figsize=(1 + 3.5 * len(found), 3.8), sharey=True, squeeze=False, layout="constrained")
-    axes = grid[0]
+    figure = plt.figure(figsize=(1 + 3.5 * len(found), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
     for place, (task, layers) in zip(axes, found.items(), strict=True):
         kind, distances = TASKS[task]
         for (layer, accuracy), style in zip(layers.items(), ("o-", "s--", "^-.", "v:", "d-"), strict=False):
