@@ -63,10 +63,10 @@ class _Shared(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         pairs = ctx.pairs.pop(torch._C._current_graph_task_id(), [])
-        if not pairs:
-            return *given, None  # type: ignore[return-value]
-        rows, cotangents = (torch.cat(parts) for parts in zip(*reversed(pairs), strict=True))
         of_weight, of_bias = given
+        if not pairs:
+            return of_weight, of_bias, None
+        rows, cotangents = (torch.cat(parts) for parts in zip(*reversed(pairs), strict=True))
         product = cotangents.t() @ rows
         total = cotangents.sum(0) if ctx.needs_input_grad[1] else None
         return (
