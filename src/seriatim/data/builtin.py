@@ -58,7 +58,9 @@ def _task(spec: str, name: str, part: str) -> Path:
     """The file of one part of a task; of one distance alone where ``part`` ends in a number."""
     task, parsed = TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)
     if not parsed:
-        raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}, or test-N for distance N")
+        raise InputError(
+            f"{spec}: no such part; choose from {', '.join(SPLITS)}, or one with -N behind it for distance N"
+        )
     split, distance = parsed[1], int(parsed[2]) if parsed[2] else None
     if distance and not task.shortest <= distance <= LONGEST:
         raise InputError(f"{spec}: no such distance; choose from {task.shortest} to {LONGEST}")

@@ -9,6 +9,7 @@ for an unknown one, so that the unknown word's embedding learns too.
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,7 +26,55 @@ from .crf import CRF
 from .word_dropout import drop_words
 
 
-class Tagger(nn.Module):
+class TagModel(nn.Module):
+    """What gives scores of tags ``(batch, time, num_tags)`` to a `TaggedBatch`, and what follows from them.
+
+    Args:
+        crf: what scores sequences of tags; None where each tag is chosen for itself.
+    """
+
+    def __init__(self, crf: CRF | None) -> None:
+        super().__init__()
+        self.crf = crf
+
+    def losses(self, scores: Tensor, batch: TaggedBatch) -> Tensor:
+        """−log P(tags) of each sentence ``(batch,)``, in nats, with its gradient; unknown tags are summed out.
+
+        Raises:
+            ValueError: the batch has no tags.
+        """
+        if batch.tags is None:
+            raise ValueError("the loss needs tags; read the sentences with labelled=True")
+        if self.crf is not None:
+            return self.crf.losses(scores, batch.tags, batch.lengths)
+        by_word = F.cross_entropy(scores.flatten(0, 1), batch.tags.flatten(), ignore_index=NO_TAG, reduction="none")
+        return by_word.view_as(batch.tags).sum(1)
+
+    def loss(self, batch: TaggedBatch) -> Tensor:
+        """The sum of `losses`."""
+        return self.losses(self(batch), batch).sum()
+
+    @torch.no_grad()
+    def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
+        """The best tags of each sentence, without padding."""
+        if self.crf is not None:
+            return self.crf.decode(scores, lengths)[0]
+        return _unpadded(scores.argmax(2), lengths)
+
+    @torch.no_grad()
+    def probabilities(self, scores: Tensor, lengths: Tensor, tags: list[list[int]]) -> list[list[float]]:
+        """P(tag of a word | sentence) of each of ``tags``, those of `decode`: softmax, or the field's marginals."""
+        found = self.marginals(scores, lengths)
+        chosen = torch.zeros(scores.shape[:2], dtype=torch.long)
+        chosen[valid_mask(lengths, scores.shape[1])] = torch.tensor(list(itertools.chain(*tags)), dtype=torch.long)
+        return _unpadded(found.gather(2, chosen.to(found.device).unsqueeze(2)).squeeze(2), lengths)
+
+    def marginals(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """Each tag's probability at each word ``(batch, time, num_tags)``; of no meaning on padding."""
+        return scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
+
+
+class Tagger(TagModel):
     """Sentences to scores of tags ``(batch, time, num_tags)``, and what follows from them.
 
     Args:
@@ -55,7 +104,7 @@ class Tagger(nn.Module):
         variational: bool = False,
         word_dropout: float = 0.0,
     ) -> None:
-        super().__init__()
+        super().__init__(crf)
         if layer.takes_memory:
             raise InputError("model.options.memory_size: a tagger has no memory to attend to; leave it out")
         size = layer.input_size - (0 if characters is None else characters.output_size)
@@ -64,7 +113,7 @@ class Tagger(nn.Module):
         if not 0 <= word_dropout < 1:
             raise InputError(f"word_dropout must lie in [0, 1); got {word_dropout}")
         self.embedding = nn.Embedding(word_vocabulary, size)
-        self.characters, self.layer, self.crf = characters, layer, crf
+        self.characters, self.layer = characters, layer
         self.output = nn.Linear(layer.output_size, num_tags)
         self.dropout = make_dropout(dropout, variational=variational)
         self.word_dropout = word_dropout
@@ -88,37 +137,22 @@ class Tagger(nn.Module):
         scores: Tensor = self.output(self.dropout(hidden))
         return scores
 
-    def losses(self, scores: Tensor, batch: TaggedBatch) -> Tensor:
-        """−log P(tags) of each sentence ``(batch,)``, in nats, with its gradient; unknown tags are summed out.
 
-        Raises:
-            ValueError: the batch has no tags.
-        """
-        if batch.tags is None:
-            raise ValueError("the loss needs tags; read the sentences with labelled=True")
-        if self.crf is not None:
-            return self.crf.losses(scores, batch.tags, batch.lengths)
-        by_word = F.cross_entropy(scores.flatten(0, 1), batch.tags.flatten(), ignore_index=NO_TAG, reduction="none")
-        return by_word.view_as(batch.tags).sum(1)
+class Taggers(TagModel):
+    """Several taggers of one vocabulary as one: a word's tags have the mean of the models' probabilities.
 
-    def loss(self, batch: TaggedBatch) -> Tensor:
-        """The sum of `losses`."""
-        return self.losses(self(batch), batch).sum()
+    Where a field forbids transitions, sequences have the product of these, among those that are allowed.
+    """
 
-    @torch.no_grad()
-    def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-        """The best tags of each sentence, without padding."""
-        if self.crf is not None:
-            return self.crf.decode(scores, lengths)[0]
-        return _unpadded(scores.argmax(2), lengths)
+    def __init__(self, models: Sequence[Tagger]) -> None:
+        allowed = next((model.crf.allowed for model in models if model.crf is not None), None)
+        super().__init__(None if allowed is None else CRF(len(allowed) - 1, allowed))
+        self.models: Any = nn.ModuleList(models)
 
-    @torch.no_grad()
-    def probabilities(self, scores: Tensor, lengths: Tensor, tags: list[list[int]]) -> list[list[float]]:
-        """P(tag of a word | sentence) of each of ``tags``, those of `decode`: softmax, or the field's marginals."""
-        found = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
-        chosen = torch.zeros(scores.shape[:2], dtype=torch.long)
-        chosen[valid_mask(lengths, scores.shape[1])] = torch.tensor(list(itertools.chain(*tags)), dtype=torch.long)
-        return _unpadded(found.gather(2, chosen.to(found.device).unsqueeze(2)).squeeze(2), lengths)
+    def forward(self, batch: TaggedBatch) -> Tensor:
+        """The logarithm of the mean of the models' marginals ``(batch, time, num_tags)``."""
+        found = torch.stack([model.marginals(model(batch), batch.lengths) for model in self.models]).mean(0)
+        return found.clamp_min(torch.finfo(found.dtype).tiny).log()
 
 
 def _unpadded(values: Tensor, lengths: Tensor) -> list[list[Any]]:

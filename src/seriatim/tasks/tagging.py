@@ -21,7 +21,7 @@ from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..evaluation.classification import CHUNK, tagging_measures, tagging_metrics
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
-from ..models.tagger import Tagger
+from ..models.tagger import Tagger, Taggers
 from ..models.word_tagger import Options, refuse_contradictions, tagger
 from ..state import State
 from ..training.task import Figure, Task, evaluating
@@ -175,6 +175,10 @@ class Tagging(Task):
                 for row, tags in zip(batch.rows.tolist(), model.decode(scores, batch.lengths), strict=True):
                     found[row] = [data.tag_names[tag] for tag in tags]
         return losses, found
+
+    def combine(self, models: Sequence[Any]) -> Taggers:
+        """The mean of their probabilities of each word's tags."""
+        return Taggers(models)
 
     def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
         """The tag that a word has most often in training; for unknown words, the commonest of all."""
