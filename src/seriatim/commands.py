@@ -77,7 +77,7 @@ def predict(options: argparse.Namespace) -> None:
     """``seriatim predict RUN [F]``: one line in, one line out, from a file or as standard input comes."""
     from .data.live import ready, standard_input
     from .data.readers import find_sources
-    from .run import TOGETHER, chunks, load
+    from .run import chunks, load
     from .several import ensemble
 
     run = ensemble([load(path) for path in options.run.split(",")])
@@ -85,10 +85,10 @@ def predict(options: argparse.Namespace) -> None:
     if options.json and "alignments" in run.task.settings:
         settings["alignments"] = True
     if options.data in (None, "-"):
-        together = ready(run.task.items([standard_input()], options.format), TOGETHER)
+        together = ready(run.task.items([standard_input()], options.format), run.task.together)
     else:
         sources = find_sources(options.data, file_format=options.format or "text", split="test")
-        together = chunks(run.task.items(sources, options.format), TOGETHER)
+        together = chunks(run.task.items(sources, options.format), run.task.together)
     for answer in run.answers(together, **settings):
         _write([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 

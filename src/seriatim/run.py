@@ -26,9 +26,6 @@ from .tasks import find
 from .training.precision import choose_device
 from .training.task import Task
 
-TOGETHER = 256
-"""Lines answered at once."""
-
 
 class Run:
     """A trained model with its vocabulary and configuration.
@@ -193,7 +190,7 @@ class Run:
         Raises:
             InputError: a language model has no answers to lines.
         """
-        return self.answers(chunks(lines, TOGETHER), **settings)
+        return self.answers(chunks(lines, self.task.together), **settings)
 
     def answers(self, together: Iterable[list[Any]], **settings: Any) -> Iterator[dict[str, Any]]:
         """As `details`, for items that are already in lists of what is to be answered at once."""

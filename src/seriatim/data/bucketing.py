@@ -36,10 +36,18 @@ class Buckets(Generic[Batch]):
         lengths: tokens of each sequence ``(items,)``.
         batch_size: sequences side by side, fewer where they are long.
         make: a batch of these rows.
+        most_tokens: of a batch, padding included.
     """
 
-    def __init__(self, lengths: np.ndarray, batch_size: int, make: Callable[[np.ndarray], Batch]) -> None:
-        self.lengths, self.batch_size, self.make = lengths, batch_size, make
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int,
+        make: Callable[[np.ndarray], Batch],
+        *,
+        most_tokens: int = MOST_TOKENS,
+    ) -> None:
+        self.lengths, self.batch_size, self.make, self.most_tokens = lengths, batch_size, make, most_tokens
 
     def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
         """Groups of rows for training."""
@@ -58,10 +66,10 @@ class Buckets(Generic[Batch]):
         return (self.make(rows) for rows in groups[skip:])
 
     def _bounded(self, groups: list[np.ndarray]) -> list[np.ndarray]:
-        """Cuts groups that hold more than `MOST_TOKENS`."""
+        """Cuts groups that hold more than ``most_tokens``."""
         found = []
         for rows in groups:
-            most = max(1, MOST_TOKENS // max(1, int(self.lengths[rows].max())))
+            most = max(1, self.most_tokens // max(1, int(self.lengths[rows].max())))
             found += [rows[i : i + most] for i in range(0, len(rows), most)]
         return found
 

@@ -110,7 +110,7 @@ def write(sentence: Sentence, tags: Sequence[str]) -> str:
     lines = sentence.lines.copy()
     for row, tag in zip(sentence.rows, tags, strict=True):
         lines[row] = _retagged(lines[row], sentence.column, tag)
-    return "".join(line + "\n" for line in lines)
+    return "\n".join([*lines, ""])
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:

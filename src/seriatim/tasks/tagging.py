@@ -27,7 +27,8 @@ from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
 
-TOGETHER = 128
+TOGETHER, TOKENS_TOGETHER = 256, 8192
+"""Sentences of a batch that is tagged, and its tokens, so that what it computes stays in the cache."""
 
 
 class Tagging(Task):
@@ -37,6 +38,7 @@ class Tagging(Task):
     more_is_better = True
     own_options = Options
     baseline_name = "each word's commonest tag"
+    together = 1024
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
     figures: ClassVar[tuple[Figure, ...]] = (
@@ -163,7 +165,7 @@ class Tagging(Task):
 
     def tagged(self, model: Tagger, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
         """Of every sentence: summed −log P in nats with the number of tags it is of, and the best tags."""
-        batches = Buckets(data.lengths, TOGETHER, data.batch)
+        batches = Buckets(data.lengths, TOGETHER, data.batch, most_tokens=TOKENS_TOGETHER)
         found: list[list[str]] = [[]] * len(data.lengths)
         losses = np.zeros((len(found), 2))
         with evaluating(model) as device:
@@ -214,7 +216,7 @@ class Tagging(Task):
         """The tags of each sentence: as the lines of its file with other tags, or in a line for a line."""
         sentences = [_sentence(item) for item in items]
         corpus = TaggedCorpus(sentences, vocabulary, labelled=False)
-        batches = Buckets(corpus.lengths, TOGETHER, corpus.batch)
+        batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, most_tokens=TOKENS_TOGETHER)
         answers = [_answer(item, sentence, [], []) for item, sentence in zip(items, sentences, strict=True)]
         with evaluating(model) as device:
             for rows in batches.in_order():

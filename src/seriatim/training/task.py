@@ -85,6 +85,7 @@ class Task(ABC):
         caution: what the model card says of its limits.
         settings: what `answer` takes by name.
         own_options: what stands beside the layer's own in ``model.options``.
+        together: items answered at once: more means batches of more alike lengths, and later first answers.
         per_token: metrics that can be compared where the tokens are the same alone.
     """
 
@@ -96,6 +97,7 @@ class Task(ABC):
     usage: ClassVar[str]
     caution: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
+    together: ClassVar[int] = 256
     per_token: ClassVar[tuple[str, ...]] = ()
     own_options: ClassVar[type[Section] | None] = None
 
