@@ -1,7 +1,9 @@
 """A text for every text, from files to answers."""
 
 import json
+import math
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,14 @@ def test_every_form_trains_and_answers_a_batch_as_one_by_one(folder: Path, form:
         assert answer["score"] == pytest.approx(alone["score"], abs=1e-4)
         assert len(answer["n_best"]) == (2 if source or form != "at once" else 1)
         assert answer["n_best"][0]["score"] >= answer["n_best"][-1]["score"]
+    if form == "at once":
+        with pytest.raises(InputError, match="nothing is drawn"):
+            list(run.predict(SOURCES, seed=1))
+    else:
+        assert list(run.predict(SOURCES, seed=1)) == [
+            *run.predict(SOURCES[:2], seed=1),
+            *run.predict(SOURCES[2:], seed=1),
+        ]
 
 
 def test_a_wider_beam_finds_no_worse_answers(run: seriatim.Run) -> None:
@@ -113,6 +123,35 @@ def test_an_ensemble_averages_probabilities(run: seriatim.Run, folder: Path, cap
     assert mixed["loss"] < (run.evaluate(data)["loss"] + second.evaluate(data)["loss"]) / 2  # by convexity of -log
     assert main(["evaluate", f"{run.path},{second.path}", "--data", data, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(mixed["loss"])
+
+
+def test_what_is_drawn_for_a_source_depends_on_it_and_the_seed(run: seriatim.Run, folder: Path, capsys) -> None:
+    def texts(sources: list[str], **settings) -> list[str]:
+        return list(run.predict(sources, **settings))
+
+    assert texts(SOURCES, temperature=0.0) == texts(SOURCES)
+    drawn = texts(SOURCES, seed=1, temperature=2.0)
+    assert drawn == [text for source in SOURCES for text in texts([source], seed=1, temperature=2.0)]
+    assert drawn != texts(SOURCES, seed=2, temperature=2.0)
+    assert texts(SOURCES, top_k=1, seed=3) == texts(SOURCES)
+    (folder / "sources.txt").write_text("".join(f"{source}\n" for source in SOURCES))
+    command = ["predict", str(run.path), str(folder / "sources.txt"), "--seed", "1", "--temperature", "2"]
+    assert main(command) == 0
+    assert capsys.readouterr().out.splitlines() == drawn
+    assert main([*command, "--beam", "3"]) == 2
+    assert "--beam: means nothing where answers are drawn (--temperature)" in capsys.readouterr().err
+    assert main([*command, "--top-p", "1.5"]) == 2
+    assert main([*command, "--n-best", "0"]) == 2
+
+
+def test_answers_are_drawn_as_often_as_they_are_likely(run: seriatim.Run) -> None:
+    (answer,) = run.details(["abca"], n_best=1000, seed=1)
+    counts = Counter(one["text"] for one in answer["n_best"])
+    shares = {one["text"]: math.exp(one["log_probability"]) for one in answer["n_best"]}
+    for text, share in shares.items():
+        assert counts[text] / 1000 == pytest.approx(share, abs=0.06)
+    assert sum(shares.values()) <= 1 + 1e-6
+    assert len(counts) > 1
 
 
 def test_alignments_are_distributions_over_the_source(run: seriatim.Run) -> None:

@@ -135,6 +135,14 @@ def _parser() -> _Main:
         parser.add_argument("--n-best", type=int, metavar="N", help="so many answers, with --json (seq2seq)")
         parser.add_argument("--min-length", type=int, metavar="N", help="tokens at least (seq2seq)")
 
+    def drawing(parser: argparse._ActionsContainer, *, temperature: float | None = None) -> None:
+        add = parser.add_argument
+        add("--temperature", type=float, default=temperature, metavar="X", help="0: always the likeliest token")
+        add("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
+        add("--top-p", type=float, metavar="P", help="only the likeliest with probability P together")
+        add("--min-p", type=float, metavar="P", help="only tokens at least P times as likely as the first")
+        add("--seed", type=int, metavar="N", help="for the same text again")
+
     raw = {"epilog": TRAIN_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
     train = verb("train", "train a model on a text", **raw)
     train.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
@@ -157,20 +165,15 @@ def _parser() -> _Main:
     predict.add_argument("data", nargs="?", metavar="F", help="a file; else standard input, answered as it comes")
     predict.add_argument("--format", choices=FORMATS, help="of the file")
     search(predict)
+    drawing(predict.add_argument_group("drawing answers", "with any of these: instead of the best answer (seq2seq)"))
     predict.add_argument("--json", action="store_true", help="one JSON object a line, with scores and timings")
 
     generate = verb("generate", "write text, shown as it is made")
     generate.add_argument("run", metavar="RUN")
     generate.add_argument("--prompt", default="", metavar="S", help="how the text begins")
     generate.add_argument("--max-tokens", type=int, default=200, metavar="N")
-    generate.add_argument("--temperature", type=float, default=1.0, metavar="X", help="0: always the likeliest token")
-    generate.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
-    generate.add_argument("--top-p", type=float, metavar="P", help="only the likeliest with probability P together")
-    generate.add_argument(
-        "--min-p", type=float, metavar="P", help="only tokens at least P times as likely as the first"
-    )
+    drawing(generate, temperature=1.0)
     generate.add_argument("--samples", type=int, default=1, metavar="N", help="several texts, as one batch")
-    generate.add_argument("--seed", type=int, metavar="N", help="for the same text again")
 
     check = verb("check", "read data, say what is wrong at which line, print its statistics", **raw)
     check.add_argument("task", metavar="TASK", help="; ".join(TASKS))

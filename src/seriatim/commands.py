@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .training.reporting import Reporter
 
 SEARCH = ("beam", "length_penalty", "n_best", "min_length")
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
 def train(options: argparse.Namespace) -> None:
@@ -100,6 +101,7 @@ def _search(options: argparse.Namespace, run: "Run") -> dict[str, Any]:
         InputError: a setting that the run's task does not know.
     """
     given = {name: getattr(options, name) for name in SEARCH if getattr(options, name) is not None}
+    given |= {name: getattr(options, name) for name in DRAWING if getattr(options, name, None) is not None}
     for name in given:
         if name not in run.task.settings:
             raise InputError(f"--{name.replace('_', '-')}: means nothing to a run trained to {run.config.task}")
@@ -114,9 +116,7 @@ def generate(options: argparse.Namespace) -> None:
         raise InputError(f"--max-tokens: {options.max_tokens} is none; at least 1")
     if options.seed is not None and not 0 <= options.seed < 2**63:
         raise InputError(f"--seed: {options.seed} is not between 0 and 2^63 - 1")
-    settings: dict[str, Any] = {
-        name: getattr(options, name) for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed")
-    }
+    settings: dict[str, Any] = {name: getattr(options, name) for name in ("max_tokens", *DRAWING)}
     run = load(options.run)
     if options.samples == 1:
         pieces = run.generate(options.prompt, **settings)

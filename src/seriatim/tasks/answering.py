@@ -1,6 +1,7 @@
-"""From sources to written answers: search, what may not be written, and where an answer looked."""
+"""From sources to written answers: searched for or drawn, what may not be written, and where an answer looked."""
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,9 +11,11 @@ from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search
 from ..decoding.ctc import best_alignments, search
+from ..decoding.sampling import Sampling, sample
 from ..errors import InputError
 from ..evaluation.intervals import Metrics
 from ..models.ctc import CTCTranslator
+from ..state import select_state
 
 LONGER, MORE = 2, 32
 """An answer has at most `LONGER` times as many tokens as its source, and `MORE`."""
@@ -27,6 +30,34 @@ class Search(NamedTuple):
     min_length: int = 0
     alignments: bool = False
     """Whether answers say where they looked, which takes a second pass."""
+
+
+class Draws(NamedTuple):
+    """How answers are drawn, ``n_best`` a source; see `Sampling`.
+
+    What is drawn for a source depends on it and the seed alone, not on what is answered beside it.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    """None for other answers every time."""
+
+
+def how_to_answer(settings: Mapping[str, Any]) -> tuple[Search, Draws | None]:
+    """The settings of `Search` and, where one of its own is given, of `Draws`.
+
+    Raises:
+        InputError: settings of both that exclude each other.
+    """
+    drawing = {name: value for name, value in settings.items() if name in Draws._fields}
+    searching = {name: value for name, value in settings.items() if name not in Draws._fields}
+    if drawing and (both := searching.keys() & {"beam", "length_penalty", "min_length"}):
+        names = (f"--{name.replace('_', '-')}" for name in (min(both), next(iter(drawing))))
+        raise InputError("{}: means nothing where answers are drawn ({}); leave one out".format(*names))
+    return Search(**searching), Draws(**drawing) if drawing else None
 
 
 def never_written(tokenizer: Tokenizer) -> list[int]:
@@ -61,6 +92,34 @@ def find_by_steps(
     )
 
 
+def draw_by_steps(
+    model: Any, source: Tensor, lengths: Tensor, how: Draws, *, count: int, most: Tensor, never: Sequence[int]
+) -> list[list[Hypothesis]]:
+    """``count`` answers to each source, drawn from the model's distribution; other arguments as above.
+
+    An answer that is as long as it may be ends there, at the probability that has.
+    """
+    if count < 1:
+        raise InputError(f"n_best: {count} draws no answer; at least 1")
+    sampling = Sampling(how.temperature, how.top_k, how.top_p, how.min_p)
+    base = random.SystemRandom().getrandbits(63) if how.seed is None else how.seed
+    texts = [row[:size] for row, size in zip(source.tolist(), lengths.tolist(), strict=True)]
+    seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]
+    rows = torch.arange(len(source), device=source.device).repeat_interleave(count)
+    logits, state = model.step(torch.zeros_like(rows), select_state(model.encode(source, lengths), rows))
+    answers: list[list[int]] = [[] for _ in seeds]
+    drawn = sample(model, logits, state, sampling, max_tokens=int(most.max()), seeds=seeds, stop=END, banned=never)
+    for step in drawn:
+        for answer, token in zip(answers, step.tokens, strict=True):
+            answer.extend([] if token is None else [token])
+    limits = most.repeat_interleave(count).tolist()
+    answers = [answer[:limit] for answer, limit in zip(answers, limits, strict=True)]
+    inputs, targets, sizes = _shifted(answers, source)
+    losses = model.token_losses(source[rows], lengths[rows.cpu()], inputs, targets, sizes).double().sum(1).tolist()
+    found = [Hypothesis(tuple(answer), -loss, -loss) for answer, loss in zip(answers, losses, strict=True)]
+    return [found[i : i + count] for i in range(0, len(found), count)]
+
+
 def find_at_once(
     model: CTCTranslator, source: Tensor, lengths: Tensor, how: Search, *, most: Tensor, never: Sequence[int]
 ) -> list[list[Hypothesis]]:
@@ -84,10 +143,7 @@ def alignments(
     model: Any, source: Tensor, lengths: Tensor, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
 ) -> Iterator[Metrics]:
     """Where each answer looked: a row of weights over the source for every token, its end included."""
-    sizes = torch.tensor([len(tokens) + 1 for tokens in answers])
-    inputs = source.new_zeros(len(answers), int(sizes.max()))
-    for row, tokens in enumerate(answers):
-        inputs[row, 1 : len(tokens) + 1] = torch.tensor(tokens)
+    inputs, _, sizes = _shifted(answers, source)
     weights = model.attention(source, lengths, inputs, sizes).tolist()
     for row, tokens in enumerate(answers):
         size = int(lengths[row])
@@ -96,6 +152,15 @@ def alignments(
             "target_tokens": [vocabulary.target.describe(token) for token in (*tokens, END)],
             "alignment": [places[:size] for places in weights[row][: len(tokens) + 1]],
         }
+
+
+def _shifted(answers: Sequence[Sequence[int]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What a decoder reads and what it is to write ``(batch, time)``; how much of it, ends included ``(batch,)``."""
+    sizes = torch.tensor([len(tokens) + 1 for tokens in answers])
+    inputs, targets = like.new_full((2, len(answers), int(sizes.max())), END)
+    for row, tokens in enumerate(answers):
+        inputs[row, 1 : len(tokens) + 1] = targets[row, : len(tokens)] = torch.tensor(tokens)
+    return inputs, targets, sizes
 
 
 def in_words(best: Sequence[Hypothesis], tokenizer: Tokenizer) -> Metrics:

@@ -22,7 +22,19 @@ from ..models.seq2seq import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..state import State
 from ..training.task import Figure, Task, evaluating
-from .answering import LONGER, MORE, Search, alignments, find_at_once, find_by_steps, in_words, never_written
+from .answering import (
+    LONGER,
+    MORE,
+    Draws,
+    Search,
+    alignments,
+    draw_by_steps,
+    find_at_once,
+    find_by_steps,
+    how_to_answer,
+    in_words,
+    never_written,
+)
 from .options import seeing_everything, split_options, with_kind
 
 TOGETHER = 32
@@ -35,7 +47,7 @@ class SequenceToSequence(Task):
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
-    settings = Search._fields
+    settings = (*Search._fields, *Draws._fields)
     per_token = ("loss", "perplexity")
     figures: ClassVar[tuple[Figure, ...]] = (
         Figure("loss", "loss (nats per target token)", 4),
@@ -218,9 +230,11 @@ class SequenceToSequence(Task):
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
     def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
-        """The best answers to each source; ``settings`` are those of `Search`."""
-        how = Search(**settings)
+        """The best answers to each source; ``settings`` are those of `Search` and `Draws`."""
+        how, draws = how_to_answer(settings)
         side = encode_side(items, vocabulary.tokenizer)
+        if draws is not None and self.at_once:
+            raise InputError("--temperature, --seed: nothing is drawn where all of an answer is given at once")
         find = find_at_once if self.at_once else find_by_steps
         looks = how.alignments and not self.at_once and self.options.attention not in ("none", "multi-head")
         never = never_written(vocabulary.target)
@@ -230,7 +244,10 @@ class SequenceToSequence(Task):
             for rows, source, lengths in batches.read(batches.in_order()):
                 source = source.to(device)
                 most = (lengths * LONGER + MORE).clamp(max=self.options.max_target_length)
-                found = find(model, source, lengths, how, most=most, never=never)
+                if draws is None:
+                    found = find(model, source, lengths, how, most=most, never=never)
+                else:
+                    found = draw_by_steps(model, source, lengths, draws, count=how.n_best, most=most, never=never)
                 written = [in_words(best, vocabulary.target) for best in found]
                 if looks:
                     places = alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
