@@ -1,5 +1,6 @@
 """Text to tokens and back, whatever the text."""
 
+import json
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.spelling import Spelling
-from seriatim.data.tokenizers import END, Tokenizer, fit_tokenizer, load_tokenizer
+from seriatim.data.tokenizers import END, Tokenizer, fit_tokenizer, lines_of_json, load_tokenizer
 from seriatim.errors import InputError
 
 from .conftest import sentences
@@ -33,6 +34,25 @@ def test_the_training_text_comes_back(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == TEXT
     assert ids.min() >= 0
     assert ids.max() < tokenizer.vocabulary_size
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["", ""], TEXT.split("\n"), [" a  b\t", "<unk>", "zzz \0 z", "\r"]])
+def test_lines_at_once_are_lines_one_by_one(tokenizer: Tokenizer, lines: list[str]) -> None:
+    ids, sizes = tokenizer.encode_lines(lines)
+    alone = [[*tokenizer.encode(line).tolist(), END] for line in lines]
+    assert ids.tolist() == [token for row in alone for token in row]
+    assert sizes.tolist() == [len(row) for row in alone]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON)
+def test_what_is_kept_stands_a_word_a_line(value: object) -> None:
+    assert lines_of_json(value) == json.dumps(value, ensure_ascii=False, indent=0)
 
 
 def test_a_saved_tokenizer_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ What does not fit in memory still trains: encoding goes piece by piece, and trai
 """
 
 import hashlib
+import itertools
 import json
 import re
 from array import array
@@ -21,6 +22,8 @@ from .tokenizers import END, Tokenizer, fit_tokenizer, load_tokenizer
 
 FORMAT = 1
 BLOCK = 1 << 20
+LINES = 1 << 12
+"""Lines that are encoded at once."""
 EMPTY_LINE = re.compile(r"(?<=\n)\n")
 
 
@@ -99,20 +102,23 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     key = hashlib.blake2b(f"{FORMAT} {unit} {config.model_dump_json()}".encode(), digest_size=16)
 
     def write(folder: Path) -> None:
-        texts = read_lines(sources) if unit == "line" else (piece.text for piece in read_pieces(sources))
+        words = config.kind == "word"  # to which a line end is one more space
+        by_line = unit == "line" and not words
+        texts = read_lines(sources) if by_line else (piece.text for piece in read_pieces(sources))
         tokenizer = fit_tokenizer(config, _refuse_empty(texts, sources))
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
 
     return load_tokenizer(cached(f"tokenizer-{_content_key(sources, key)}", write) / "tokenizer.json")
 
 
-def measure(sources: Sequence[Source], *, unit: str) -> Iterator[tuple[str, Statistics]]:
-    """Yields each text as it will be encoded (a line, or a piece of the stream) with its statistics."""
+def measure(sources: Sequence[Source], *, unit: str) -> Iterator[tuple[list[str], Statistics]]:
+    """Yields the texts as they will be encoded (some lines, or one piece of the stream) with their statistics."""
     if unit == "line":
-        for line in read_lines(sources):
-            size = len(line.encode()) + 1
-            empty = int(not line.strip())
-            yield line, Statistics(0, 1, 1, empty, len(line.split()), len(line) + 1, size)
+        remaining = read_lines(sources)
+        while some := list(itertools.islice(remaining, LINES)):
+            count, whole = len(some), "\n".join(some)
+            blank = sum(not line or line.isspace() for line in some)
+            yield some, Statistics(0, count, count, blank, len(whole.split()), len(whole) + 1, len(whole.encode()) + 1)
         return
     last = "\n"
     for piece in read_pieces(sources):
@@ -122,15 +128,15 @@ def measure(sources: Sequence[Source], *, unit: str) -> Iterator[tuple[str, Stat
         empty = len(EMPTY_LINE.findall(before + text))
         joined = last[-1:].isspace() or documents or text[:1].isspace()  # a cut inside a word does not make two
         words = len(text.split()) - int(not joined)
-        yield text, Statistics(0, documents, lines, empty, words, len(text), len(text.encode()))
+        yield [text], Statistics(0, documents, lines, empty, words, len(text), len(text.encode()))
         last = text[-1:] or "\n"
     if last != "\n":
-        yield "", Statistics(lines=1)
+        yield [""], Statistics(lines=1)
 
 
 def add(total: Statistics, part: Statistics) -> None:
     """Adds the counts of ``part`` to ``total``."""
-    for name, value in asdict(part).items():
+    for name, value in vars(part).items():
         setattr(total, name, getattr(total, name) + value)
 
 
@@ -143,7 +149,7 @@ def _write(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, unit: 
             total.tokens += len(tokens)
 
         last = "\n"
-        for text, statistics in measure(sources, unit=unit):
+        for texts, statistics in measure(sources, unit=unit):
             if (
                 statistics.documents
                 and total.tokens
@@ -151,16 +157,17 @@ def _write(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, unit: 
                 and not (tokenizer.ends_lines and last == "\n")
             ):
                 put(end)  # documents are separated; where line ends are tokens, one is there already
-            ids = tokenizer.encode(text)
-            put(ids)
             if unit == "line":
-                put(end)
-                ends.append(total.tokens)
+                ids, sizes = tokenizer.encode_lines(texts)
+                ends.extend((total.tokens + sizes.cumsum()).tolist())
+            else:
+                ids = tokenizer.encode(texts[0])
+                last = texts[0][-1:] or last
+            put(ids)
             add(total, statistics)
             if tokenizer.unknown_id is not None and (unknown := int((ids == tokenizer.unknown_id).sum())):
                 total.unknown_tokens += unknown
-                total.spelling_nats += tokenizer.spelling_nats(text)
-            last = text[-1:] or last
+                total.spelling_nats += sum(map(tokenizer.spelling_nats, texts))
         if unit == "stream" and tokenizer.ends_lines and last != "\n":
             put(end)
     if not total.bytes or (unit == "line" and total.empty_lines == total.lines):

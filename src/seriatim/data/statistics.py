@@ -20,7 +20,7 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: Literal
     corpus = encode_corpus(sources, tokenizer, unit=unit)
     words: Counter[str] = Counter()
     longest = unfinished = 0
-    for text, _ in measure(sources, unit=unit):
+    for text in (text for texts, _ in measure(sources, unit=unit) for text in texts):
         words.update(text.split())
         first, *others = map(len, text.split("\n"))
         unfinished = (unfinished if unit == "stream" else 0) + first
