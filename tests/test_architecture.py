@@ -22,7 +22,7 @@ LEVELS = (
     ("training", "stream", "model_card", "identity"),
     ("tasks",),
     ("run",),
-    ("several",),
+    ("several", "interchange"),
     ("launch",),
     ("console",),
     ("cli", "commands"),

@@ -86,7 +86,7 @@ def _run(arguments: list[str]) -> int:
     options.fields = dotted(fields)
     from . import commands
 
-    command: Callable[[argparse.Namespace], None] = getattr(commands, verb)
+    command: Callable[[argparse.Namespace], None] = getattr(commands, "import_" if verb == "import" else verb)
     command(options)
     return 0
 
@@ -156,6 +156,13 @@ def _parser() -> _Main:
     evaluate.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
     evaluate.add_argument("other", metavar="OTHER", nargs="?", help="another run: do they differ significantly?")
     evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
+    evaluate.add_argument(
+        "--interpolate",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="RUN and OTHER as one language model, weights fitted on FILE; else on the held-out text of RUN's training",
+    )
     evaluate.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
     search(evaluate)
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
@@ -178,6 +185,16 @@ def _parser() -> _Main:
     check = verb("check", "read data, say what is wrong at which line, print its statistics", **raw)
     check.add_argument("task", metavar="TASK", help="; ".join(TASKS))
     check.add_argument("--json", action="store_true", help="print one JSON object")
+
+    export = verb("export", "write a model as other programs read it")
+    export.add_argument("run", metavar="RUN")
+    export.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams)")
+    export.add_argument("--out", required=True, metavar="FILE", help="compressed where an ARPA file ends in .gz")
+
+    taken = verb("import", "make a run of another program's model")
+    taken.add_argument("source", metavar="FILE", help="an ARPA file")
+    taken.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
+    taken.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
 
     layers = verb("layers", "list every architecture")
     layers.add_argument("--json", action="store_true", help="print one JSON object")

@@ -55,6 +55,9 @@ def evaluate(options: argparse.Namespace) -> None:
     from .run import load
     from .several import compare, ensemble
 
+    if options.interpolate is not None:
+        _evaluate_interpolated(options)
+        return
     run = ensemble([load(path) for path in options.run.split(",")])
     settings = {"file_format": options.format, **_search(options, run)}
     metrics = run.evaluate(options.data, **settings)
@@ -72,6 +75,25 @@ def evaluate(options: argparse.Namespace) -> None:
         print(json.dumps({"first": metrics, "second": others, "differences": found}))
     else:
         print_differences(metrics, others, differences, run.task)
+
+
+def _evaluate_interpolated(options: argparse.Namespace) -> None:
+    """``seriatim evaluate RUN OTHER --interpolate [FILE] --data F``."""
+    from .console import print_metrics, print_weights
+    from .run import load
+    from .several import interpolate
+
+    paths = [*options.run.split(","), *([options.other] if options.other else [])]
+    if len(paths) < 2:
+        raise InputError("--interpolate: one run has nothing to be mixed with; name another: evaluate RUN OTHER")
+    run, weights = interpolate([load(path) for path in paths], options.interpolate or None, file_format=options.format)
+    metrics = run.evaluate(options.data, file_format=options.format)
+    shares = dict(zip(paths, weights, strict=True))
+    if options.json:
+        print(json.dumps({**metrics, "weights": shares}))
+    else:
+        print_metrics(metrics, run.task)
+        print_weights(shares)
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -128,6 +150,21 @@ def generate(options: argparse.Namespace) -> None:
         _write([options.prompt, text, "\n" if run.config.data.unit == "line" else "\n\n"])
 
 
+def export(options: argparse.Namespace) -> None:
+    """``seriatim export RUN --format NAME --out FILE``."""
+    from .interchange.runs import export_run
+    from .run import load
+
+    export_run(load(options.run), options.format, options.out)
+
+
+def import_(options: argparse.Namespace) -> None:
+    """``seriatim import FILE --out RUN``."""
+    from .interchange.runs import import_run
+
+    import_run(options.source, options.out, overwrite=options.overwrite)
+
+
 def check(options: argparse.Namespace) -> None:
     """``seriatim check TASK --data F``: reads everything, and says what it found."""
     from .console import print_statistics
@@ -147,8 +184,9 @@ def layers(options: argparse.Namespace) -> None:
     """``seriatim layers``: what each architecture keeps, what that takes, whether it trains in parallel, its paper."""
     from .console import print_layers
     from .layers import describe, names
+    from .tasks import counting
 
-    rows = [describe(name) for name in names()]
+    rows = [*map(describe, names()), counting.describe()]
     if options.json:
         print(json.dumps(rows))
     else:

@@ -107,6 +107,11 @@ def print_metrics(metrics: Metrics, task: Task) -> None:
     _print(table)
 
 
+def print_weights(weights: dict[str, float]) -> None:
+    """How much each run of a mixture counts."""
+    print("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in weights.items()))
+
+
 def print_differences(first: Metrics, second: Metrics, differences: dict[str, Paired], task: Task) -> None:
     """The metrics of two runs, how far apart they are, and how likely that is by chance."""
     table = _table("", "first", "second", "difference", "95 % interval", "p")

@@ -73,7 +73,8 @@ def train(
         job.vocabulary.save(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
-    return _fit(Trainer(job, device, reporter or Reporter(), identity(config, job.vocabulary)))
+    trainer = (task.trainer or Trainer)(job, device, reporter or Reporter(), identity(config, job.vocabulary))
+    return _fit(trainer)
 
 
 def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, reporter: Reporter | None = None) -> Run:
@@ -98,7 +99,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     device = choose_device(config.training.device)
     _settle(config, device)
     job = prepare(task, folder, vocabulary)
-    trainer = Trainer(job, device, reporter or Reporter(), identity(config, vocabulary))
+    trainer = (task.trainer or Trainer)(job, device, reporter or Reporter(), identity(config, vocabulary))
     trainer.resume()
     write_whole(folder / "config.yaml", config.to_yaml())
     return _fit(trainer)

@@ -20,7 +20,6 @@ from .errors import InputError
 from .evaluation.intervals import Metrics
 from .evaluation.perplexity import LINES_TOGETHER, WINDOW
 from .identity import check_belongs, identity, read_config
-from .models.weights import load_weights
 from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
 from .tasks import find
 from .training.precision import choose_device
@@ -245,8 +244,7 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
     weights = folder / "model.safetensors"
     check_belongs(weights, config, vocabulary)
     task = find(config)
-    model = task.make_model(vocabulary)
-    load_weights(model, weights)
+    model = task.load_model(vocabulary, weights)
     return Run(folder, task, vocabulary, model.to(choose_device(device)))
 
 

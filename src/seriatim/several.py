@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .errors import InputError
 from .evaluation.intervals import Paired, paired
+from .evaluation.perplexity import each_loss
+from .models.mixture import Mixture, fit_weights
 from .run import Run
 
 
@@ -25,6 +29,35 @@ def ensemble(runs: Sequence[Run]) -> Run:
         return first
     model = first.task.combine([run.model for run in runs])
     return Run(first.path, first.task, first.vocabulary, model)
+
+
+def interpolate(
+    runs: Sequence[Run], held_out: str | None = None, *, file_format: str | None = None
+) -> tuple[Run, list[float]]:
+    """Several language models as one, with the weights that make some held-out text likeliest, and these weights.
+
+    Args:
+        runs: of one vocabulary.
+        held_out: the text; None for the one that the first run was trained with.
+        file_format: as for `Run.evaluate`.
+
+    Raises:
+        InputError: runs that are no language models of one vocabulary, or no text.
+    """
+    first = runs[0]
+    for run in runs:
+        run.needs("lm")
+        if run.vocabulary.fingerprint() != first.vocabulary.fingerprint():
+            raise InputError(
+                f"{run.path}: reads text in other tokens than {first.path}; train both on the same data with the same "
+                "tokenizer settings"
+            )
+    spec = held_out or first.task.validation_spec()
+    if spec is None:
+        raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
+    corpus = first.task.read(spec, "valid", first.vocabulary, file_format=file_format)
+    weights = fit_weights(np.stack([each_loss(run.model, corpus) for run in runs]))
+    return Run(first.path, first.task, first.vocabulary, Mixture([run.model for run in runs], weights)), weights
 
 
 def compare(

@@ -10,7 +10,7 @@ from torch import Tensor
 from .data.tokenizers import END, Tokenizer
 from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
-from .models import LanguageModel
+from .models.text_model import TextModel
 from .models.weights import load_tensors, read_metadata, save_tensors
 from .state import State, select_state, state_from_dict, state_to_dict
 
@@ -39,11 +39,9 @@ class Stream:
         identity: written with a saved state, to tell it from those of other runs.
     """
 
-    def __init__(
-        self, model: LanguageModel, tokenizer: Tokenizer, *, stop: int | None, identity: dict[str, str]
-    ) -> None:
+    def __init__(self, model: TextModel, tokenizer: Tokenizer, *, stop: int | None, identity: dict[str, str]) -> None:
         self.model, self.tokenizer, self.stop, self.identity = model, tokenizer, stop, identity
-        self.device = next(model.parameters()).device
+        self.device = model.device
         self.last = END
         self.logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
 
@@ -148,9 +146,9 @@ def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
     return banned if stop == END or tokenizer.ends_lines else [*banned, END]
 
 
-def starting_state(model: LanguageModel, rows: int, tokens: list[int]) -> tuple[Tensor, State]:
+def starting_state(model: TextModel, rows: int, tokens: list[int]) -> tuple[Tensor, State]:
     """Logits and state of ``rows`` equal texts after ``tokens``, read once."""
-    device = next(model.parameters()).device
+    device = model.device
     logits, state = read(model, torch.tensor([tokens], device=device), model.initial_state(1))
     index = torch.zeros(rows, dtype=torch.long, device=device)
     return logits[index], select_state(state, index)

@@ -7,6 +7,7 @@ what spelling the unknown words costs (`seriatim.data.spelling`), per word (line
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 
 from ..data.batching import Batches
 from ..data.corpus import Corpus
-from ..models import LanguageModel
+from ..models.text_model import TextModel
 from ..state import State
 from .intervals import Metrics
 
@@ -24,7 +25,7 @@ BLOCK = 500
 """Tokens of a stream that count as one observation for the interval: neighbours are not independent."""
 
 
-def evaluate_language_model(model: LanguageModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:
+def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:
     """The metrics of a text.
 
     Args:
@@ -72,36 +73,47 @@ def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Me
     }
 
 
-@torch.no_grad()
-def block_losses(model: LanguageModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
+def block_losses(model: TextModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
     """Summed losses and token counts of each independent block: a line, or some hundred tokens of a stream."""
-    lines = corpus.ends is not None
-    batches = Batches(corpus, LINES_TOGETHER if lines else 1, window)
     block = max(1, min(BLOCK, len(corpus.ids) // 20))
-    blocks = len(batches.spans) if lines else -(-len(corpus.ids) // block)
-    losses, sizes = np.zeros(blocks), np.zeros(blocks)
-    device = next(model.parameters()).device
+    starts = np.arange(0, len(corpus.ids), block) if corpus.ends is None else corpus.spans(1)[0]
+    losses = np.zeros(len(starts))
+    for place, found in window_losses(model, corpus, window):
+        np.add.at(losses, np.searchsorted(starts, place, side="right") - 1, found)
+    return losses, np.diff(starts, append=len(corpus.ids)).astype(float)
+
+
+def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.ndarray:
+    """−log P of every token of a text ``(tokens,)``, in nats; arguments as of `evaluate_language_model`."""
+    losses = np.empty(len(corpus.ids))
+    for place, found in window_losses(model, corpus, window):
+        losses[place] = found
+    return losses
+
+
+@torch.no_grad()
+def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Window by window: which tokens of a text they are, and −log P of each, in nats."""
+    if (whole := model.text_losses(corpus.ids)) is not None:
+        yield np.arange(len(whole)), whole
+        return
+    batches = Batches(corpus, 1 if corpus.ends is None else LINES_TOGETHER, window)
     training, state = model.training, None
     model.eval()
     try:
         for batch in batches.read(batches.in_order()):
             start: State | None = None if batch.fresh else state
-            found, state = model.token_losses(
-                batch.inputs.to(device), batch.targets.to(device), start, lengths=batch.lengths
-            )
-            values = found.double().cpu().numpy()
-            if lines:
-                time = values.shape[1]
-                valid = np.full(len(values), time) if batch.lengths is None else batch.lengths.numpy()
-                losses[batch.rows] += values.sum(1)
-                sizes[batch.rows] += valid
+            inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
+            found, state = model.token_losses(inputs, targets, start, lengths=batch.lengths)
+            position = np.arange(targets.shape[1])
+            place = (batches.starts[batch.rows] + batch.start)[:, None] + position
+            if batch.lengths is None:
+                yield place.ravel(), found.double().cpu().numpy().ravel()
             else:
-                index = (batch.start + np.arange(values.shape[1])) // block
-                np.add.at(losses, index, values[0])
-                np.add.at(sizes, index, 1)
+                valid = position < batch.lengths.numpy()[:, None]
+                yield place[valid], found.double().cpu().numpy()[valid]
     finally:
         model.train(training)
-    return losses, sizes
 
 
 def _mean_and_error(losses: np.ndarray, sizes: np.ndarray) -> tuple[float, float | None]:

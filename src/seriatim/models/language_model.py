@@ -16,9 +16,10 @@ from ..lengths import check_lengths, valid_mask
 from ..state import State
 from .build import layer_from_config
 from .softmax import summed_loss, token_losses
+from .text_model import TextModel
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(TextModel):
     """Token ids ``(batch, time)`` to logits ``(batch, time, vocabulary)``, with the contract of a sequence layer.
 
     Args:
@@ -31,8 +32,6 @@ class LanguageModel(nn.Module):
     Raises:
         InputError: a layer that sees the future, or tied weights of different widths.
     """
-
-    causal = True
 
     def __init__(
         self,

@@ -1,13 +1,21 @@
 """Parameters in a safetensors file: nothing is unpickled, and every name and shape is checked."""
 
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..errors import InputError
+
+HEADER = 1 << 16
+"""Bytes kept for the names and shapes of what is yet to come, where a file is written as it comes."""
+TYPES = {"float64": "F64", "int64": "I64"}
 
 
 def save_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -40,6 +48,30 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
     """Writes named tensors aside and renames the file, so that it is whole or absent."""
     aside = path.with_name(path.name + ".partial")
     save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
+    aside.replace(path)
+
+
+def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:
+    """Writes named arrays one after another, so that no two need be held; as `save_tensors` otherwise.
+
+    The header of a safetensors file stands first and may end in blanks: it is filled in when everything is there.
+    """
+    aside, end = path.with_name(path.name + ".partial"), 0
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+    with aside.open("wb") as file:
+        file.seek(HEADER)
+        for name, values in arrays:
+            values.tofile(file)
+            start, end = end, end + values.nbytes
+            entries[name] = {
+                "dtype": TYPES[values.dtype.name],
+                "shape": list(values.shape),
+                "data_offsets": [start, end],
+            }
+        header = json.dumps(entries).encode()
+        assert len(header) <= HEADER - 8
+        file.seek(0)
+        file.write((HEADER - 8).to_bytes(8, "little") + header.ljust(HEADER - 8))
     aside.replace(path)
 
 

@@ -1,8 +1,10 @@
 """Every task by name: what it reads, what it trains, how it is measured."""
 
 from ..config import Config
+from ..errors import InputError
 from ..training.task import Task
 from .classification import Classification
+from .counting import LAYER, Counting
 from .language_modelling import LanguageModelling
 from .masking import Masking
 from .seq2seq import SequenceToSequence
@@ -18,5 +20,13 @@ TASKS: dict[str, type[Task]] = {
 
 
 def find(config: Config) -> Task:
-    """The task that a configuration names, with that configuration."""
+    """The task that a configuration names, with that configuration.
+
+    Raises:
+        InputError: counts are asked of a task that has none.
+    """
+    if config.model.layer == LAYER:
+        if config.task != "lm":
+            raise InputError(f"model.layer: {LAYER} is a language model by itself; take task lm, or another layer")
+        return Counting(config)
     return TASKS[config.task](config)

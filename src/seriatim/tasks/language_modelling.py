@@ -19,6 +19,8 @@ from ..evaluation.perplexity import WINDOW, block_losses, evaluate_language_mode
 from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
+from ..models.mixture import Mixture
+from ..models.text_model import TextModel
 from ..state import State
 from ..training.task import Figure, Task
 from .options import with_kind
@@ -55,7 +57,7 @@ class LanguageModelling(Task):
         sources = find_sources(self.training_spec(), file_format=self.config.data.format, split="train")
         return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=self.unit)})
 
-    def make_model(self, vocabulary: Vocabulary) -> LanguageModel:
+    def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """A language model."""
         return LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size)
 
@@ -81,11 +83,11 @@ class LanguageModelling(Task):
         device = model.embedding.weight.device
         return model.loss(batch.inputs.to(device), batch.targets.to(device), state, lengths=batch.lengths)
 
-    def evaluate(self, model: LanguageModel, data: Corpus, **settings: Any) -> Metrics:
+    def evaluate(self, model: TextModel, data: Corpus, **settings: Any) -> Metrics:
         """See `seriatim.evaluation.perplexity`."""
         return evaluate_language_model(model, data, **settings)
 
-    def measures(self, model: LanguageModel, data: Corpus, **settings: Any) -> dict[str, Measure]:
+    def measures(self, model: TextModel, data: Corpus, **settings: Any) -> dict[str, Measure]:
         """By lines, or by blocks of a running text."""
         statistics = np.stack(block_losses(model, data, settings.get("window", WINDOW)), axis=1)
         return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
@@ -104,7 +106,11 @@ class LanguageModelling(Task):
         """How many documents there were: of one alone no end is known."""
         return {"documents": train.statistics.documents}
 
-    def carried(self, model: LanguageModel) -> State:
+    def combine(self, models: Sequence[TextModel]) -> TextModel:
+        """Their mean."""
+        return Mixture(models)
+
+    def carried(self, model: TextModel) -> State:
         """That of the sequences of a batch."""
         return model.initial_state(1)
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics
+from ..models.weights import load_weights
 from ..state import State
 
 
@@ -100,6 +102,7 @@ class Task(ABC):
     together: ClassVar[int] = 256
     per_token: ClassVar[tuple[str, ...]] = ()
     own_options: ClassVar[type[Section] | None] = None
+    trainer: ClassVar[type[Any] | None] = None
 
     def __init__(self, config: Config) -> None:
         self.config = self.settle(config)
@@ -116,6 +119,16 @@ class Task(ABC):
     @abstractmethod
     def make_model(self, vocabulary: Vocabulary) -> nn.Module:
         """The model that the configuration describes, with fresh parameters."""
+
+    def load_model(self, vocabulary: Vocabulary, weights: Path) -> nn.Module:
+        """The model with parameters from a file.
+
+        Raises:
+            InputError: the file is missing, damaged, or another model's.
+        """
+        model = self.make_model(vocabulary)
+        load_weights(model, weights)
+        return model
 
     @abstractmethod
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Any:

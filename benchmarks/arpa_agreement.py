@@ -1,0 +1,67 @@
+"""Our n-gram models read by kenlm, and read back by us: the same scores?
+
+    python benchmarks/arpa_agreement.py --train train.txt --test test.txt [--kind char] [--min-count 5] [--order 5]
+
+Trains, exports an ARPA file, has the `kenlm` module score the test text line by line with it, and imports it again.
+Prints the largest difference of a token's log10 probability and the difference of the totals, for both. Unknown words
+are given to kenlm as a word that no text holds. `--min-count` makes rare words unknown.
+"""
+
+import argparse
+import math
+import tempfile
+from pathlib import Path
+
+import kenlm
+import numpy as np
+
+import seriatim
+from seriatim.interchange.arpa import spelled
+from seriatim.interchange.runs import export_run, import_run
+
+STRANGE = "never-seen-anywhere"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--test", required=True)
+    parser.add_argument("--kind", default="word")
+    parser.add_argument("--min-count", type=int, default=1)
+    parser.add_argument("--order", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        run = seriatim.train(
+            {
+                "data": {"train": arguments.train, "unit": "line"},
+                "tokenizer": {"kind": arguments.kind, "min_count": arguments.min_count},
+                "model": {"layer": "ngram", "options": {"order": arguments.order}},
+                "out": str(folder / "run"),
+            }
+        )
+        export_run(run, "arpa", str(folder / "model.arpa"))
+        again = import_run(str(folder / "model.arpa"), str(folder / "again"))
+        theirs = kenlm.Model(str(folder / "model.arpa"))
+        tokens = range(run.tokenizer.vocabulary_size)
+        place_of = {again.tokenizer.describe(token): token for token in tokens}
+        place = np.array([place_of[run.tokenizer.describe(token)] for token in tokens])
+        ends, unknown, mine, others, back = 0, 0, [], [], []
+        for line in Path(arguments.test).read_text(encoding="utf-8").splitlines():
+            ids = run.tokenizer.encode(line)
+            words = [STRANGE if token == 1 else spelled(run.tokenizer, int(token)) for token in ids]
+            mine += (run.model.text_losses(np.append(ids, 0)) / -math.log(10)).tolist()
+            others += [score for score, *_ in theirs.full_scores(" ".join(words))]
+            back += (again.model.text_losses(np.append(place[ids], 0)) / -math.log(10)).tolist()
+            ends, unknown = ends + 1, unknown + int((ids == 1).sum())
+    print(
+        f"{len(mine):,} tokens, {ends:,} of them line ends, {unknown:,} unknown; perplexity {10 ** -np.mean(mine):.2f}"
+    )
+    for name, found in (("kenlm", others), ("read back", back)):
+        worst = np.abs(np.array(found) - np.array(mine)).max()
+        total = sum(found) - sum(mine)
+        print(f"{name}: a token differs by {worst:.1e} at most, the total of {sum(mine):.3f} by {total:.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Models from elsewhere in, and out to elsewhere."""

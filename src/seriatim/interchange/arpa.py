@@ -1,0 +1,278 @@
+r"""N-gram models in the ARPA format, which most toolkits read: plain text, gzip where the name ends in .gz.
+
+    \data\
+    ngram 1=COUNT …
+    \1-grams:
+    LOG10_PROBABILITY<TAB>WORDS<TAB>LOG10_BACKOFF
+    …
+    \end\
+
+The boundary is `<s>` where it begins a sequence and `</s>` where it ends one, the unknown token `<unk>`. Tokens that
+hold white space or a backslash, or are one of these names, are written with backslashes, and a first line says so.
+"""
+
+import gzip
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from ..data.tokenizers import END, Tokenizer
+from ..errors import InputError
+from ..models.ngrams.estimation import Order
+from ..models.ngrams.table import Table
+
+BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"
+NOTHING = -99.0
+"""The logarithm of no probability at all."""
+ESCAPED = "# tokens are written with backslash escapes"
+BLOCK = 1 << 16
+SPECIAL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+ESCAPES = re.compile(rb"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[ntr\\<])")
+
+
+def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> None:
+    """Writes a model aside, then renames it.
+
+    Args:
+        orders: shortest first.
+        tokenizer: that of its tokens.
+        path: of the file.
+    """
+    names = [spelled(tokenizer, token) for token in range(tokenizer.vocabulary_size)]
+    aside = path.with_name(path.name + ".partial")
+    with _open(aside, "wt", compressed=path.suffix == ".gz") as file:
+        if any("\\" in name for name in names):
+            file.write(ESCAPED + "\n")
+        counts = [len(order.probability) + (n == 1) for n, order in enumerate(orders, 1)]
+        file.write("\\data\\\n" + "".join(f"ngram {n}={count}\n" for n, count in enumerate(counts, 1)))
+        for n in range(1, len(orders) + 1):
+            file.write(f"\n\\{n}-grams:\n")
+            file.writelines(_lines(orders, n, names))
+        file.write("\n\\end\\\n")
+    aside.replace(path)
+
+
+def spelled(tokenizer: Tokenizer, token: int) -> str:
+    """A token in one piece."""
+    if token == END:
+        return FINISH
+    if token == tokenizer.unknown_id:
+        return UNKNOWN
+    text = tokenizer.token_bytes(token).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    text = SPECIAL.sub(lambda found: found[0].encode("unicode_escape").decode().replace(" ", "\\x20"), text)
+    return f"\\{text}" if text in (BEGIN, FINISH, UNKNOWN) else text
+
+
+def _lines(orders: Sequence[Order], n: int, names: Sequence[str]) -> Iterator[str]:
+    order, vocabulary_size = orders[n - 1], len(names)
+    longest = n == len(orders)
+    if n == 1:
+        yield _line(-np.inf, BEGIN, 1.0 if longest else float(order.backoff[END]))
+    for start in range(0, len(order.probability), BLOCK):
+        part = slice(start, start + BLOCK)
+        columns, place = [], order.key[part]
+        for shorter in range(n - 1, 0, -1):
+            columns.append([names[word] for word in (place % vocabulary_size).tolist()])
+            place = orders[shorter - 1].key[place // vocabulary_size]
+        columns.append([names[word] if n == 1 or word != END else BEGIN for word in place.tolist()])
+        with np.errstate(divide="ignore"):
+            probability = np.log10(order.probability[part]).tolist()
+        backoff = [1.0] * len(probability) if longest else order.backoff[part].tolist()
+        if n == 1 and start == 0:
+            backoff[END] = 1.0  # it stands with `<s>`
+        for p, words, left in zip(probability, zip(*reversed(columns), strict=True), backoff, strict=True):
+            yield _line(p, " ".join(words), left)
+
+
+def _line(probability: float, words: str, backoff: float) -> str:
+    known = max(probability, NOTHING)
+    if backoff == 1:
+        return f"{known:.10g}\t{words}\n"
+    return f"{known:.10g}\t{words}\t{max(math.log10(backoff), NOTHING) if backoff else NOTHING:.10g}\n"
+
+
+class Arpa(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        words: tokens from id 2 on; 0 is the boundary, 1 the unknown word.
+        orders: shortest first.
+    """
+
+    words: list[str]
+    orders: list[Order]
+
+
+def read_arpa(path: Path) -> Arpa:
+    """Reads a model.
+
+    Raises:
+        InputError: the file is missing, not in this format, damaged, or cut off; with the line.
+    """
+    try:
+        with _open(path, "rt", compressed=_is_gzip(path)) as file:
+            return _Reader(path, file).read()
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason}); give an ARPA file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8; give an ARPA file in UTF-8") from None
+
+
+class _Reader:
+    def __init__(self, path: Path, file: IO[str]) -> None:
+        self.path, self.lines, self.number = path, iter(file), 0
+        self.escaped = False
+        self.ids = {BEGIN: END, FINISH: END, UNKNOWN: 1}
+        self.words: list[str] = []
+
+    def read(self) -> Arpa:
+        """The whole file."""
+        counts = self.header()
+        orders = [self.unigrams(counts[0], longest=len(counts) == 1)]
+        for n, count in enumerate(counts[1:], 2):
+            orders.append(self.section(n, count, orders, longest=n == len(counts)))
+        if self.line().strip() != "\\end\\":
+            raise self.wrong("\\end\\ is missing here", "are the counts at the top right?")
+        return Arpa(self.words, orders)
+
+    def line(self) -> str:
+        """The next line with something in it."""
+        for line in self.lines:
+            self.number += 1
+            if line.strip():
+                return line.rstrip("\r\n")
+        raise self.wrong("ends too early", "is the file whole?")
+
+    def wrong(self, what: str, hint: str) -> InputError:
+        """An error at this line."""
+        return InputError(f"{self.path}:{self.number}: {what}; {hint}")
+
+    def header(self) -> list[int]:
+        """How many n-grams of each order."""
+        line = self.line()
+        while line.strip() != "\\data\\":
+            self.escaped |= line == ESCAPED
+            if self.number > 100:
+                raise self.wrong("no \\data\\ so far", "is it an ARPA file?")
+            line = self.line()
+        counts: list[int] = []
+        while found := re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)\s*", line := self.line()):
+            if int(found[1]) != len(counts) + 1:
+                raise self.wrong(
+                    f"counts of {found[1]}-grams where those of {len(counts) + 1}-grams should be", "mend it"
+                )
+            counts.append(int(found[2]))
+        if not counts:
+            raise self.wrong("no counts of n-grams", "is it an ARPA file?")
+        self.expect(line, 1)
+        return counts
+
+    def expect(self, line: str, n: int) -> None:
+        """Raises InputError where a section does not begin."""
+        if line.strip() != f"\\{n}-grams:":
+            raise self.wrong(f"\\{n}-grams: should be here, not {line[:40]!r}", "are the counts at the top right?")
+
+    def entry(self, n: int, *, longest: bool) -> tuple[float, list[str], float]:
+        """Probability, words and backoff of the next line."""
+        line = self.line()
+        fields = line.split("\t") if "\t" in line else line.split()
+        if "\t" not in line:
+            fields = [fields[0], " ".join(fields[1 : n + 1]), *fields[n + 1 :]]
+        words = fields[1].split(" ") if len(fields) > 1 else []
+        if len(words) != n or len(fields) > 3 - longest:
+            raise self.wrong(f"not a {n}-gram: {line[:60]!r}", "are the counts at the top right?")
+        p, backoff = (self.figure(field) for field in (fields[0], fields[2] if len(fields) > 2 else "0"))
+        if p > 0:
+            raise self.wrong(f"the logarithm of a probability is above 0: {fields[0]}", "mend it")
+        return 10**p if p > NOTHING else 0.0, words, 10**backoff if backoff > NOTHING else 0.0
+
+    def figure(self, text: str) -> float:
+        """A number that is one."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if math.isnan(value) or value == math.inf:
+            raise self.wrong(f"not a number: {text[:40]!r}", "mend it")
+        return value
+
+    def unigrams(self, count: int, *, longest: bool) -> Order:
+        """Every word there is."""
+        known = np.zeros(count + 2, dtype=float)
+        left = np.ones(count + 2)
+        seen: set[str] = set()
+        for _ in range(count):
+            p, (word,), backoff = self.entry(1, longest=longest)
+            if word in seen:
+                raise self.wrong(f"{word!r} stands twice among the 1-grams", "leave one out")
+            seen.add(word)
+            token = self.ids.get("<unk>" if word == "<UNK>" else word)
+            if token is None:
+                token = self.ids[word] = len(self.words) + 2
+                self.words.append(self.plain(word))
+            if word != BEGIN:
+                known[token] = p
+            if word != FINISH:
+                left[token] = backoff
+        size = len(self.words) + 2
+        return Order(np.arange(size), known[:size], np.ones(0) if longest else left[:size])
+
+    def plain(self, word: str) -> str:
+        """A token as it is in a text."""
+        if not self.escaped:
+            return word
+        return ESCAPES.sub(_unescaped, word.encode()).decode("utf-8", "replace")
+
+    def section(self, n: int, count: int, orders: Sequence[Order], *, longest: bool) -> Order:
+        """The n-grams of one order, in the order of their words."""
+        self.expect(self.line(), n)
+        words = np.empty((count, n), dtype=np.int64)
+        known, left, numbers = np.empty(count), np.empty(count), np.empty(count, dtype=np.int64)
+        for i in range(count):
+            known[i], spelled, left[i] = self.entry(n, longest=longest)
+            try:
+                words[i] = [self.ids[word] for word in spelled]
+            except KeyError as error:
+                raise self.wrong(f"{error.args[0]!r} is not among the 1-grams", "add it there") from None
+            if BEGIN in spelled[1:] or FINISH in spelled[:-1]:
+                raise self.wrong(f"{BEGIN} begins an n-gram, {FINISH} ends one", "leave this one out")
+            numbers[i] = self.number
+        table = Table(orders)
+        place = words[:, 0]
+        for shorter in range(2, n):
+            place = table.find(shorter, place, words[:, shorter - 1])
+        if (place < 0).any():
+            self.number = int(numbers[(place < 0).argmax()])
+            raise self.wrong(f"its first {n - 1} words are not among the {n - 1}-grams", "add them there")
+        key = place * len(orders[0].probability) + words[:, -1]
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        if (twice := key[1:] == key[:-1]).any():
+            self.number = int(numbers[order[1:][twice]].min())
+            raise self.wrong("this n-gram stands there twice", "leave one out")
+        return Order(key, known[order], np.ones(0) if longest else left[order])
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    kind, rest = found[1][:1], found[1][1:]
+    if kind == b"x":
+        return bytes([int(rest, 16)])
+    if kind in b"uU":
+        return chr(int(rest, 16)).encode()
+    return {b"n": b"\n", b"t": b"\t", b"r": b"\r"}.get(kind, kind)
+
+
+def _open(path: Path, mode: str, *, compressed: bool) -> IO[str]:
+    if compressed:
+        return gzip.open(path, mode, encoding="utf-8", newline="\n")  # type: ignore[return-value]
+    return path.open(mode, encoding="utf-8", newline="\n")
+
+
+def _is_gzip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"

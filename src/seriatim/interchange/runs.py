@@ -1,0 +1,67 @@
+"""Runs to files of other programs, and back."""
+
+from pathlib import Path
+
+from ..config import Config, resolve
+from ..data.spelling import Spelling
+from ..data.tokenizers import WordTokenizer
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError, nearest
+from ..identity import identity
+from ..models.ngram import NGram
+from ..run import Run, load
+from ..tasks import find
+from ..training.setup import check_out, clear_run
+from .arpa import read_arpa, write_arpa
+
+FORMATS = ("arpa",)
+
+
+def export_run(run: Run, file_format: str, out: str) -> None:
+    """Writes a run's model as another program reads it.
+
+    Args:
+        run: of a model that the format can hold.
+        file_format: one of `FORMATS`; ``arpa`` for n-grams.
+        out: the file; ARPA is compressed where its name ends in ``.gz``.
+
+    Raises:
+        InputError: an unknown format, or a model that it cannot hold.
+    """
+    if file_format not in FORMATS:
+        raise InputError(f"--format {file_format}: no such format; {nearest(file_format, list(FORMATS))}")
+    if not isinstance(run.model, NGram):
+        what = "a cache beside its n-grams" if run.config.model.layer == "ngram" else f"layer {run.config.model.layer}"
+        raise InputError(f"{run.path}: has {what}, which an ARPA file cannot hold; give a run of n-grams alone")
+    path = Path(out)
+    if not path.parent.is_dir() or path.is_dir():
+        raise InputError(f"{out}: cannot be written there; give a file in a folder that exists")
+    write_arpa(run.model.table.orders, run.tokenizer, path)
+
+
+def import_run(source: str, out: str | None, *, overwrite: bool = False) -> Run:
+    """Makes a run of an ARPA file: a language model of lines, whose tokens are words.
+
+    Raises:
+        InputError: the file is not what it should be, or ``out`` cannot be written.
+    """
+    path, folder = Path(source), check_out(out, overwrite=overwrite)
+    if path.is_dir():
+        raise InputError(f"{source}: a folder; give an ARPA file")
+    found = read_arpa(path)
+    options = {"order": len(found.orders)}
+    config: Config = resolve(
+        {
+            "task": "lm",
+            "data": {"unit": "line"},
+            "tokenizer": {"kind": "word"},
+            "model": {"layer": "ngram", "options": options},
+        }
+    )
+    task = find(config)
+    vocabulary = Vocabulary({"tokenizer": WordTokenizer(found.words, Spelling())})
+    clear_run(folder)
+    (folder / "config.yaml").write_text(task.config.to_yaml(), encoding="utf-8")
+    vocabulary.save(folder)
+    NGram.write(found.orders, folder / "model.safetensors", identity(task.config, vocabulary))
+    return load(folder)

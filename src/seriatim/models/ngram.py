@@ -1,0 +1,138 @@
+"""A language model of counts: P(w_t | w_{t−n+1} … w_{t−1}), read from tables. See `ngrams.smoothing` for how.
+
+It has the contract of any other: its state is the last n−1 tokens, a boundary among them. No n-gram goes across one, so
+that what was before it is forgotten.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..lengths import check_lengths, valid_mask
+from ..state import State
+from .ngrams.counts import BOUNDARY
+from .ngrams.estimation import Order
+from .ngrams.table import Table
+from .text_model import TextModel
+from .weights import stream_tensors
+
+NONE = -1
+"""In the state, where there is no token yet."""
+TOGETHER = 1 << 18
+"""Tokens of a text that are looked up at once."""
+
+
+class NGram(TextModel):
+    """Token ids ``(batch, time)`` to log probabilities ``(batch, time, vocabulary)``.
+
+    Args:
+        orders: shortest first; see `ngrams.estimation.smoothed`.
+    """
+
+    def __init__(self, orders: Sequence[Order]) -> None:
+        super().__init__()
+        self.probabilities, self.backoffs, self.keys = (
+            nn.ParameterList(nn.Parameter(torch.from_numpy(values), requires_grad=False) for values in part)
+            for part in (
+                [order.probability for order in orders],
+                [order.backoff for order in orders[:-1]],
+                [order.key for order in orders[1:]],
+            )
+        )
+        self.table = Table(orders)
+        self.order, self.vocabulary_size = len(orders), self.table.vocabulary_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """No tokens: ``(batch, order − 1)`` of `NONE`."""
+        return torch.full((batch_size, self.order - 1), NONE)
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Logarithms of the probability of every token after each of ``tokens``.
+
+        Args:
+            tokens: ids ``(batch, time)``.
+            state: to go on from; None for the initial one.
+            lengths: ``(batch,)``; what stands on padding means nothing.
+
+        Returns:
+            ``(batch, time, vocabulary)``, and the state after each row's last token.
+        """
+        past, state = self.read(tokens, state, lengths)
+        windows = past.unfold(1, max(1, self.order - 1), 1)[:, -tokens.shape[1] :]
+        found = self.table.distributions(windows.reshape(-1, windows.shape[2]).numpy())
+        with np.errstate(divide="ignore"):
+            logits = torch.from_numpy(np.log(found)).to(torch.get_default_dtype())
+        return logits.view(*tokens.shape, self.vocabulary_size), state
+
+    def token_losses(
+        self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """−log P(target) of every position ``(batch, time)``, in nats and float64, zero on padding; and the state."""
+        past, state = self.read(tokens, state, lengths)
+        losses = -torch.from_numpy(self.table.log_probabilities(past.numpy(), targets.numpy()))
+        if lengths is not None:
+            losses = losses.masked_fill(~valid_mask(lengths, tokens.shape[1]), 0.0)
+        return losses, state
+
+    def text_losses(self, ids: np.ndarray) -> np.ndarray:
+        """−log P of every token of a text ``(tokens,)``, in nats."""
+        before = np.array([*[NONE] * (self.order - 1), BOUNDARY], dtype=np.int64)
+        losses = np.empty(len(ids))
+        for start in range(0, len(ids), TOGETHER):
+            text = np.concatenate([before, ids[start : start + TOGETHER]])
+            losses[start : start + TOGETHER] = -self.table.text_log_probabilities(text)[self.order - 1 :]
+            before = text[-self.order :]
+        return losses
+
+    def read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """The tokens with those kept before them ``(batch, order − 1 + time)``, and what is kept after them."""
+        lengths = check_lengths(lengths, *tokens.shape)
+        kept = self.initial_state(len(tokens)) if state is None else state
+        assert isinstance(kept, Tensor)
+        past = torch.cat([kept, tokens], dim=1)
+        size = self.order - 1
+        ends = torch.full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
+        return past, past.gather(1, ends.unsqueeze(1) + torch.arange(size))
+
+    @staticmethod
+    def write(orders: Iterable[Order], path: Path, metadata: Mapping[str, str]) -> None:
+        """Writes the parameters of the model of these ``orders``, each as it comes."""
+
+        def arrays() -> Iterator[tuple[str, np.ndarray]]:
+            backoff = None
+            for n, order in enumerate(orders):
+                if backoff is not None:  # the longest have none
+                    yield f"backoffs.{n - 1}", backoff
+                yield f"probabilities.{n}", order.probability
+                if n:
+                    yield f"keys.{n - 1}", order.key
+                backoff = order.backoff
+
+        stream_tensors(arrays(), path, metadata)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "NGram":
+        """The model whose parameters have these names and values.
+
+        Raises:
+            ValueError: some are missing, or do not fit one another.
+        """
+        order = sum(name.startswith("probabilities.") for name in tensors)
+        named = {f"probabilities.{n}" for n in range(order)}
+        named |= {f"{part}.{n}" for part in ("backoffs", "keys") for n in range(order - 1)}
+        if not order or named != set(tensors):
+            raise ValueError("not the tables of an n-gram model")
+        orders = []
+        for n in range(order):
+            probability = tensors[f"probabilities.{n}"].numpy()
+            key = tensors[f"keys.{n - 1}"].numpy() if n else np.arange(len(probability))
+            backoff = tensors[f"backoffs.{n}"].numpy() if n < order - 1 else np.ones(0)
+            if len(key) != len(probability) or (n < order - 1 and len(backoff) != len(probability)):
+                raise ValueError(f"tables of {n + 1}-grams that do not fit one another")
+            orders.append(Order(key, probability, backoff))
+        return cls(orders)

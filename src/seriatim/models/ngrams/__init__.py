@@ -1,0 +1,1 @@
+"""N-grams: counted, smoothed, kept in sorted tables."""

@@ -1,0 +1,107 @@
+"""N-grams with their probabilities, found by binary search: whole corpora at once, or all words after one context."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from .estimation import Order
+
+FEW = 4096
+"""Searches that are made as they come; more are sorted first, so that memory is read in order."""
+
+
+class Table:
+    """What a model of n-grams knows.
+
+    Args:
+        orders: shortest first; unigrams are all tokens there are.
+    """
+
+    def __init__(self, orders: Sequence[Order]) -> None:
+        self.orders, self.vocabulary_size = list(orders), len(orders[0].probability)
+
+    def find(self, n: int, context: np.ndarray, word: np.ndarray) -> np.ndarray:
+        """Where n-grams lie, −1 for those that are not there.
+
+        Args:
+            n: their order.
+            context: where their first n−1 words lie, or −1, of any shape.
+            word: their last word, or −1, of the same shape.
+        """
+        if n == 1:
+            return word.astype(np.int64)
+        keys, found = self.orders[n - 1].key, np.full(context.shape, -1, dtype=np.int64)
+        asked = np.flatnonzero((context >= 0) & (word >= 0))
+        wanted = context.ravel()[asked] * self.vocabulary_size + word.ravel()[asked]
+        if len(wanted) > FEW:
+            order = np.argsort(wanted)
+            wanted, asked = wanted[order], asked[order]
+        place = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(wanted)).numpy()
+        there = np.take(keys, place, mode="clip") == wanted if len(keys) else np.zeros(0, dtype=bool)
+        found.ravel()[asked[there]] = place[there]
+        return found
+
+    def ending(self, tokens: np.ndarray, longest: int) -> list[np.ndarray]:
+        """Where the n-grams that end at each token lie, for n = 1 to ``longest``.
+
+        Args:
+            tokens: ids ``(batch, time)``, −1 for none.
+            longest: at most the model's order.
+        """
+        found = [tokens.astype(np.int64)]
+        for n in range(2, longest + 1):
+            before = np.full(tokens.shape, -1, dtype=np.int64)
+            before[:, 1:] = found[-1][:, :-1]
+            found.append(self.find(n, before, tokens))
+        return found
+
+    def log_probabilities(self, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """The logarithm of p of each target ``(batch, time)``, in nats.
+
+        Args:
+            tokens: ids ``(batch, more + time)``, −1 for none: a target stands after the token of its place from the
+                end, and everything before that.
+            targets: ids ``(batch, time)``.
+        """
+        contexts = [places[:, -targets.shape[1] :] for places in self.ending(tokens, len(self.orders) - 1)]
+        longer = zip(range(2, len(self.orders) + 1), contexts, strict=False)
+        whole = [targets, *(self.find(n, context, targets) for n, context in longer)]
+        return self.backed_off(contexts, whole)
+
+    def text_log_probabilities(self, text: np.ndarray) -> np.ndarray:
+        """The logarithm of p of each token of a text but the first, after all before it ``(tokens − 1,)``, in nats."""
+        places = self.ending(text[None], len(self.orders))
+        found = self.backed_off([each[:, :-1] for each in places], [each[:, 1:] for each in places])
+        row: np.ndarray = found[0]
+        return row
+
+    def backed_off(self, contexts: Sequence[np.ndarray], whole: Sequence[np.ndarray]) -> np.ndarray:
+        """Logarithms of p, from the longest n-gram there is.
+
+        Args:
+            contexts: where the n-grams before each word lie, for n = 1, …
+            whole: where those lie that end with the word itself, from n = 1 to the longest.
+        """
+        with np.errstate(divide="ignore"):
+            total: np.ndarray = np.log(self.orders[0].probability)[whole[0]]
+            for order, longer, context, place in zip(
+                self.orders[:-1], self.orders[1:], contexts, whole[1:], strict=False
+            ):
+                known, there = context >= 0, place >= 0
+                total[known] += np.log(order.backoff[context[known]])
+                total[there] = np.log(longer.probability[place[there]])
+        return total
+
+    def distributions(self, tokens: np.ndarray) -> np.ndarray:
+        """The probability of every word after the tokens ``(batch, context)``: ``(batch, vocabulary)``; −1 is none."""
+        found = np.repeat(self.orders[0].probability[None], len(tokens), axis=0)
+        for n, places in zip(range(2, len(self.orders) + 1), self.ending(tokens, len(self.orders) - 1), strict=False):
+            order = self.orders[n - 1]
+            for row, place in enumerate(places[:, -1].tolist()):
+                if place >= 0:
+                    bounds = np.array([place, place + 1], dtype=np.int64) * self.vocabulary_size
+                    first, last = np.searchsorted(order.key, bounds)
+                    found[row] *= self.orders[n - 2].backoff[place]
+                    found[row, order.key[first:last] - bounds[0]] = order.probability[first:last]
+        return found

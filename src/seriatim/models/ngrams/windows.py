@@ -1,0 +1,130 @@
+"""The windows of n words that begin at each token of a text, sorted word by word.
+
+As many words as fit are packed into an integer, and behind them the window's place, so that sorting numbers sorts
+places. What is still alike is numbered and sorted by the words that follow. So that number and place leave room for a
+word, and the memory for a sort is bounded, a text is sorted in parts: by ranges of first words, and where a word has
+more windows than a part holds, by ranges of the words after it.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+BITS = 63
+"""Of an integer, its sign left out."""
+PART = 1 << 21
+"""Windows sorted at once, at most."""
+
+
+class Windows(NamedTuple):
+    """Windows in the order of their words.
+
+    Attributes:
+        places: the token that each begins at ``(windows,)``.
+        shared: how many words it shares with the one before it; what is beyond a window's end counts as shared.
+    """
+
+    places: np.ndarray
+    shared: np.ndarray
+
+
+class Words:
+    """The words of all windows.
+
+    Args:
+        text: token ids; behind the last window as many more as a window has words.
+        sizes: words of each window ``(windows,)``; 0 stands for those behind its end, w + 1 for the word w.
+        order: words of the longest window.
+        vocabulary_size: number of token ids.
+        part: windows sorted at once, at most.
+    """
+
+    def __init__(
+        self, text: np.ndarray, sizes: np.ndarray, order: int, vocabulary_size: int, *, part: int = PART
+    ) -> None:
+        self.text, self.sizes, self.order, self.vocabulary_size = text, sizes, order, vocabulary_size
+        self.bits = vocabulary_size.bit_length()
+        self.part = min(part, 1 << (BITS - self.bits) // 2)
+
+    def at(self, places: np.ndarray, number: int) -> np.ndarray:
+        """Word ``number`` of each window, from 0."""
+        words: np.ndarray = self.text[places + number].astype(np.int64)
+        words += 1
+        words[self.sizes[places] <= number] = 0
+        return words
+
+    def sorted(self) -> Iterator[Windows]:
+        """All windows, in parts one after another; what the first one of a part shares is with the part before."""
+        parts = self.cut(None, 0)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            waiting = []
+            for part in parts:  # as many at once as there are threads
+                waiting.append(pool.submit(self.sort, *part))
+                if len(waiting) > torch.get_num_threads():
+                    yield waiting.pop(0).result()
+            for found in waiting:
+                yield found.result()
+
+    def cut(self, places: np.ndarray | None, known: int, shared: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Parts small enough to sort: their windows' places, words that these share, and those shared with the last.
+
+        Args:
+            places: windows that share their first words, in order; None for all.
+            known: how many words they share.
+            shared: how many the first one shares with the one before.
+        """
+        if known == self.order or (places is not None and len(places) <= self.part):
+            assert places is not None
+            yield places, known, shared
+            return
+        words = self.first() if places is None else self.at(places, known)
+        totals = np.cumsum(np.bincount(words, minlength=self.vocabulary_size + 1))
+        low = 0
+        while low <= self.vocabulary_size:
+            before = totals[low - 1] if low else 0
+            high = max(low + 1, int(np.searchsorted(totals, before + self.part, side="right")))
+            chosen = np.flatnonzero((words >= low) & (words < high))
+            if len(chosen):
+                chosen = chosen.astype(np.int32) if places is None else places[chosen]
+                yield from self.cut(chosen, known + (high == low + 1), shared)
+                shared = known
+            low = high
+
+    def first(self) -> np.ndarray:
+        """The first word of every window, as `at` gives it."""
+        return self.text[: len(self.sizes)] + 1
+
+    def sort(self, places: np.ndarray, known: int, shared: int) -> Windows:
+        """Sorts one part; arguments as `cut` gives them."""
+        alike = np.zeros(len(places), dtype=np.int32)
+        alike[1:] = known
+        asked, key = np.arange(len(places), dtype=np.int32), np.zeros(len(places), dtype=np.int64)
+        while known < self.order and len(asked) > 1:
+            for_place, for_group = (len(asked) - 1).bit_length(), int(key[-1]).bit_length()
+            taken = min(self.order - known, (BITS - for_place - for_group) // self.bits)
+            mine = places[asked]
+            for number in range(known, known + taken):
+                key <<= self.bits
+                key |= self.at(mine, number)
+            key <<= for_place
+            key |= np.arange(len(asked))
+            key.sort()
+            places[asked] = mine[key & (1 << for_place) - 1]
+            key >>= for_place
+            changed = key[1:] ^ key[:-1]
+            together = changed < 1 << self.bits * taken
+            steps = 1 << self.bits * np.arange(taken)  # a change below a step leaves all words before it alike
+            more = taken - np.searchsorted(steps, changed, side="right")
+            following = asked[1:][together]
+            alike[following] += more[together].astype(np.int32)
+            known += taken
+            same = np.zeros(len(asked) + 1, dtype=bool)
+            same[1:-1] = changed == 0
+            still = same[1:] | same[:-1]  # alike with the one before or after
+            asked = asked[still]
+            key = np.cumsum(~same[:-1][still], dtype=np.int64)
+        alike[:1] = shared
+        return Windows(places, alike)

@@ -1,0 +1,150 @@
+"""Language modelling by counting: n-grams, found in one pass over the text instead of in many steps."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, ValidationError, field_validator
+
+from ..config import Config, Count, Positive, Rate, Section, explain
+from ..data.corpus import Corpus
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError, nearest
+from ..layers.describe import TOKENS, WIDTH
+from ..models.cache import UnigramCache
+from ..models.mixture import Mixture
+from ..models.ngram import NGram
+from ..models.ngrams.counts import count_ngrams
+from ..models.ngrams.estimation import smoothed
+from ..models.ngrams.room import Room
+from ..models.ngrams.smoothing import Smoothing
+from ..models.ngrams.windows import PART
+from ..models.text_model import TextModel
+from ..models.weights import load_tensors
+from ..training.counting import CountingTrainer
+from .language_modelling import LanguageModelling
+from .options import with_kind
+
+LAYER = "ngram"
+SORTING = 64
+"""Bytes that sorting takes for a window."""
+MOST = 100
+"""The longest n-grams there are."""
+
+
+class Options(Section):
+    """What ``model.options`` holds of an n-gram model.
+
+    ``order`` is n; ``smoothing`` one of `seriatim.models.ngrams.smoothing`, ``k`` that of ``add-k``. N-grams counted
+    ``prune`` times or less are left out: a number for each order, the last one for all longer ones. With a ``closed``
+    vocabulary the unknown word has no probability but for what stands in the text. ``cache`` is the weight of a unigram
+    of the last ``cache_size`` tokens. ``memory``, in GB, is what counting may hold; what goes beyond lies in files.
+    """
+
+    order: Annotated[int, Field(ge=1, le=MOST, strict=True)] = 5
+    smoothing: Literal["kneser-ney", "absolute", "witten-bell", "add-k", "maximum-likelihood", "stupid-backoff"] = (
+        "kneser-ney"
+    )
+    k: Positive = 1.0
+    prune: int | list[int] = 0
+    closed: bool = False
+    cache: Rate = 0.0
+    cache_size: Count = 200
+    memory: Positive | None = None
+
+    @field_validator("prune", mode="before")
+    @classmethod
+    def _never_fewer(cls, prune: object) -> object:
+        numbers = prune if isinstance(prune, list) else [0, prune]
+        whole = bool(numbers) and all(type(number) is int for number in numbers)
+        if not whole or numbers[0] != 0 or numbers != sorted(numbers):
+            raise ValueError("give a number, or one for each order: 0 for the first, none smaller than the one before")
+        return prune
+
+    def how(self) -> Smoothing:
+        """The smoothing that is asked for."""
+        prune = (0, self.prune) if isinstance(self.prune, int) else tuple(self.prune)
+        return Smoothing(self.smoothing, self.k, prune, self.closed)
+
+
+class Counting(LanguageModelling):
+    """Counts n-grams."""
+
+    trainer = CountingTrainer
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options = read_options(self.config)
+
+    @classmethod
+    def settle(cls, config: Config) -> Config:
+        """Characters unless told otherwise, and every option written out."""
+        settled = with_kind(config, "char")
+        options = read_options(settled).model_dump()
+        return settled.model_copy(update={"model": settled.model.model_copy(update={"options": options})})
+
+    def make_model(self, vocabulary: Vocabulary) -> TextModel:
+        """Nothing yet: what is not counted has no size."""
+        return TextModel()
+
+    def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> None:
+        """Counts a text, and writes the tables of its n-grams."""
+        tokenizer, size = vocabulary.tokenizer, vocabulary.tokenizer.vocabulary_size
+        room, part = Room(), PART
+        if self.options.memory is not None:  # half of it for sorting, half for what is kept
+            half = int(self.options.memory * 1e9 / 2)
+            room, part = Room(half), max(1, min(PART, half // SORTING // (1 + torch.get_num_threads())))
+        grams = count_ngrams(train.ids, self.options.order, size, room=room, part=part)
+        orders = smoothed(grams, size, self.options.how(), unknown=tokenizer.unknown_id, room=room)
+        NGram.write(orders, weights, metadata)
+
+    def with_cache(self, model: NGram) -> TextModel:
+        """The model that answers: the counts, and what was just read if that is asked for."""
+        if not self.options.cache:
+            return model
+        cache = UnigramCache(model.vocabulary_size, self.options.cache_size)
+        return Mixture([model, cache], [1 - self.options.cache, self.options.cache])
+
+    def load_model(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
+        """Opens tables; they are read where and when they are needed."""
+        try:
+            model = NGram.from_tensors(load_tensors(weights))
+        except ValueError as error:
+            raise InputError(f"{weights}: {error}; restore the run's own file") from None
+        if model.vocabulary_size != vocabulary.tokenizer.vocabulary_size:
+            raise InputError(f"{weights}: of another vocabulary; restore the run's own file")
+        return self.with_cache(model)
+
+    def check(self, train: Corpus, valid: Corpus | None) -> None:
+        """Nothing can be too short to be counted."""
+
+
+def read_options(config: Config) -> Options:
+    """``model.options`` of an n-gram model.
+
+    Raises:
+        InputError: one that does not exist, or does not fit.
+    """
+    given = config.model.options
+    for key in given:
+        if key not in Options.model_fields:
+            raise InputError(f"model.options.{key}: no such option; {nearest(key, list(Options.model_fields))}")
+    try:
+        return Options.model_validate(given)
+    except ValidationError as error:
+        raise InputError(f"model.options.{explain(error)}") from None
+
+
+def describe() -> dict[str, Any]:
+    """The model in words and figures, as `seriatim.layers.describe` has those of layers."""
+    options = {name: field.default for name, field in Options.model_fields.items()}
+    kept = 8 * (Options().order - 1)
+    return {
+        "name": LAYER,
+        "keeps": "the last order − 1 tokens",
+        "parallel": True,
+        "paper": "Chen & Goodman 1999",
+        "hidden_size": WIDTH,
+        "state_bytes": {str(count): kept for count in TOKENS},
+        "options": options,
+    }

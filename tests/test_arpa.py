@@ -1,0 +1,146 @@
+"""ARPA files: written, read again, read by another library, refused."""
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.data.tokenizers import Tokenizer, fit_tokenizer
+from seriatim.errors import InputError
+from seriatim.interchange.arpa import ESCAPED, read_arpa, write_arpa
+from seriatim.models.ngram import NGram
+from seriatim.models.ngrams.counts import count_ngrams
+from seriatim.models.ngrams.estimation import smoothed
+from seriatim.models.ngrams.smoothing import Smoothing
+
+pytestmark = pytest.mark.filterwarnings("ignore:too few")
+LINES = [
+    "the ship sails over the sea .",
+    "the moon is over the sea , and the ship is far",
+    "she likes the sea .",
+    "a word with \\ in it , and <s> and </s> and <unk> as words",
+    "",
+    "the ship sails home .",
+]
+
+
+def made(kind: str, order: int, lines: list[str] = LINES) -> tuple[NGram, Tokenizer]:
+    tokenizer = fit_tokenizer(TokenizerConfig(kind=kind), lines)
+    ids = np.concatenate([np.append(tokenizer.encode(line), 0) for line in lines]).astype(np.int32)
+    size = tokenizer.vocabulary_size
+    orders = smoothed(count_ngrams(ids, order, size), size, Smoothing(), unknown=tokenizer.unknown_id)
+    return NGram(list(orders)), tokenizer
+
+
+@pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])
+@pytest.mark.parametrize(("kind", "order"), [("word", 1), ("word", 3), ("char", 5), ("byte", 2)])
+def test_what_is_written_is_read(tmp_path: Path, kind: str, order: int, name: str) -> None:
+    model, tokenizer = made(kind, order)
+    write_arpa(model.table.orders, tokenizer, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    found = read_arpa(tmp_path / name)
+    if tokenizer.unknown_id == 1:
+        texts = [tokenizer.token_bytes(token).decode() for token in range(2, tokenizer.vocabulary_size)]
+        assert found.words == texts
+        for mine, other in zip(model.table.orders, found.orders, strict=True):
+            assert np.array_equal(mine.key, other.key)
+            np.testing.assert_allclose(mine.probability, other.probability, rtol=1e-8)
+            np.testing.assert_allclose(mine.backoff, other.backoff, rtol=1e-8)
+
+
+@pytest.mark.parametrize(("kind", "order"), [("word", 2), ("word", 4), ("char", 5)])
+def test_kenlm_gives_the_same_scores(tmp_path: Path, kind: str, order: int) -> None:
+    kenlm = pytest.importorskip("kenlm")
+    plain = [line for line in LINES if "<" not in line and line]
+    model, tokenizer = made(kind, order, plain)
+    write_arpa(model.table.orders, tokenizer, tmp_path / "model.arpa")
+    theirs = kenlm.Model(str(tmp_path / "model.arpa"))
+    for line in [*plain, "the sea sails xyzzy over the ship ."]:
+        words = line.split() if kind == "word" else list(line.replace(" ", "_"))
+        spelled = " ".join(words).replace("_", "\\x20")
+        ids = np.append(tokenizer.encode(line), 0).astype(np.int64)
+        found = [part[0] for part in theirs.full_scores(spelled)]
+        np.testing.assert_allclose(found, model.text_losses(ids) / -math.log(10), atol=2e-6)
+
+
+GOOD = """\\data\\
+ngram 1=4
+ngram 2=2
+
+\\1-grams:
+-1.0\t<unk>
+-99\t<s>\t-0.3
+-0.5\ta\t-0.2
+-0.4\t</s>
+
+\\2-grams:
+-0.2\t<s> a
+-0.1\ta </s>
+
+\\end\\
+"""
+
+
+def test_a_file_of_another_program(tmp_path: Path) -> None:
+    """Spaces for tabs, lines before, the other spelling of the unknown word, a gzip file without its ending."""
+    text = "made by hand\n\n" + GOOD.replace("\t", " ").replace("<unk>", "<UNK>")
+    (tmp_path / "a").write_bytes(gzip.compress(text.encode()))
+    found = read_arpa(tmp_path / "a")
+    assert found.words == ["a"]
+    model = NGram(found.orders)
+    expected = [10**-0.2, 10**-0.1, 10 ** (-0.3 - 1.0), 10**-0.4]
+    losses = model.text_losses(np.array([2, 0, 1, 0]))
+    np.testing.assert_allclose(np.exp(-losses), expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("ngram 2=2", "ngram 2=3", ":15: not a 2-gram"),
+        ("ngram 2=2", "ngram 2=1", r":13: \\end\\ is missing"),
+        ("ngram 1=4", "ngram 1=3", r":9: \\2-grams: should be here"),
+        ("ngram 2=2", "ngram 3=2", ":3: counts of 3-grams"),
+        ("\\data\\", "", "no counts|no .data|ends too early"),
+        ("ngram 1=4\nngram 2=2\n", "", "no counts of n-grams"),
+        ("a </s>", "b </s>", ":13: 'b' is not among the 1-grams"),
+        ("a </s>", "<s> a", ":13: this n-gram stands there twice"),
+        ("-0.5\ta", "-0.5\t<unk>", ":8: '<unk>' stands twice"),
+        ("-0.5\ta", "nan\ta", ":8: not a number: 'nan'"),
+        ("-0.5\ta", "x\ta", ":8: not a number: 'x'"),
+        ("-0.5\ta", "0.5\ta", ":8: the logarithm of a probability is above 0"),
+        ("\ta </s>", "\ta <s>", ":13: <s> begins an n-gram"),
+        ("\\end\\\n", "", "ends too early"),
+        ("\t-0.2\n", "\t-0.2\t5\n", ":8: not a 1-gram"),
+    ],
+)
+def test_damaged_files_are_refused_with_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    (tmp_path / "a").write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        read_arpa(tmp_path / "a")
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("word\n" * 1000)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(GOOD.encode())[:-20])
+    for name, message in (
+        ("long", "is it an ARPA file"),
+        ("bytes", "not UTF-8"),
+        ("cut.gz", "cannot be read"),
+        ("no", "no"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_arpa(tmp_path / name)
+
+
+def test_tokens_that_need_it_are_written_with_backslashes(tmp_path: Path) -> None:
+    model, tokenizer = made("word", 2)
+    write_arpa(model.table.orders, tokenizer, tmp_path / "model.arpa")
+    text = (tmp_path / "model.arpa").read_text()
+    assert text.startswith(ESCAPED)
+    assert "\t\\<s>" in text
+    assert "\t\\\\\t" in text or "\t\\\\\n" in text

@@ -1,0 +1,164 @@
+"""N-gram models as runs: trained, measured, opened, exported, mixed; and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seriatim
+from seriatim.cli import main
+from seriatim.errors import InputError
+
+from .conftest import small_config
+
+pytestmark = pytest.mark.filterwarnings("ignore:too few")
+
+
+@pytest.fixture(scope="module")
+def run(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
+    return seriatim.train(config(texts, tmp_path_factory.mktemp("counting") / "run"))
+
+
+def config(texts: dict[str, str], out: Path, **options: Any) -> dict[str, Any]:
+    return {
+        "data": {"train": texts["train"], "valid": texts["valid"], "unit": "line"},
+        "tokenizer": {"kind": "word"},
+        "model": {"layer": "ngram", "options": {"order": 3, **options}},
+        "out": str(out),
+    }
+
+
+def test_a_run_like_any_other(run: seriatim.Run, texts: dict[str, str]) -> None:
+    assert {"config.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl", "summary.json", "README.md"} <= {
+        path.name for path in run.path.iterdir()
+    }
+    found = run.evaluate(texts["valid"])
+    assert found["loss"] == run.summary["best_valid"] == run.summary["valid"]["loss"]
+    assert found["perplexity"] < 0.8 * run.summary["baseline"]["perplexity"]
+    again = seriatim.load(run.path)
+    assert again.evaluate(texts["valid"]) == found
+
+
+def test_it_scores_streams_and_writes(run: seriatim.Run, texts: dict[str, str], tmp_path: Path) -> None:
+    lines = Path(texts["valid"]).read_text().splitlines()[:20]
+    scores = run.score(lines)
+    whole = run.model.text_losses(np.concatenate([np.append(run.tokenizer.encode(line), 0) for line in lines]))
+    assert -sum(score.log_probability for score in scores) == pytest.approx(whole.sum())
+    stream = run.stream()
+    stream.feed(lines[0])
+    stream.save(tmp_path / "state.safetensors")
+    other = seriatim.load(run.path).stream().load(tmp_path / "state.safetensors")
+    first, second = (list(one.generate(max_tokens=8, seed=3)) for one in (stream, other))
+    assert first == second
+    assert len(run.samples(3, max_tokens=5, seed=1)) == 3
+
+
+@pytest.mark.parametrize("options", [{"order": 5}, {"order": 50}, {"order": 1}, {"order": 4, "memory": 1e-6}])
+def test_a_text_of_one_word_is_enough(tmp_path: Path, options: dict[str, Any]) -> None:
+    (tmp_path / "one.txt").write_text("one\n")
+    found = seriatim.train(
+        {
+            "data": {"train": str(tmp_path / "one.txt"), "unit": "line"},
+            "tokenizer": {"kind": "word"},
+            "model": {"layer": "ngram", "options": options},
+            "out": str(tmp_path / "run"),
+        }
+    )
+    assert 0 < found.evaluate(str(tmp_path / "one.txt"))["loss"] < np.log(3)
+    assert len(found.score(["one", "two one", ""])) == 3
+
+
+def test_there_is_nothing_to_resume(run: seriatim.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run.path / "model.safetensors").stat().st_mtime_ns
+    assert main(["train", "--resume", str(run.path)]) == 2
+    assert "counted in one go" in capsys.readouterr().err
+    assert (run.path / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_options_reach_the_model(texts: dict[str, str], tmp_path: Path) -> None:
+    made = {
+        name: seriatim.train(config(texts, tmp_path / name, **options))
+        for name, options in {
+            "plain": {},
+            "pruned": {"prune": [0, 0, 1]},
+            "cached": {"cache": 0.2, "cache_size": 5},
+            "lidstone": {"smoothing": "add-k", "k": 0.1},
+        }.items()
+    }
+    assert made["pruned"].summary["parameters"] < made["plain"].summary["parameters"]
+    losses = {name: run.evaluate(texts["valid"])["loss"] for name, run in made.items()}
+    assert len(set(losses.values())) == 4
+    assert losses["plain"] < losses["lidstone"]
+
+
+def test_runs_are_mixed_with_fitted_weights(run: seriatim.Run, texts: dict[str, str], tmp_path: Path, capsys) -> None:
+    settings = small_config(
+        texts, tmp_path / "gru", data={"unit": "line"}, tokenizer={"kind": "word"}, training={"steps": 30}
+    )
+    neural = seriatim.train({**settings, "data": {**settings["data"], "train": texts["train"]}})
+    given = ["evaluate", str(run.path), str(neural.path), "--data", texts["valid"], "--json"]
+    assert main([*given, "--interpolate"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(found["weights"].values()) == pytest.approx(1)
+    assert found["loss"] <= min(one.evaluate(texts["valid"])["loss"] for one in (run, neural)) + 1e-4
+    assert main(["evaluate", str(run.path), "--data", texts["valid"], "--interpolate"]) == 2
+    assert "has nothing to be mixed with" in capsys.readouterr().err
+
+
+def test_arpa_there_and_back(run: seriatim.Run, texts: dict[str, str], tmp_path: Path, capsys) -> None:
+    arpa = str(tmp_path / "model.arpa.gz")
+    assert main(["export", str(run.path), "--format", "arpa", "--out", arpa]) == 0
+    assert main(["import", arpa, "--out", str(tmp_path / "back")]) == 0
+    back = seriatim.load(tmp_path / "back")
+    assert back.evaluate(texts["valid"])["loss"] == pytest.approx(run.evaluate(texts["valid"])["loss"])
+    assert main(["export", str(run.path), "--format", "arap", "--out", arpa]) == 2
+    assert main(["import", str(tmp_path), "--out", str(tmp_path / "no")]) == 2
+    assert main(["import", arpa, "--out", str(tmp_path / "back")]) == 2
+    assert "did you mean 'arpa'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": 0}, "model.options.order: 0 does not fit"),
+        ({"order": 1000}, "model.options.order: 1000 does not fit"),
+        ({"ordr": 3}, "model.options.ordr: no such option; did you mean 'order'"),
+        ({"smoothing": "kneserney"}, "model.options.smoothing"),
+        ({"prune": [1, 1]}, "model.options.prune"),
+        ({"prune": [0, 2, 1]}, "model.options.prune"),
+        ({"cache": 1.0}, "model.options.cache"),
+        ({"k": 0}, "model.options.k"),
+    ],
+)
+def test_options_that_do_not_fit(texts: dict[str, str], tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.train(config(texts, tmp_path / "run", **options))
+
+
+def test_small_and_strange_texts(tmp_path: Path) -> None:
+    for i, text in enumerate(["a", "a\n", "<s> </s> <unk> a\n", "x " * 300]):
+        path = tmp_path / f"{i}.txt"
+        path.write_text(text)
+        for unit in ("line", "stream"):
+            settings = config({"train": str(path), "valid": str(path)}, tmp_path / f"{i}{unit}")
+            settings["data"]["unit"] = unit
+            found = seriatim.train(settings).evaluate(str(path))
+            assert np.isfinite(found["loss"])
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(InputError, match="empty"):
+        seriatim.train(config({"train": str(tmp_path / "empty"), "valid": str(path)}, tmp_path / "none"))
+
+
+def test_what_cannot_be(run: seriatim.Run, texts: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a language model by itself"):
+        seriatim.train({**config(texts, tmp_path / "run"), "task": "classify"})
+    with pytest.raises(InputError, match="counted in one go"):
+        seriatim.resume(run.path)
+    shutil.copytree(run.path, tmp_path / "damaged")
+    weights = tmp_path / "damaged" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(InputError, match="damaged"):
+        seriatim.load(tmp_path / "damaged")
