@@ -21,9 +21,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:too few")
 SMOOTHINGS = ("kneser-ney", "absolute", "witten-bell", "add-k")
 TEXTS = st.lists(st.integers(0, 4), min_size=1, max_size=60).map(lambda ids: np.array(ids, dtype=np.int32))
 V = 5
+USUAL = Smoothing()
 
 
-def model(ids: np.ndarray, order: int, how: Smoothing = Smoothing()) -> NGram:  # noqa: B008
+def model(ids: np.ndarray, order: int, how: Smoothing = USUAL) -> NGram:
     return NGram(list(smoothed(count_ngrams(ids, order, V), V, how)))
 
 

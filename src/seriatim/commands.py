@@ -87,7 +87,7 @@ def _evaluate_interpolated(options: argparse.Namespace) -> None:
     if len(paths) < 2:
         raise InputError("--interpolate: one run has nothing to be mixed with; name another: evaluate RUN OTHER")
     run, weights = interpolate([load(path) for path in paths], options.interpolate or None, file_format=options.format)
-    metrics = run.evaluate(options.data, file_format=options.format)
+    metrics = run.evaluate(options.data, file_format=options.format, **_search(options, run))
     shares = dict(zip(paths, weights, strict=True))
     if options.json:
         print(json.dumps({**metrics, "weights": shares}))

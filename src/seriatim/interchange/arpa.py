@@ -12,6 +12,7 @@ hold white space or a backslash, or are one of these names, are written with bac
 """
 
 import gzip
+import io
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -269,7 +270,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 def _open(path: Path, mode: str, *, compressed: bool) -> IO[str]:
     if compressed:
-        return gzip.open(path, mode, encoding="utf-8", newline="\n")  # type: ignore[return-value]
+        return io.TextIOWrapper(gzip.GzipFile(path, mode[0] + "b"), encoding="utf-8", newline="\n")
     return path.open(mode, encoding="utf-8", newline="\n")
 
 

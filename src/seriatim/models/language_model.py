@@ -84,16 +84,7 @@ class LanguageModel(TextModel):
     def forward(
         self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Logits of the next token after each of ``tokens``.
-
-        Args:
-            tokens: ids ``(batch, time)``.
-            state: to go on from; None for the initial one.
-            lengths: ``(batch,)``; padded logits are those of a zero vector.
-
-        Returns:
-            Logits ``(batch, time, vocabulary)`` and the state after each row's last token.
-        """
+        """As of every `TextModel`; padded logits are those of a zero vector."""
         hidden, state = self.features(tokens, state, lengths)
         return self.output(hidden), state
 

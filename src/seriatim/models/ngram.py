@@ -52,16 +52,7 @@ class NGram(TextModel):
     def forward(
         self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Logarithms of the probability of every token after each of ``tokens``.
-
-        Args:
-            tokens: ids ``(batch, time)``.
-            state: to go on from; None for the initial one.
-            lengths: ``(batch,)``; what stands on padding means nothing.
-
-        Returns:
-            ``(batch, time, vocabulary)``, and the state after each row's last token.
-        """
+        """As of every `TextModel`; logits are logarithms of probabilities."""
         past, state = self.read(tokens, state, lengths)
         windows = past.unfold(1, max(1, self.order - 1), 1)[:, -tokens.shape[1] :]
         found = self.table.distributions(windows.reshape(-1, windows.shape[2]).numpy())
