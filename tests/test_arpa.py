@@ -14,6 +14,7 @@ from seriatim.interchange.arpa import ESCAPED, read_arpa, write_arpa
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
+from seriatim.models.ngrams.orders import orders_of
 from seriatim.models.ngrams.smoothing import Smoothing
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
@@ -31,8 +32,8 @@ def made(kind: str, order: int, lines: list[str] = LINES) -> tuple[NGram, Tokeni
     tokenizer = fit_tokenizer(TokenizerConfig(kind=kind), lines)
     ids = np.concatenate([np.append(tokenizer.encode(line), 0) for line in lines]).astype(np.int32)
     size = tokenizer.vocabulary_size
-    orders = smoothed(count_ngrams(ids, order, size), size, Smoothing(), unknown=tokenizer.unknown_id)
-    return NGram(list(orders)), tokenizer
+    pieces = smoothed(count_ngrams(ids, order, size), size, Smoothing(), unknown=tokenizer.unknown_id)
+    return NGram(orders_of(pieces)), tokenizer
 
 
 @pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from seriatim.models.cache import UnigramCache
 from seriatim.models.mixture import Mixture, fit_weights
 from seriatim.models.ngram import NGram
-from seriatim.models.ngrams.counts import count_ngrams
+from seriatim.models.ngrams.counts import Level, Unigrams, count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
+from seriatim.models.ngrams.orders import orders_of
 from seriatim.models.ngrams.room import Room
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.state import state_leaves
@@ -25,7 +26,7 @@ USUAL = Smoothing()
 
 
 def model(ids: np.ndarray, order: int, how: Smoothing = USUAL) -> NGram:
-    return NGram(list(smoothed(count_ngrams(ids, order, V), V, how)))
+    return NGram(orders_of(smoothed(count_ngrams(ids, order, V), V, how)))
 
 
 def text(tokens: int, seed: int = 0) -> np.ndarray:
@@ -35,6 +36,17 @@ def text(tokens: int, seed: int = 0) -> np.ndarray:
     while len(ids) <= tokens:
         ids.append(int((ids[-1] * 2 + generator.integers(0, 3)) % V))
     return np.array([*ids[1:tokens], 0], dtype=np.int32)
+
+
+def read(level: Unigrams | Level) -> dict[str, np.ndarray]:
+    """All n-grams of an order."""
+    blocks = level.blocks
+    assert [block.grams.start for block in blocks] == [0, *(block.grams.stop for block in blocks[:-1])]
+    found = {
+        name: np.concatenate([getattr(level, name)(block) for block in blocks])
+        for name in ("contexts", "words", "counts")
+    }
+    return found | {"suffix": level.suffix, "starts": np.arange(level.size) < level.starting}
 
 
 def by_hand(ids: list[int], order: int) -> list[Counter[tuple[int, ...]]]:
@@ -52,15 +64,16 @@ def by_hand(ids: list[int], order: int) -> list[Counter[tuple[int, ...]]]:
 def test_counts_are_those_of_counting_by_hand(ids: np.ndarray, order: int, size: int) -> None:
     """Also where an integer holds few words."""
     expected, before = by_hand(ids.tolist(), order), [()]
-    for n, grams in enumerate(count_ngrams(ids, order, size), 1):
-        pairs = zip(grams.context.tolist(), grams.word.tolist(), strict=True)
+    for n, level in enumerate(count_ngrams(ids, order, size), 1):
+        grams = read(level)
+        pairs = zip(grams["contexts"].tolist(), grams["words"].tolist(), strict=True)
         words = [before[context] * (n > 1) + (word,) for context, word in pairs]
         assert words == sorted(words)
-        counts = zip(words, grams.counts.tolist(), strict=True)
+        counts = zip(words, grams["counts"].tolist(), strict=True)
         assert {key: count for key, count in counts if count} == expected[n - 1]
         if n > 1:
-            assert [before[suffix] for suffix in grams.suffix.tolist()] == [key[1:] for key in words]
-            assert grams.starts.tolist() == [key[0] == 0 for key in words]
+            assert [before[suffix] for suffix in level.suffix.tolist()] == [key[1:] for key in words]
+            assert [i < level.starting for i in range(level.size)] == [key[0] == 0 for key in words]
         before = words
 
 
@@ -68,9 +81,22 @@ def test_counts_are_those_of_counting_by_hand(ids: np.ndarray, order: int, size:
 @given(TEXTS, st.integers(1, 7), st.sampled_from([1, 2, 7, 64]))
 def test_parts_and_files_give_the_same_counts(ids: np.ndarray, order: int, part: int) -> None:
     whole = count_ngrams(ids, order, V)
-    for grams, again in zip(whole, count_ngrams(ids, order, V, room=Room(64), part=part), strict=True):
-        for values, others in zip(grams, again, strict=True):
-            assert np.array_equal(values, others)
+    for level, again in zip(whole, count_ngrams(ids, order, V, room=Room(64), part=part), strict=True):
+        expected, found = read(level), read(again)
+        assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.mark.parametrize("block", [1, 2, 7])
+@pytest.mark.parametrize("prune", [(0,), (0, 1, 1, 2)])
+def test_blocks_of_any_size_give_the_same_bits(block: int, prune: tuple[int, ...], monkeypatch) -> None:
+    for ids in (text(1), text(2), text(300), text(900, seed=4)):
+        whole = list(orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune))))
+        with monkeypatch.context() as patched:
+            patched.setattr("seriatim.models.ngrams.counts.BLOCK", block)
+            patched.setattr("seriatim.models.ngrams.smoothing.BLOCK", block)
+            again = orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune)))
+        for order, other in zip(whole, again, strict=True):
+            assert all(map(np.array_equal, order, other))
 
 
 def test_room_beyond_a_limit_lies_in_files() -> None:
@@ -118,8 +144,8 @@ def test_stupid_backoff_takes_the_order_below() -> None:
 def test_a_closed_vocabulary_gives_the_unknown_word_nothing() -> None:
     ids = np.array([1, 2, 1, 3, 0], dtype=np.int32)
     for closed in (False, True):
-        orders = smoothed(count_ngrams(ids, 2, V), V, Smoothing(closed=closed), unknown=4)
-        found = NGram(list(orders)).table.distributions(np.array([[2]]))[0]
+        pieces = smoothed(count_ngrams(ids, 2, V), V, Smoothing(closed=closed), unknown=4)
+        found = NGram(orders_of(pieces)).table.distributions(np.array([[2]]))[0]
         assert (found[4] == 0) == closed
         assert found.sum() == pytest.approx(1)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, MMAP_MAX = -1, -2, -3, -4
 """Names of mallopt(3)."""
-KEEP = {MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**26}
+KEEP = {TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**26}
 USUAL = {MMAP_MAX: 65_536, TRIM_THRESHOLD: 2**26, TOP_PAD: 0, MMAP_THRESHOLD: 2**25}
 """Where glibc's thresholds, which adapt themselves, are after a few large blocks."""
 
@@ -20,10 +20,13 @@ _jobs: list[object] = []
 
 
 @contextmanager
-def freed_memory_kept() -> Iterator[None]:
+def freed_memory_kept(*, up_to: int | None = None) -> Iterator[None]:
     """Keeps freed memory inside the ``with`` block; at the end of the last such block it is returned.
 
-    Where a user tunes malloc nothing is done.
+    Where a user tunes malloc nothing is done. Inside another such block, that one's bound holds.
+
+    Args:
+        up_to: bytes of the largest block that is kept; None for any.
     """
     tuned = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     library = ctypes.CDLL(None) if os.name == "posix" and not tuned else None
@@ -32,7 +35,7 @@ def freed_memory_kept() -> Iterator[None]:
         return
     job = object()
     if not _jobs:
-        _set(library, KEEP)
+        _set(library, KEEP | ({MMAP_MAX: 0} if up_to is None else {MMAP_THRESHOLD: up_to}))
     _jobs.append(job)
     try:
         yield

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
-from ..models.ngrams.estimation import Order
+from ..models.ngrams.orders import Order
 from ..models.ngrams.table import Table
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"

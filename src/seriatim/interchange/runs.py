@@ -9,6 +9,7 @@ from ..data.vocabulary import Vocabulary
 from ..errors import InputError, nearest
 from ..identity import identity
 from ..models.ngram import NGram
+from ..models.ngrams.orders import pieces_of
 from ..run import Run, load
 from ..tasks import find
 from ..training.setup import check_out, clear_run
@@ -63,5 +64,5 @@ def import_run(source: str, out: str | None, *, overwrite: bool = False) -> Run:
     clear_run(folder)
     (folder / "config.yaml").write_text(task.config.to_yaml(), encoding="utf-8")
     vocabulary.save(folder)
-    NGram.write(found.orders, folder / "model.safetensors", identity(task.config, vocabulary))
+    NGram.write(pieces_of(found.orders), folder / "model.safetensors", identity(task.config, vocabulary))
     return load(folder)

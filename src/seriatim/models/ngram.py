@@ -4,7 +4,7 @@ It has the contract of any other: its state is the last n−1 tokens, a boundary
 that what was before it is forgotten.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,15 @@ from torch import Tensor, nn
 from ..lengths import check_lengths, valid_mask
 from ..state import State
 from .ngrams.counts import BOUNDARY
-from .ngrams.estimation import Order
+from .ngrams.orders import Order, Part, Piece
 from .ngrams.table import Table
 from .text_model import TextModel
 from .weights import stream_tensors
 
 NONE = -1
 """In the state, where there is no token yet."""
+PARTS: Mapping[Part, str] = {"key": "keys", "probability": "probabilities", "backoff": "backoffs"}
+"""Of orders, and what the parameters are called."""
 TOGETHER = 1 << 18
 """Tokens of a text that are looked up at once."""
 
@@ -29,7 +31,7 @@ class NGram(TextModel):
     """Token ids ``(batch, time)`` to log probabilities ``(batch, time, vocabulary)``.
 
     Args:
-        orders: shortest first; see `ngrams.estimation.smoothed`.
+        orders: shortest first; see `ngrams.orders`.
     """
 
     def __init__(self, orders: Sequence[Order]) -> None:
@@ -91,20 +93,10 @@ class NGram(TextModel):
         return past, past.gather(1, ends.unsqueeze(1) + torch.arange(size))
 
     @staticmethod
-    def write(orders: Iterable[Order], path: Path, metadata: Mapping[str, str]) -> None:
-        """Writes the parameters of the model of these ``orders``, each as it comes."""
-
-        def arrays() -> Iterator[tuple[str, np.ndarray]]:
-            backoff = None
-            for n, order in enumerate(orders):
-                if backoff is not None:  # the longest have none
-                    yield f"backoffs.{n - 1}", backoff
-                yield f"probabilities.{n}", order.probability
-                if n:
-                    yield f"keys.{n - 1}", order.key
-                backoff = order.backoff
-
-        stream_tensors(arrays(), path, metadata)
+    def write(pieces: Iterable[Piece], path: Path, metadata: Mapping[str, str]) -> None:
+        """Writes the parameters of a model, each piece as it comes."""
+        names = ((f"{PARTS[part]}.{n - 1 - (part == 'key')}", values) for n, part, values in pieces)
+        stream_tensors(names, path, metadata)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "NGram":

@@ -54,7 +54,8 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:
     """Writes named arrays one after another, so that no two need be held; as `save_tensors` otherwise.
 
-    The header of a safetensors file stands first and may end in blanks: it is filled in when everything is there.
+    Arrays of one name that follow one another become one, joined along their first dimension. The header of a
+    safetensors file stands first and may end in blanks: it is filled in when everything is there.
     """
     aside, end = path.with_name(path.name + ".partial"), 0
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
@@ -63,11 +64,11 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
         for name, values in arrays:
             values.tofile(file)
             start, end = end, end + values.nbytes
-            entries[name] = {
-                "dtype": TYPES[values.dtype.name],
-                "shape": list(values.shape),
-                "data_offsets": [start, end],
-            }
+            entry = {"dtype": TYPES[values.dtype.name], "shape": [0, *values.shape[1:]], "data_offsets": [start, end]}
+            entry = entries.setdefault(name, entry)
+            entry["shape"][0] += len(values)
+            assert entry["data_offsets"][1] in (start, end)  # they do follow one another
+            entry["data_offsets"][1] = end
         header = json.dumps(entries).encode()
         assert len(header) <= HEADER - 8
         file.seek(0)

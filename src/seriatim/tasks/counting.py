@@ -94,9 +94,9 @@ class Counting(LanguageModelling):
         if self.options.memory is not None:  # half of it for sorting, half for what is kept
             half = int(self.options.memory * 1e9 / 2)
             room, part = Room(half), max(1, min(PART, half // SORTING // (1 + torch.get_num_threads())))
-        grams = count_ngrams(train.ids, self.options.order, size, room=room, part=part)
-        orders = smoothed(grams, size, self.options.how(), unknown=tokenizer.unknown_id, room=room)
-        NGram.write(orders, weights, metadata)
+        levels = count_ngrams(train.ids, self.options.order, size, room=room, part=part)
+        pieces = smoothed(levels, size, self.options.how(), unknown=tokenizer.unknown_id, room=room)
+        NGram.write(pieces, weights, metadata)
 
     def with_cache(self, model: NGram) -> TextModel:
         """The model that answers: the counts, and what was just read if that is asked for."""

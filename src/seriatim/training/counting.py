@@ -13,6 +13,9 @@ from .checkpoints import Progress
 from .reporting import MetricsLog, Reporter
 from .setup import Job
 
+BLOCKS = 1 << 23
+"""Bytes of blocks that come and go while a text is counted; what is larger comes once."""
+
 
 class CountingTrainer:
     """Counts one job, as soon as its model is asked for.
@@ -32,7 +35,7 @@ class CountingTrainer:
     def model(self) -> nn.Module:
         """The model, whose tables are in the run's folder."""
         job, weights, started = self.job, self.job.folder / "model.safetensors", time.perf_counter()
-        with freed_memory_kept():
+        with freed_memory_kept(up_to=BLOCKS):
             self.task.write_model(job.train, job.vocabulary, weights, self.metadata)
         found: nn.Module = self.task.load_model(job.vocabulary, weights)
         self.progress.training_seconds = time.perf_counter() - started

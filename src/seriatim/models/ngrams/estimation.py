@@ -6,44 +6,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .counts import BLOCK, Grams
+from .counts import Block, Level, Unigrams
+from .orders import Piece
+from .parallel import in_order
 from .room import Room
 from .smoothing import USUAL, Discounts, Smoothing
 
 
-class Order(NamedTuple):
-    """What is kept of the n-grams of one order, in the order of their words.
-
-    Attributes:
-        key: the place of the first n−1 words among the n-grams one shorter, times the vocabulary's size, plus the last
-            word: ascending ``(n-grams,)``.
-        probability: p(w | h) ``(n-grams,)``, in float64.
-        backoff: γ of the whole n-gram as a context ``(n-grams,)``, 1 where nothing follows it; empty for the longest.
-    """
-
-    key: np.ndarray
-    probability: np.ndarray
-    backoff: np.ndarray
-
-
 def smoothed(
-    orders: Iterable[Grams],
+    levels: Iterable[Unigrams | Level],
     vocabulary_size: int,
     how: Smoothing,
     *,
     unknown: int | None = None,
     room: Room | None = None,
-) -> Iterator[Order]:
+) -> Iterator[Piece]:
     """Probabilities of all n-grams, shortest first; between them they give every word after every context its own.
 
-    Two orders of counts are held at once, and two of probabilities.
-
     Args:
-        orders: from `count_ngrams`.
+        levels: from `count_ngrams`.
         vocabulary_size: number of token ids.
         how: to smooth.
         unknown: the id of the unknown word, where there is one.
         room: where large arrays lie; None for memory.
+
+    Yields:
+        What `orders.orders_of` puts together: the keys of an order, its probabilities, the back-off weights of the one
+        before. Of these no more is held than the probabilities of two orders and the weights of one.
 
     Warns:
         UserWarning: counts that give no discounts; `USUAL` ones are taken.
@@ -51,15 +40,11 @@ def smoothed(
     base = np.ones(vocabulary_size)
     if how.closed and unknown is not None:
         base[unknown] = 0.0
-    smoother, guessed = _Smoother(base / base.sum(), how, room or Room()), []
-    for n, (grams, longer) in enumerate(_with_next(orders), 1):
-        before = smoother.done
-        found, backoff = smoother.order(n, grams, longer)
-        guessed += [] if found.estimated else [n]
-        if before is not None:
-            yield before._replace(backoff=backoff)
-            del before
-    if guessed:
+    smoother = _Smoother(base / base.sum(), how, room or Room())
+    for level, longer in _with_next(levels):
+        yield from smoother.pieces(level, longer)
+        del level, longer  # before the next one is made
+    if guessed := smoother.guessed:
         used = ", ".join(map(str, USUAL if how.name == "kneser-ney" else USUAL[:1]))
         few = ", ".join(map(str, guessed)) if len(guessed) < 6 else f"{guessed[0]} to {guessed[-1]}"
         warnings.warn(
@@ -67,96 +52,129 @@ def smoothed(
             "taken instead",
             stacklevel=2,
         )
-    assert smoother.done is not None
-    yield smoother.done
+
+
+class _Smoothed(NamedTuple):
+    """What becomes of a block: keys and probabilities of the n-grams that are kept, and back-off weights.
+
+    Attributes:
+        kept: which n-grams of the block are kept; None for all.
+        key: of each one kept.
+        probability: of each one kept.
+        contexts: the order before, from the context of the first n-gram to that of the last.
+        backoff: of each context.
+    """
+
+    kept: np.ndarray | None
+    key: np.ndarray
+    probability: np.ndarray
+    contexts: slice
+    backoff: np.ndarray
 
 
 class _Smoother:
     """Orders of counts to orders of probabilities, block by block.
 
     Attributes:
-        done: what the last order became, its back-off weights yet to come; None before the first.
-        places: where the n-grams of the last order lie among those kept, −1 for others; None where all are kept.
+        n: words of the last order.
+        lower: its probabilities.
+        places: where its n-grams lie among those kept, −1 for others; None where all are kept.
+        guessed: orders whose counts give no discounts.
     """
 
     def __init__(self, base: np.ndarray, how: Smoothing, room: Room) -> None:
         self.base, self.how, self.room = base, how, room
-        self.done: Order | None = None
+        self.n, self.lower = 0, base
         self.places: np.ndarray | None = None
+        self.guessed: list[int] = []
 
-    def order(self, n: int, grams: Grams, longer: Grams | None) -> tuple[Discounts, np.ndarray]:
-        """Smooths the next order; gives its discounts, and the back-off weights of the order before."""
-        counts, threshold = self.how.counts(grams, longer, self.room), self.how.threshold(n) if n > 1 else -1
-        tally, size = np.zeros(6, dtype=np.int64), 0
-        for block in _blocks(grams.context):
-            present = self.at(grams.context[block]) >= 0  # what follows a pruned context is not there at all
-            tally += np.bincount(np.minimum(counts[block][present], 5), minlength=6)
-            size += int((present & (grams.counts[block] > threshold)).sum())
-        found = self.how.discounts(tally)
-        made = Order(self.room.empty(size, np.int64), self.room.empty(size, np.float64), np.ones(0))
-        backoff = self.room.empty(1 if self.done is None else len(self.done.key), np.float64)
+    def pieces(self, level: Unigrams | Level, longer: Level | None) -> Iterator[Piece]:
+        """Smooths the next order."""
+        n, counts = self.n + 1, self.how.counts(level, longer, self.room)
+        threshold = self.how.threshold(n) if n > 1 else -1
+        discounts, size = self.discounts(level, counts, threshold)
+        self.guessed += [] if discounts.estimated else [n]
+        probability = self.room.empty(size, np.float64)
+        backoff = self.room.empty(len(self.lower) if self.n else 1, np.float64)
         backoff[:] = 1.0
-        places = self.room.empty(len(counts), np.int32) if self.how.pruning else None
+        places = self.room.empty(level.size, np.int32) if self.how.pruning else None
+
+        def smooth(block: Block) -> _Smoothed:
+            return self.block(level, block, counts, threshold, discounts, longest=longer is None)
+
         end = 0
-        for block in _blocks(grams.context):
-            these = Grams(*(values[block] for values in grams))
-            present = self.at(these.context) >= 0
-            kept = present & (these.counts > threshold)
-            start, end = end, end + int(kept.sum())
+        for block, found in zip(level.blocks, in_order(smooth, level.blocks), strict=True):
+            start, end = end, end + len(found.key)
+            probability[start:end] = found.probability
+            backoff[found.contexts] = found.backoff
             if places is not None:
-                places[block] = np.where(kept, start - 1 + np.cumsum(kept), -1)
-            if present.any():
-                inside = Grams(*(values[present] for values in these))
-                made.key[start:end], made.probability[start:end] = self.block(
-                    inside, counts[block][present], kept[present], found, backoff, longest=longer is None
-                )
-        self.done, self.places = made, places
-        return found, backoff
+                assert found.kept is not None
+                places[block.grams] = np.where(found.kept, start - 1 + np.cumsum(found.kept), -1)
+            if n > 1:
+                yield Piece(n, "key", found.key)
+        yield Piece(n, "probability", probability)
+        if n > 1:
+            yield Piece(n - 1, "backoff", backoff)
+        self.n, self.lower, self.places = n, probability, places
+
+    def discounts(self, level: Unigrams | Level, counts: np.ndarray, threshold: int) -> tuple[Discounts, int]:
+        """The discounts of an order, and how many of its n-grams are kept."""
+
+        def look(block: Block) -> tuple[np.ndarray, int]:
+            mine, size = counts[block.grams], block.grams.stop - block.grams.start
+            if self.how.pruning:  # what follows a pruned context is not there at all
+                present = self.at(level.contexts(block)) >= 0
+                mine, size = mine[present], int((present & (level.counts(block) > threshold)).sum())
+            return np.bincount(np.minimum(mine, 5), minlength=6), size
+
+        tallies, sizes = zip(*in_order(look, level.blocks), strict=True)
+        return self.how.discounts(np.sum(tallies, axis=0)), sum(sizes)
 
     def block(
         self,
-        grams: Grams,
+        level: Unigrams | Level,
+        block: Block,
         counts: np.ndarray,
-        kept: np.ndarray,
+        threshold: int,
         discounts: Discounts,
-        backoff: np.ndarray,
         *,
         longest: bool,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Keys and probabilities of those ``kept`` of all n-grams that follow some contexts; fills ``backoff``."""
-        how, context = self.how, self.at(grams.context)
-        own = np.where(kept, counts - discounts.of(counts), 0.0)
+    ) -> _Smoothed:
+        """Keys and probabilities of the n-grams of a block, and what their contexts leave to the order before."""
+        how, kept = self.how, None
+        context, word, suffix = self.at(level.contexts(block)), level.words(block), level.suffix[block.grams]
+        starts, counts = np.arange(block.grams.start, block.grams.stop) < level.starting, counts[block.grams]
+        own = counts - discounts.of(counts)
+        if how.pruning:
+            present = context >= 0
+            kept = present & (level.counts(block) > threshold)
+            own[~kept] = 0.0
+            context, counts, own = context[present], counts[present], own[present]
+        if not len(context):
+            return _Smoothed(kept, np.zeros(0, np.int64), np.ones(0), slice(0, 0), np.ones(0))
         low, high = int(context[0]), int(context[-1]) + 1
         share, left = how.shared(own, counts, context - low, high - low, len(self.base))
-        context, word = context[kept], grams.word[kept]
-        lower = self.base[word] if self.done is None or how.flat else self.done.probability[self.at(grams.suffix[kept])]
-        probability = how.joined(share[kept], left[context - low], lower)
+        if kept is not None:
+            context, share = context[kept[present]], share[kept[present]]
+            word, suffix, starts = word[kept], suffix[kept], starts[kept]
+        lower = self.base[word] if self.n == 0 or how.flat else self.lower[self.at(suffix)]
+        probability = how.joined(share, left[context - low], lower)
         if how.flat and not longest:  # which has no use for shorter n-grams but to begin a sequence
-            inside = ~grams.starts[kept]
-            probability[inside] = lower[inside]
-            left[context[inside] - low] = 1.0
-        backoff[low:high] = left
-        return context.astype(np.int64) * len(self.base) + word, probability
+            probability[~starts] = lower[~starts]
+            left[context[~starts] - low] = 1.0
+        return _Smoothed(kept, context.astype(np.int64) * len(self.base) + word, probability, slice(low, high), left)
 
     def at(self, index: np.ndarray) -> np.ndarray:
         """Where n-grams of the last order lie among those kept."""
         return index if self.places is None else self.places[index]
 
 
-def _blocks(context: np.ndarray) -> Iterator[slice]:
-    """Neighbours, in blocks that hold all or none of what follows a context."""
-    start = 0
-    while start < len(context):
-        last = context[min(start + BLOCK, len(context)) - 1]
-        start, before = int(np.searchsorted(context, last, side="right")), start
-        yield slice(before, start)
-
-
-def _with_next(orders: Iterable[Grams]) -> Iterator[tuple[Grams, Grams | None]]:
+def _with_next(levels: Iterable[Unigrams | Level]) -> Iterator[tuple[Unigrams | Level, Level | None]]:
     """Each order with the one after it."""
-    remaining = iter(orders)
+    remaining = iter(levels)
     this = next(remaining)
     for following in remaining:
+        assert isinstance(following, Level)
         yield this, following
         this = following
     yield this, None

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .counts import BLOCK, Grams
+from .counts import BLOCK, Block, Level, Unigrams
+from .parallel import for_all, in_order
 from .room import Room
 
 BACKOFF = 0.4
@@ -90,17 +91,24 @@ class Smoothing(NamedTuple):
         """What n-grams of order ``n`` must be counted more often than."""
         return self.prune[min(n, len(self.prune)) - 1]
 
-    def counts(self, grams: Grams, longer: Grams | None, room: Room) -> np.ndarray:
+    def counts(self, grams: Unigrams | Level, longer: Level | None, room: Room) -> np.ndarray:
         """How often each n-gram counts; ``longer`` are those of the next order, None for the longest."""
+        found = room.empty(grams.size, np.int32)
+
+        def count(block: Block) -> None:
+            found[block.grams] = grams.counts(block)
+
         if self.name != "kneser-ney" or longer is None:
-            return grams.counts
-        found = room.empty(len(grams.counts), np.int32)
+            for_all(count, grams.blocks)
+            return found
         found[:] = 0
-        for start in range(0, len(longer.suffix), BLOCK):
-            places = np.sort(longer.suffix[start : start + BLOCK])  # numpy adds to places one by one, and slowly
-            ends = np.append(np.flatnonzero(np.diff(places)), len(places) - 1)
-            found[places[ends]] += np.diff(ends, prepend=-1).astype(np.int32)
-        np.copyto(found, grams.counts, where=grams.starts)
+        starts = range(0, longer.size, BLOCK)
+        for places, numbers in in_order(_tallied, (longer.suffix[start : start + BLOCK] for start in starts)):
+            found[places] += numbers
+        for block in grams.blocks:  # what begins a sequence has nothing before it
+            begins = slice(block.grams.start, min(block.grams.stop, grams.starting))
+            if begins.start < begins.stop:
+                found[begins] = grams.counts(block)[: begins.stop - begins.start]
         return found
 
     def discounts(self, tally: np.ndarray) -> Discounts:
@@ -150,6 +158,13 @@ class Smoothing(NamedTuple):
             return np.where(share > 0, share, BACKOFF * lower)
         found: np.ndarray = share + backoff * lower
         return found
+
+
+def _tallied(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Different numbers, and how often each is there: NumPy adds to places one by one, and slowly."""
+    found = np.sort(numbers)
+    ends = np.append(np.flatnonzero(found[1:] != found[:-1]), len(found) - 1)
+    return found[ends], np.diff(ends, prepend=-1).astype(np.int32)
 
 
 def _sums(context: np.ndarray, values: np.ndarray, contexts: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from .estimation import Order
+from .orders import Order
 
 FEW = 4096
 """Searches that are made as they come; more are sorted first, so that memory is read in order."""

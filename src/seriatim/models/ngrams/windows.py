@@ -7,15 +7,15 @@ more windows than a part holds, by ranges of the words after it.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import torch
+
+from .parallel import in_order
 
 BITS = 63
 """Of an integer, its sign left out."""
-PART = 1 << 21
+PART = 1 << 19
 """Windows sorted at once, at most."""
 
 
@@ -58,15 +58,7 @@ class Words:
 
     def sorted(self) -> Iterator[Windows]:
         """All windows, in parts one after another; what the first one of a part shares is with the part before."""
-        parts = self.cut(None, 0)
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            waiting = []
-            for part in parts:  # as many at once as there are threads
-                waiting.append(pool.submit(self.sort, *part))
-                if len(waiting) > torch.get_num_threads():
-                    yield waiting.pop(0).result()
-            for found in waiting:
-                yield found.result()
+        return in_order(lambda part: self.sort(*part), self.cut(None, 0))
 
     def cut(self, places: np.ndarray | None, known: int, shared: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
         """Parts small enough to sort: their windows' places, words that these share, and those shared with the last.
@@ -80,8 +72,8 @@ class Words:
             assert places is not None
             yield places, known, shared
             return
-        words = self.first() if places is None else self.at(places, known)
-        totals = np.cumsum(np.bincount(words, minlength=self.vocabulary_size + 1))
+        words = self.text[: len(self.sizes)] if places is None else self.at(places, known)
+        totals = np.cumsum(tally(words, self.vocabulary_size + 1))
         low = 0
         while low <= self.vocabulary_size:
             before = totals[low - 1] if low else 0
@@ -92,10 +84,6 @@ class Words:
                 yield from self.cut(chosen, known + (high == low + 1), shared)
                 shared = known
             low = high
-
-    def first(self) -> np.ndarray:
-        """The first word of every window, as `at` gives it."""
-        return self.text[: len(self.sizes)] + 1
 
     def sort(self, places: np.ndarray, known: int, shared: int) -> Windows:
         """Sorts one part; arguments as `cut` gives them."""
@@ -128,3 +116,11 @@ class Words:
             key = np.cumsum(~same[:-1][still], dtype=np.int64)
         alike[:1] = shared
         return Windows(places, alike)
+
+
+def tally(numbers: np.ndarray, size: int) -> np.ndarray:
+    """How often each number from 0 is there ``(size,)``; `numpy.bincount` would copy them all."""
+    found = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(numbers), PART):
+        found += np.bincount(numbers[start : start + PART], minlength=size)
+    return found
