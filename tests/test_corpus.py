@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.batching import Batches
-from seriatim.data.corpus import Corpus, Statistics, encode_corpus, fit_corpus_tokenizer
-from seriatim.data.readers import find_sources
-from seriatim.data.tokenizers import END
+from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
+from seriatim.data.encoding import Statistics, write_encoded, write_words
+from seriatim.data.readers import find_sources, read_pieces
+from seriatim.data.spelling import Spelling
+from seriatim.data.tokenizers import END, fit_tokenizer
 from seriatim.errors import InputError
 
 
@@ -32,7 +34,7 @@ def test_words_of_a_stream_count_line_ends_and_literal_unknowns(tmp_path: Path) 
     assert (found.tokens, found.words, found.lines, found.unknown_tokens) == (11, 7, 4, 2)
     assert found.bytes == len(path.read_bytes())
     assert found.empty_lines == 1
-    assert found.spelling_nats == pytest.approx(tokenizer.spelling.nats(["c"]))
+    assert found.spelling_nats == pytest.approx(tokenizer.spelling.nats(Spelling.letters(["c"])))
 
 
 def test_characters_of_a_stream_are_the_text(tmp_path: Path) -> None:
@@ -126,3 +128,44 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1)
     assert order(1, 0) != order(2, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text("ab\n \t\u2028é<", max_size=30), min_size=1, max_size=4),
+    st.sampled_from([{}, {"min_count": 2}, {"vocabulary_size": 4}, {"lowercase": True}]),
+    st.sampled_from(["stream", "line"]),
+)
+def test_one_reading_learns_and_writes_what_two_would(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], options: dict, unit: str
+) -> None:
+    folder = tmp_path_factory.mktemp("texts")
+    for i, text in enumerate([*texts, "a <unk> B b"]):
+        (folder / f"{i}.txt").write_text(text)
+    sources, config = find_sources(str(folder)), TokenizerConfig(kind="word", **options)
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    once = write_words(folder / "one", sources, config, unit=unit)
+    twice = fit_tokenizer(config, (piece.text for piece in read_pieces(sources)))
+    write_encoded(folder / "two", sources, twice, unit=unit)
+    assert once.to_json() == twice.to_json()
+    written = [sorted(path.name for path in (folder / name).iterdir()) for name in ("one", "two")]
+    assert written[0] == written[1]
+    for name in written[0]:
+        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+
+
+@pytest.mark.parametrize("unit", ["stream", "line"])
+def test_texts_of_many_pieces_are_one(tmp_path: Path, unit: str, monkeypatch) -> None:
+    """However a file is read, and lines are joined, its tokens and counts are the same."""
+    (tmp_path / "a.txt").write_text("one two\n\nthree  four\r\nfive " * 30 + "end")
+    found = []
+    for size in (1 << 20, 7, 64):
+        monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", size)
+        monkeypatch.setattr("seriatim.data.encoding.TOGETHER", size)
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        sources = find_sources(str(tmp_path / "a.txt"))
+        write_words(folder, sources, TokenizerConfig(kind="word"), unit=unit)
+        found.append([(folder / name).read_bytes() for name in ("ids.bin", "statistics.json")])
+    assert found[0] == found[1] == found[2]

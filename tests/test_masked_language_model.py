@@ -14,7 +14,8 @@ from torch.nn import functional as F
 import seriatim
 from seriatim.cli import main
 from seriatim.config import Tokenizer, resolve
-from seriatim.data.corpus import Corpus, Statistics
+from seriatim.data.corpus import Corpus
+from seriatim.data.encoding import Statistics
 from seriatim.data.tokenizers import END, fit_tokenizer
 from seriatim.data.windows import cut
 from seriatim.errors import InputError

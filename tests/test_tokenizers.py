@@ -38,7 +38,7 @@ def test_the_training_text_comes_back(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("lines", [[], [""], ["", ""], TEXT.split("\n"), [" a  b\t", "<unk>", "zzz \0 z", "\r"]])
 def test_lines_at_once_are_lines_one_by_one(tokenizer: Tokenizer, lines: list[str]) -> None:
-    ids, sizes = tokenizer.encode_lines(lines)
+    ids, sizes = tokenizer.encode_lines("".join(line + "\n" for line in lines))
     alone = [[*tokenizer.encode(line).tolist(), END] for line in lines]
     assert ids.tolist() == [token for row in alone for token in row]
     assert sizes.tolist() == [len(row) for row in alone]
@@ -110,8 +110,8 @@ def test_rare_words_and_characters_become_unknown() -> None:
 def test_a_spelling_is_a_probability() -> None:
     spelling = Spelling.fit(["ab", "abc"])
     assert math.isclose(sum(math.exp(-cost) for cost in spelling.cost), 1)
-    assert spelling.nats(["ab"]) < spelling.nats(["xy"])
-    assert spelling.nats([]) == 0
+    assert spelling.nats(Spelling.letters(["ab"])) < spelling.nats(Spelling.letters(["xy"]))
+    assert spelling.nats(Spelling.letters([])) == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import numpy as np
 
 from .allocator import freed_memory_kept
 from .data.batching import Batches
-from .data.corpus import Corpus, Statistics
+from .data.corpus import Corpus
+from .data.encoding import Statistics
 from .data.tokenizers import END, Tokenizer
 from .data.vocabulary import Vocabulary, load_vocabulary
 from .decoding.sampling import Sampling, sample

@@ -83,21 +83,27 @@ def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
 
 def read_lines(sources: Iterable[Source]) -> Iterator[str]:
     """Reads line by line, without line ends. A last line needs no line end; a document never joins the next."""
+    for lines in read_whole_lines(sources):
+        yield from lines.split("\n")[:-1]
+
+
+def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
+    """Reads some lines at a time, all with their line ends; otherwise as `read_lines`."""
     unfinished: list[str] = []
-    for piece in read_pieces(sources):
-        if piece.begins_document and unfinished:
-            yield "".join(unfinished)
+    for text, begins_document in read_pieces(sources):
+        if begins_document and unfinished:
+            yield "".join([*unfinished, "\n"])
             unfinished = []
-        if not piece.text:  # an empty document is an empty line
-            yield ""
-        *lines, rest = piece.text.split("\n")
-        for line in lines:
-            yield "".join([*unfinished, line])
+        if not text:  # an empty document is an empty line
+            yield "\n"
+        cut = text.rfind("\n") + 1
+        if cut:
+            yield "".join([*unfinished, text[:cut]])
             unfinished = []
-        if rest:
-            unfinished.append(rest)
+        if cut < len(text):
+            unfinished.append(text[cut:])
     if unfinished:
-        yield "".join(unfinished)
+        yield "".join([*unfinished, "\n"])
 
 
 def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -7,7 +7,7 @@ add-one smoothing from the word types of the training text.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -30,10 +30,18 @@ class Spelling:
     @classmethod
     def fit(cls, words: Iterable[str]) -> "Spelling":
         """Counts the bytes of every word type once."""
-        types = list(words)
-        letters = np.frombuffer("".join(types).encode(), dtype=np.uint8)
-        return cls([*np.bincount(letters, minlength=END).tolist(), len(types)])
+        return cls(cls.letters(list(words)).tolist())
 
-    def nats(self, words: Iterable[str]) -> float:
-        """What spelling these words costs, in nats."""
-        return sum(sum(self.cost[byte] for byte in word.encode()) + self.cost[END] for word in words)
+    @staticmethod
+    def letters(words: Sequence[str], times: Sequence[int] | None = None) -> np.ndarray:
+        """How often each symbol stands in words, of which each stands so many ``times``, or once ``(257,)``."""
+        spelled = [word.encode() for word in words]
+        numbers = np.ones(len(words)) if times is None else np.asarray(times, dtype=float)
+        repeated = np.repeat(numbers, [len(word) for word in spelled])
+        found = np.bincount(np.frombuffer(b"".join(spelled), dtype=np.uint8), repeated, minlength=END + 1)
+        found[END] = numbers.sum()
+        return found.astype(np.int64)
+
+    def nats(self, letters: np.ndarray) -> float:
+        """What letters cost, in nats; in whatever order they were counted."""
+        return float(letters @ np.array(self.cost))

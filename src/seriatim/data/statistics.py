@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .corpus import encode_corpus, measure
+from .corpus import encode_corpus
+from .encoding import measure
 from .readers import Source
 from .tokenizers import Tokenizer
 
@@ -20,7 +21,7 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: Literal
     corpus = encode_corpus(sources, tokenizer, unit=unit)
     words: Counter[str] = Counter()
     longest = unfinished = 0
-    for text in (text for texts, _ in measure(sources, unit=unit) for text in texts):
+    for text, _ in measure(sources, unit=unit):
         words.update(text.split())
         first, *others = map(len, text.split("\n"))
         unfinished = (unfinished if unit == "stream" else 0) + first

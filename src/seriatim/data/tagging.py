@@ -18,8 +18,9 @@ from torch import Tensor
 from ..config import Tokenizer as TokenizerConfig
 from ..errors import InputError
 from .conll import Sentence
-from .tokenizers import END, Tokenizer, WordTokenizer, fit_tokenizer
+from .tokenizers import END, Tokenizer, fit_tokenizer
 from .vocabulary import Vocabulary
+from .words import WordTokenizer
 
 NO_TAG = -1
 """The id of a tag that is not known, and of padding."""

@@ -5,12 +5,12 @@ the boundary and the unknown stands for some bytes, and text is given back by jo
 """
 
 import codecs
+import functools
 import hashlib
-import itertools
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,8 +23,6 @@ from .spelling import Spelling
 END = 0
 BOUNDARY = np.array([END], dtype=np.int32)
 STRETCH = 1 << 20
-LINE_END, NO_CHARACTER = "\0", "\N{REPLACEMENT CHARACTER}"
-"""What stands for a line end while words are looked up: no text holds it, and readers refuse it."""
 END_TEXT, UNKNOWN_TEXT = "</s>", "<unk>"
 
 
@@ -34,6 +32,7 @@ class Tokenizer(ABC):
     Attributes:
         vocabulary_size: number of token ids, the boundary symbol 0 included.
         unknown_id: the token for what is not in the vocabulary; None where everything can be written.
+        spelling: what it costs to spell that out, where there is such a token.
         ends_lines: whether a line end in the text is the boundary symbol.
     """
 
@@ -41,6 +40,7 @@ class Tokenizer(ABC):
     ends_lines: ClassVar[bool] = False
     vocabulary_size: int
     unknown_id: int | None = None
+    spelling: Spelling
     lowercase: bool = False
 
     @abstractmethod
@@ -59,13 +59,9 @@ class Tokenizer(ABC):
         """The parts of ``text`` that `encode` cannot write."""
         return []
 
-    def spelling_nats(self, text: str) -> float:
-        """What it costs to spell those parts out, in nats."""
-        return 0.0
-
-    def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Lines one behind another, each with the boundary symbol after it; and how many tokens each has with it."""
-        ids = [part for line in lines for part in (self.encode(line), BOUNDARY)]
+    def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Lines that each have their line end, for which stands the boundary symbol; and how many tokens each has."""
+        ids = [part for line in text.split("\n")[:-1] for part in (self.encode(line), BOUNDARY)]
         sizes = np.array([len(part) + 1 for part in ids[::2]], dtype=np.int64)
         return np.concatenate([BOUNDARY[:0], *ids]), sizes
 
@@ -95,6 +91,10 @@ class Tokenizer(ABC):
 
     def fingerprint(self) -> str:
         """The same for equal tokenizers, and only for them."""
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
@@ -185,63 +185,9 @@ class CharTokenizer(Tokenizer):
         known = set(self.characters)
         return [c for c in self.prepare(text) if c not in known]
 
-    def spelling_nats(self, text: str) -> float:
-        """Each unknown character by its bytes."""
-        return self.spelling.nats(self.unknown_pieces(text))
-
     def payload(self) -> dict[str, Any]:
         """The characters, and the counts of the spelling."""
         return {"characters": self.characters, "spelling": self.spelling.counts}
-
-
-class WordTokenizer(Tokenizer):
-    """Words are what white space separates; a line end is the boundary symbol; ``<unk>`` is the unknown word.
-
-    Args:
-        words: the vocabulary, in order; ids start at 2.
-        spelling: what an unknown word costs.
-        lowercase: whether text is put in lower case first.
-    """
-
-    kind = "word"
-    ends_lines = True
-    unknown_id = 1
-
-    def __init__(self, words: Sequence[str], spelling: Spelling, *, lowercase: bool = False) -> None:
-        self.words, self.spelling, self.lowercase = list(words), spelling, lowercase
-        self.vocabulary_size = 2 + len(self.words)
-        self._ids = {word: i for i, word in enumerate(self.words, start=2)}
-        self._ids[UNKNOWN_TEXT] = self.unknown_id
-        self._ids[LINE_END] = END
-
-    def encode(self, text: str) -> np.ndarray:
-        """Looks every word up; a line end is token 0."""
-        text = self.prepare(text).replace(LINE_END, NO_CHARACTER).replace("\n", f" {LINE_END} ")
-        found = map(self._ids.get, (words := text.split()), itertools.repeat(self.unknown_id))
-        return np.fromiter(found, dtype=np.int32, count=len(words))
-
-    def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As of every tokenizer, all lines in one go."""
-        tokens = self.encode("".join([line + "\n" for line in lines]))
-        return tokens, np.diff(np.flatnonzero(tokens == END), prepend=-1)
-
-    def token_bytes(self, token: int) -> bytes:
-        """The word's UTF-8 bytes; a line end for token 0."""
-        if token < 2:
-            return b"\n" if token == END else UNKNOWN_TEXT.encode()
-        return self.words[token - 2].encode()
-
-    def unknown_pieces(self, text: str) -> list[str]:
-        """The words not in the vocabulary; a literal ``<unk>`` is in it."""
-        return [word for word in self.prepare(text).split() if word not in self._ids]
-
-    def spelling_nats(self, text: str) -> float:
-        """Each unknown word, letter by letter."""
-        return self.spelling.nats(self.unknown_pieces(text))
-
-    def payload(self) -> dict[str, Any]:
-        """The words, and the counts of the spelling."""
-        return {"words": self.words, "spelling": self.spelling.counts}
 
 
 def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
@@ -264,19 +210,29 @@ def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
     for text in texts:
         text = text.lower() if config.lowercase else text
         counts.update(text if config.kind == "char" else text.split())
-    counts.pop(UNKNOWN_TEXT, None)
+    if config.kind == "word":
+        from .words import WordTokenizer
+
+        return WordTokenizer.of_counts(counts, config)
+    ranked = most_common(counts, config)
+    return CharTokenizer("".join(sorted(ranked)), Spelling.fit(counts), lowercase=config.lowercase)
+
+
+def most_common(counts: Mapping[str, int], config: TokenizerConfig) -> list[str]:
+    """The words or characters of a vocabulary, the most common first, those as common in order.
+
+    Raises:
+        InputError: no room for any.
+    """
     ranked = sorted(word for word, count in counts.items() if count >= config.min_count)
-    ranked.sort(key=counts.__getitem__, reverse=True)  # those as frequent stay in order
-    if config.vocabulary_size is not None:
-        if config.vocabulary_size < 3:
-            raise InputError(
-                f"tokenizer.vocabulary_size: {config.vocabulary_size} leaves no room beside two symbols; at least 3"
-            )
-        ranked = ranked[: config.vocabulary_size - 2]
-    spelling = Spelling.fit(counts)
-    if config.kind == "char":
-        return CharTokenizer("".join(sorted(ranked)), spelling, lowercase=config.lowercase)
-    return WordTokenizer(ranked, spelling, lowercase=config.lowercase)
+    ranked.sort(key=counts.__getitem__, reverse=True)
+    if config.vocabulary_size is None:
+        return ranked
+    if config.vocabulary_size < 3:
+        raise InputError(
+            f"tokenizer.vocabulary_size: {config.vocabulary_size} leaves no room beside two symbols; at least 3"
+        )
+    return ranked[: config.vocabulary_size - 2]
 
 
 def lines_of_json(value: Any) -> str:
@@ -305,6 +261,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
         if kind == "char":
             return CharTokenizer(kept["characters"], Spelling(kept["spelling"]), lowercase=lowercase)
         if kind == "word":
+            from .words import WordTokenizer
+
             return WordTokenizer(kept["words"], Spelling(kept["spelling"]), lowercase=lowercase)
         if kind in ("bpe", "unigram"):
             from .subwords import SubwordTokenizer

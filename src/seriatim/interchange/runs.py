@@ -4,8 +4,8 @@ from pathlib import Path
 
 from ..config import Config, resolve
 from ..data.spelling import Spelling
-from ..data.tokenizers import WordTokenizer
 from ..data.vocabulary import Vocabulary
+from ..data.words import WordTokenizer
 from ..errors import InputError, nearest
 from ..identity import identity
 from ..models.ngram import NGram

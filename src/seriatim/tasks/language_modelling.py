@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..config import Config
 from ..data.batching import Batch, Batches
-from ..data.corpus import BLOCK, Corpus, encode_corpus, fit_corpus_tokenizer
+from ..data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
+from ..data.encoding import BLOCK
 from ..data.readers import Source, find_sources
 from ..data.statistics import count_text
 from ..data.tokenizers import END, Tokenizer

@@ -14,10 +14,10 @@ from ..data.bucketing import Buckets
 from ..data.conll import Sentence, read_sentences, write
 from ..data.readers import TAGGED_SUFFIXES, Source, find_sources
 from ..data.tagging import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
-from ..data.tokenizers import WordTokenizer
 from ..data.untagged import read_untagged
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
+from ..data.words import WordTokenizer
 from ..errors import InputError
 from ..evaluation.classification import CHUNK, tagging_measures, tagging_metrics
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval

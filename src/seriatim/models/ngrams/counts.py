@@ -201,7 +201,7 @@ def count_ngrams(
         if n < order:
             level.number()
         else:
-            text.known = text.known[:0]  # it is large
+            text.known = np.empty(0, dtype=np.int32)  # it is large
         yield level
 
 
