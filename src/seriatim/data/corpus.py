@@ -74,7 +74,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     Raises:
         InputError: the text cannot be read, or there is none.
     """
-    content = _content(sources)
+    content, made = _content(sources), []
 
     def write(folder: Path) -> None:
         if config.kind == "word":  # one reading gives the tokenizer and the encoded text
@@ -85,9 +85,11 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
             texts = read_lines(sources) if unit == "line" else (piece.text for piece in read_pieces(sources))
             tokenizer = fit_tokenizer(config, _refuse_empty(texts, sources))
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+        made.append(tokenizer)
 
     name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content)}"
-    return load_tokenizer(cached(name, write) / "tokenizer.json")
+    folder = cached(name, write)
+    return made[0] if made else load_tokenizer(folder / "tokenizer.json")
 
 
 def _name(tokenizer: Tokenizer, unit: str, content: str) -> str:

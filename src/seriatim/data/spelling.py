@@ -35,12 +35,12 @@ class Spelling:
     @staticmethod
     def letters(words: Sequence[str], times: Sequence[int] | None = None) -> np.ndarray:
         """How often each symbol stands in words, of which each stands so many ``times``, or once ``(257,)``."""
-        spelled = [word.encode() for word in words]
-        numbers = np.ones(len(words)) if times is None else np.asarray(times, dtype=float)
-        repeated = np.repeat(numbers, [len(word) for word in spelled])
-        found = np.bincount(np.frombuffer(b"".join(spelled), dtype=np.uint8), repeated, minlength=END + 1)
-        found[END] = numbers.sum()
-        return found.astype(np.int64)
+        symbols, weights = np.frombuffer("".join(words).encode(), dtype=np.uint8), None
+        if times is not None:
+            weights = np.repeat(np.asarray(times, dtype=float), [len(word.encode()) for word in words])
+        found = np.bincount(symbols, weights, minlength=END + 1).astype(np.int64)
+        found[END] = len(words) if times is None else sum(times)
+        return found
 
     def nats(self, letters: np.ndarray) -> float:
         """What letters cost, in nats; in whatever order they were counted."""

@@ -86,16 +86,16 @@ class Tokenizer(ABC):
 
     def to_json(self) -> str:
         """What `tokenizer.json` holds."""
-        head = {"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase}
-        return lines_of_json({**head, **self.payload()})
+        return self._json
 
     def fingerprint(self) -> str:
         """The same for equal tokenizers, and only for them."""
-        return self._fingerprint
+        return hashlib.sha256(self._json.encode()).hexdigest()
 
     @functools.cached_property
-    def _fingerprint(self) -> str:
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+    def _json(self) -> str:
+        head = {"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase}
+        return lines_of_json({**head, **self.payload()})
 
 
 class Decoder:

@@ -44,8 +44,9 @@ class WordTokenizer(Tokenizer):
         Raises:
             InputError: a vocabulary without room for any.
         """
-        known = {word: count for word, count in counts.items() if word != UNKNOWN_TEXT}
-        return cls(most_common(known, config), Spelling.fit(known), lowercase=config.lowercase)
+        if UNKNOWN_TEXT in counts:
+            counts = {word: count for word, count in counts.items() if word != UNKNOWN_TEXT}
+        return cls(most_common(counts, config), Spelling.fit(counts), lowercase=config.lowercase)
 
     def encode(self, text: str) -> np.ndarray:
         """Looks every word up; a line end is token 0."""
@@ -109,8 +110,9 @@ class WordNumbers(WordTokenizer):
             is not in the vocabulary stands in the text, as `Spelling.letters` counts them ``(257,)``.
         """
         counted = dict(zip(self._ids, counts, strict=True))
-        del counted[LINE_END]
+        del counted[LINE_END], counted[UNKNOWN_TEXT]
         found = WordTokenizer.of_counts(counted, self.config)
         tokens = np.fromiter(found.ids(self._ids), dtype=np.int32, count=len(counts))
-        unknown = {word: count for word, count in counted.items() if word not in found._ids}
+        few = len(found.words) < len(counted)
+        unknown = {word: count for word, count in counted.items() if word not in found._ids} if few else {}
         return found, tokens, Spelling.letters(list(unknown), list(unknown.values()))

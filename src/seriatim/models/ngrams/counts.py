@@ -157,8 +157,7 @@ class SortedText:
         self.sizes, end = room.empty(tokens, sizes.dtype), 0
         for found in Words(self.text, sizes, order, vocabulary_size, part=part).sorted():
             start, end = end, end + len(found.places)
-            self.places[start:end], self.shared[start:end] = found
-            self.sizes[start:end] = sizes[found.places]
+            self.places[start:end], self.shared[start:end], self.sizes[start:end] = found
         self.known = room.empty(tokens + order, np.int32)
         self.known[:] = self.text
 

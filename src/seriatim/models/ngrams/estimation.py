@@ -1,7 +1,7 @@
 """From counted n-grams to probabilities, order by order and block by block; `smoothing` says by which rule."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,33 +92,34 @@ class _Smoother:
         """Smooths the next order."""
         n, counts = self.n + 1, self.how.counts(level, longer, self.room)
         threshold = self.how.threshold(n) if n > 1 else -1
-        discounts, size = self.discounts(level, counts, threshold)
+        discounts, sizes = self.discounts(level, counts, threshold)
         self.guessed += [] if discounts.estimated else [n]
-        probability = self.room.empty(size, np.float64)
+        probability = self.room.empty(sum(sizes), np.float64)
         backoff = self.room.empty(len(self.lower) if self.n else 1, np.float64)
         backoff[:] = 1.0
         places = self.room.empty(level.size, np.int32) if self.how.pruning else None
 
-        def smooth(block: Block) -> _Smoothed:
-            return self.block(level, block, counts, threshold, discounts, longest=longer is None)
-
-        end = 0
-        for block, found in zip(level.blocks, in_order(smooth, level.blocks), strict=True):
-            start, end = end, end + len(found.key)
-            probability[start:end] = found.probability
+        def smooth(part: tuple[Block, int]) -> np.ndarray:
+            block, start = part
+            found = self.block(level, block, counts, threshold, discounts, longest=longer is None)
+            probability[start : start + len(found.key)] = found.probability
             backoff[found.contexts] = found.backoff
             if places is not None:
                 assert found.kept is not None
                 places[block.grams] = np.where(found.kept, start - 1 + np.cumsum(found.kept), -1)
+            return found.key
+
+        starts = np.cumsum([0, *sizes[:-1]]).tolist()
+        for key in in_order(smooth, zip(level.blocks, starts, strict=True)):
             if n > 1:
-                yield Piece(n, "key", found.key)
+                yield Piece(n, "key", key)
         yield Piece(n, "probability", probability)
         if n > 1:
             yield Piece(n - 1, "backoff", backoff)
         self.n, self.lower, self.places = n, probability, places
 
-    def discounts(self, level: Unigrams | Level, counts: np.ndarray, threshold: int) -> tuple[Discounts, int]:
-        """The discounts of an order, and how many of its n-grams are kept."""
+    def discounts(self, level: Unigrams | Level, counts: np.ndarray, threshold: int) -> tuple[Discounts, Sequence[int]]:
+        """The discounts of an order, and how many n-grams of each of its blocks are kept."""
 
         def look(block: Block) -> tuple[np.ndarray, int]:
             mine, size = counts[block.grams], block.grams.stop - block.grams.start
@@ -128,7 +129,7 @@ class _Smoother:
             return np.bincount(np.minimum(mine, 5), minlength=6), size
 
         tallies, sizes = zip(*in_order(look, level.blocks), strict=True)
-        return self.how.discounts(np.sum(tallies, axis=0)), sum(sizes)
+        return self.how.discounts(np.sum(tallies, axis=0)), sizes
 
     def block(
         self,

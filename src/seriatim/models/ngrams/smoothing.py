@@ -22,9 +22,10 @@ follow h · N(h) how many in all.
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from .counts import BLOCK, Block, Level, Unigrams
-from .parallel import for_all, in_order
+from .parallel import for_all
 from .room import Room
 
 BACKOFF = 0.4
@@ -102,9 +103,10 @@ class Smoothing(NamedTuple):
             for_all(count, grams.blocks)
             return found
         found[:] = 0
-        starts = range(0, longer.size, BLOCK)
-        for places, numbers in in_order(_tallied, (longer.suffix[start : start + BLOCK] for start in starts)):
-            found[places] += numbers
+        total, one = torch.from_numpy(found), torch.ones(BLOCK, dtype=torch.int32)
+        for start in range(0, longer.size, BLOCK):
+            places = torch.from_numpy(longer.suffix[start : start + BLOCK])
+            total.index_add_(0, places, one[: len(places)])
         for block in grams.blocks:  # what begins a sequence has nothing before it
             begins = slice(block.grams.start, min(block.grams.stop, grams.starting))
             if begins.start < begins.stop:
@@ -158,13 +160,6 @@ class Smoothing(NamedTuple):
             return np.where(share > 0, share, BACKOFF * lower)
         found: np.ndarray = share + backoff * lower
         return found
-
-
-def _tallied(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different numbers, and how often each is there: NumPy adds to places one by one, and slowly."""
-    found = np.sort(numbers)
-    ends = np.append(np.flatnonzero(found[1:] != found[:-1]), len(found) - 1)
-    return found[ends], np.diff(ends, prepend=-1).astype(np.int32)
 
 
 def _sums(context: np.ndarray, values: np.ndarray, contexts: int) -> np.ndarray:

@@ -25,10 +25,12 @@ class Windows(NamedTuple):
     Attributes:
         places: the token that each begins at ``(windows,)``.
         shared: how many words it shares with the one before it; what is beyond a window's end counts as shared.
+        sizes: how many words it has.
     """
 
     places: np.ndarray
     shared: np.ndarray
+    sizes: np.ndarray
 
 
 class Words:
@@ -73,17 +75,37 @@ class Words:
             yield places, known, shared
             return
         words = self.text[: len(self.sizes)] if places is None else self.at(places, known)
-        totals = np.cumsum(tally(words, self.vocabulary_size + 1))
-        low = 0
-        while low <= self.vocabulary_size:
-            before = totals[low - 1] if low else 0
-            high = max(low + 1, int(np.searchsorted(totals, before + self.part, side="right")))
-            chosen = np.flatnonzero((words >= low) & (words < high))
+        lows = self.ranges(words)
+        grouped = self.grouped(words, lows, places)
+        for chosen, low, high in zip(grouped, lows, [*lows[1:], self.vocabulary_size + 1], strict=True):
             if len(chosen):
-                chosen = chosen.astype(np.int32) if places is None else places[chosen]
                 yield from self.cut(chosen, known + (high == low + 1), shared)
                 shared = known
-            low = high
+
+    def ranges(self, words: np.ndarray) -> list[int]:
+        """Where ranges of words begin that have no more windows than a part, or are one word."""
+        totals, lows = np.cumsum(tally(words, self.vocabulary_size + 1)), [0]
+        while True:
+            before = totals[lows[-1] - 1] if lows[-1] else 0
+            high = max(lows[-1] + 1, int(np.searchsorted(totals, before + self.part, side="right")))
+            if high > self.vocabulary_size:
+                return lows
+            lows.append(high)
+
+    def grouped(self, words: np.ndarray, lows: list[int], places: np.ndarray | None) -> Iterator[np.ndarray]:
+        """The windows of each range of words, in order; ``places`` as of `cut`."""
+        kind = np.uint8 if len(lows) <= 256 else np.uint16 if len(lows) <= 1 << 16 else np.int32
+        group = np.repeat(np.arange(len(lows), dtype=kind), np.diff([*lows, self.vocabulary_size + 1]))
+        found: list[list[np.ndarray]] = [[] for _ in lows]
+        for start in range(0, len(words), PART):
+            groups = group[words[start : start + PART]]
+            order = np.argsort(groups, kind="stable").astype(np.int32)
+            order = order + np.int32(start) if places is None else places[start : start + PART][order]
+            for i, some in enumerate(np.split(order, np.cumsum(np.bincount(groups, minlength=len(lows)))[:-1])):
+                found[i].append(some)
+        for parts in found:
+            yield np.concatenate(parts)
+            parts.clear()
 
     def sort(self, places: np.ndarray, known: int, shared: int) -> Windows:
         """Sorts one part; arguments as `cut` gives them."""
@@ -115,7 +137,7 @@ class Words:
             asked = asked[still]
             key = np.cumsum(~same[:-1][still], dtype=np.int64)
         alike[:1] = shared
-        return Windows(places, alike)
+        return Windows(places, alike, self.sizes[places])
 
 
 def tally(numbers: np.ndarray, size: int) -> np.ndarray:
