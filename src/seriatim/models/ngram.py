@@ -15,6 +15,7 @@ from ..lengths import check_lengths, valid_mask
 from ..state import State
 from .ngrams.counts import BOUNDARY
 from .ngrams.orders import Order, Part, Piece
+from .ngrams.parallel import for_all
 from .ngrams.table import Table
 from .text_model import TextModel
 from .weights import stream_tensors
@@ -74,12 +75,15 @@ class NGram(TextModel):
 
     def text_losses(self, ids: np.ndarray) -> np.ndarray:
         """−log P of every token of a text ``(tokens,)``, in nats."""
-        before = np.array([*[NONE] * (self.order - 1), BOUNDARY], dtype=np.int64)
-        losses = np.empty(len(ids))
-        for start in range(0, len(ids), TOGETHER):
-            text = np.concatenate([before, ids[start : start + TOGETHER]])
+        none, losses = np.full(self.order - 1, NONE), np.empty(len(ids))
+
+        def look_up(start: int) -> None:
+            before = ids[max(0, start - self.order) : start]
+            first = np.append(none, BOUNDARY)[len(before) :]  # where a text begins
+            text = np.concatenate([first, before, ids[start : start + TOGETHER]]).astype(np.int64, copy=False)
             losses[start : start + TOGETHER] = -self.table.text_log_probabilities(text)[self.order - 1 :]
-            before = text[-self.order :]
+
+        for_all(look_up, range(0, len(ids), TOGETHER))
         return losses
 
     def read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
