@@ -1,23 +1,24 @@
-"""Counting n-grams: seconds, memory, and lookups a second.
+"""Counting n-grams: seconds, memory, and lookups a second; beside a C++ estimator where there is one.
 
-    python benchmarks/ngrams.py --text train.txt [--tokens 17750000] [--order 5]
+    python benchmarks/ngrams.py --text train.txt [--tokens 17750000] [--order 5] [--rounds 3] [--lmplz PATH]
 
 The text is repeated, and of every copy 30 % of the words are given a number from 0 to 19 as a suffix, with seed 1,
 until there are so many tokens. Prints what `seriatim train lm --layer ngram` takes of it in a process of its own, text
-reading and writing of the run included, with an empty cache: seconds, peak memory, n-grams; then how long opening the
-run takes, and how many tokens a second are scored.
+reading and writing of the run included, with an empty cache: seconds, peak memory, n-grams; in turn with it the same of
+`lmplz` (of kenlm, built from its source), which writes an ARPA file; the ratio of the medians. Then how long opening
+the run takes, and how many tokens a second are scored.
 """
 
 import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import machine
 
@@ -44,13 +45,29 @@ def enlarge(text: Path, out: Path, tokens: int) -> int:
     return written
 
 
-def train(text: Path, run: Path, order: int, cache: Path) -> tuple[float, float]:
-    """Seconds, and peak memory in GB."""
-    command = ["-m", "seriatim", "train", "lm", "--data", str(text), "--layer", "ngram", "--tokenizer.kind", "word"]
-    more = ["--data.unit", "line", "--model.options.order", str(order), "--out", str(run), "--quiet"]
+def timed(command: list[str], **environment: str) -> tuple[float, float]:
+    """Seconds that a command takes, and its peak memory in GB."""
     started = time.perf_counter()
-    subprocess.run([sys.executable, *command, *more], check=True, env={**os.environ, "SERIATIM_CACHE": str(cache)})
-    return time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+    process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command[0]} failed")
+    return time.perf_counter() - started, usage.ru_maxrss / 1e6
+
+
+def train(text: Path, run: Path, order: int) -> tuple[float, float]:
+    """Seconds and GB of a training, with an empty cache."""
+    command = [sys.executable, "-m", "seriatim", "train", "lm", "--data", str(text), "--layer", "ngram"]
+    more = ["--tokenizer.kind", "word", "--data.unit", "line", "--model.options.order", str(order), "--quiet"]
+    with tempfile.TemporaryDirectory() as cache:
+        return timed([*command, *more, "--overwrite", "--out", str(run)], SERIATIM_CACHE=cache)
+
+
+def lmplz(program: str, text: Path, arpa: Path, order: int) -> tuple[float, float]:
+    """Seconds and GB of the C++ estimator."""
+    folder = str(arpa.parent)
+    files = ["--text", str(text), "--arpa", str(arpa), "-T", folder]
+    return timed([program, "-o", str(order), "-S", "2G", "--discount_fallback", *files])
 
 
 def main() -> None:
@@ -58,27 +75,39 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--tokens", type=int, default=17_750_000)
     parser.add_argument("--order", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lmplz", help="the program, to be measured in turn")
     arguments = parser.parse_args()
     print(machine.describe(), flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         text, path = folder / "text.txt", folder / "run"
         tokens = enlarge(arguments.text, text, arguments.tokens)
-        seconds, memory = train(text, path, arguments.order, folder / "cache")
-        summary = json.loads((path / "summary.json").read_text())
-        counted = summary["tokens"] / summary["tokens_per_second"]
-        size = (path / "model.safetensors").stat().st_size / 1e9
+        ours, theirs, counted = [], [], []
+        for _ in range(arguments.rounds):
+            ours.append(train(text, path, arguments.order))
+            summary = json.loads((path / "summary.json").read_text())
+            counted.append(summary["tokens"] / summary["tokens_per_second"])
+            if arguments.lmplz:
+                theirs.append(lmplz(arguments.lmplz, text, folder / "peer.arpa", arguments.order))
         print(f"{tokens:,} tokens, {summary['vocabulary_size']:,} in the vocabulary, order {arguments.order}")
-        print(f"{seconds:.1f} s in all, {counted:.1f} s of it counting and smoothing; peak {memory:.2f} GB")
+        seconds, memory = map(median, zip(*ours, strict=True))
+        print(f"{seconds:.1f} s in all, {median(counted):.1f} s of it counting and smoothing; peak {memory:.2f} GB")
         opened = machine.seconds(lambda: seriatim.load(path))
         run = seriatim.load(path)
-        grams = ", ".join(f"{len(order.probability):,}" for order in run.model.table.orders)
-        print(f"n-grams: {grams}; {size:.2f} GB, opened in {opened * 1e3:.0f} ms")
+        grams = [len(order.probability) for order in run.model.table.orders]
+        size = (path / "model.safetensors").stat().st_size / 1e9
+        print(f"n-grams: {', '.join(f'{number:,}' for number in grams)}, in all {sum(grams):,}")
+        print(f"{size:.2f} GB, opened in {opened * 1e3:.0f} ms")
         held_out = run.task.read(str(arguments.text), "test", run.vocabulary)
-        rates = sorted(
+        rate = median(
             len(held_out.ids) / machine.seconds(lambda: run.model.text_losses(held_out.ids)) for _ in range(ROUNDS)
         )
-        print(f"{rates[ROUNDS // 2]:,.0f} tokens scored a second")
+        print(f"{rate:,.0f} tokens scored a second")
+        if theirs:
+            peer, held = map(median, zip(*theirs, strict=True))
+            print(f"lmplz: {peer:.1f} s, an ARPA file written; peak {held:.2f} GB")
+            print(f"seconds, ours / lmplz: {seconds / peer:.2f}")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Level:
     def contexts(self, block: Block) -> np.ndarray:
         """The place of the first n−1 words of each n-gram of a block among the n-grams one shorter ``(n-grams,)``."""
         if self.n == 2:
-            found: np.ndarray = self.text.text[self._begin(block)]
+            found: np.ndarray = self.text.ids[self._begin(block)]
         else:
             numbers = np.cumsum(self.text.begins(self.n - 1, block.windows), dtype=np.int32)
             found = numbers[self.text.begins(self.n, block.windows)]
@@ -92,7 +92,7 @@ class Level:
 
     def words(self, block: Block) -> np.ndarray:
         """The last word of each ``(n-grams,)``."""
-        found: np.ndarray = self.text.text[self._begin(block) + (self.n - 1)]
+        found: np.ndarray = self.text.ids[self._begin(block) + (self.n - 1)]
         return found
 
     def counts(self, block: Block) -> np.ndarray:
@@ -137,29 +137,34 @@ class SortedText:
         part: windows sorted at once, at most.
 
     Attributes:
-        text: the tokens, boundaries before and after them.
+        ids: the tokens, a boundary before them, and no word behind them.
         places: the token that each window begins at ``(windows,)``.
         shared: how many words it shares with the one before it.
-        sizes: how many words it has.
+        sizes: words of the longest n-gram that it begins with: it goes on beyond the end of a sequence, no n-gram does.
         known: where the n-gram that begins at each token lies, of the order that was last counted.
         sequences: how many begin in the text; their windows are the first.
     """
 
     def __init__(self, ids: np.ndarray, order: int, vocabulary_size: int, room: Room, part: int) -> None:
         tokens = len(ids) + 1
-        self.room, self.text = room, room.empty(tokens + order, np.int32)
-        self.text[0] = BOUNDARY
-        self.text[1:tokens] = ids
-        self.text[tokens:] = BOUNDARY
-        self.sequences = int(np.count_nonzero(self.text[:tokens] == BOUNDARY))
-        sizes = _window_sizes(self.text, room.empty(tokens, np.int8 if order < 128 else np.int32), order)
+        self.room, self.ids = room, room.empty(tokens + order, np.int32)
+        self.ids[0] = BOUNDARY
+        self.ids[1:tokens] = ids
+        self.ids[tokens:] = vocabulary_size  # which no n-gram holds
+        self.sequences = int(np.count_nonzero(self.ids[:tokens] == BOUNDARY))
+        sizes = _window_sizes(self.ids, room.empty(tokens, np.int8 if order < 128 else np.int32), order)
         self.places, self.shared = room.empty(tokens, np.int32), room.empty(tokens, sizes.dtype)
         self.sizes, end = room.empty(tokens, sizes.dtype), 0
-        for found in Words(self.text, sizes, order, vocabulary_size, part=part).sorted():
+        for found in Words(self.ids, order, vocabulary_size + 1, part=part).sorted():
             start, end = end, end + len(found.places)
-            self.places[start:end], self.shared[start:end], self.sizes[start:end] = found
+            self.places[start:end], self.shared[start:end] = found
+
+        def measure(start: int) -> None:
+            self.sizes[start : start + BLOCK] = sizes[self.places[start : start + BLOCK]]
+
+        for_all(measure, range(0, tokens, BLOCK))
         self.known = room.empty(tokens + order, np.int32)
-        self.known[:] = self.text
+        self.known[:] = self.ids
 
     def begins(self, n: int, windows: slice) -> np.ndarray:
         """Which windows are the first of an n-gram."""

@@ -24,39 +24,32 @@ class Windows(NamedTuple):
 
     Attributes:
         places: the token that each begins at ``(windows,)``.
-        shared: how many words it shares with the one before it; what is beyond a window's end counts as shared.
-        sizes: how many words it has.
+        shared: how many words it shares with the one before it.
     """
 
     places: np.ndarray
     shared: np.ndarray
-    sizes: np.ndarray
 
 
 class Words:
     """The words of all windows.
 
     Args:
-        text: token ids; behind the last window as many more as a window has words.
-        sizes: words of each window ``(windows,)``; 0 stands for those behind its end, w + 1 for the word w.
-        order: words of the longest window.
-        vocabulary_size: number of token ids.
+        text: words, from 0; a window begins at each but the last ``order``.
+        order: words of a window.
+        words: how many there are.
         part: windows sorted at once, at most.
     """
 
-    def __init__(
-        self, text: np.ndarray, sizes: np.ndarray, order: int, vocabulary_size: int, *, part: int = PART
-    ) -> None:
-        self.text, self.sizes, self.order, self.vocabulary_size = text, sizes, order, vocabulary_size
-        self.bits = vocabulary_size.bit_length()
+    def __init__(self, text: np.ndarray, order: int, words: int, *, part: int = PART) -> None:
+        self.text, self.order, self.words = text, order, words
+        self.bits = max(1, (words - 1).bit_length())
         self.part = min(part, 1 << (BITS - self.bits) // 2)
 
     def at(self, places: np.ndarray, number: int) -> np.ndarray:
         """Word ``number`` of each window, from 0."""
-        words: np.ndarray = self.text[places + number].astype(np.int64)
-        words += 1
-        words[self.sizes[places] <= number] = 0
-        return words
+        found: np.ndarray = self.text[places + number]
+        return found
 
     def sorted(self) -> Iterator[Windows]:
         """All windows, in parts one after another; what the first one of a part shares is with the part before."""
@@ -74,28 +67,28 @@ class Words:
             assert places is not None
             yield places, known, shared
             return
-        words = self.text[: len(self.sizes)] if places is None else self.at(places, known)
+        words = self.text[: -self.order] if places is None else self.at(places, known)
         lows = self.ranges(words)
         grouped = self.grouped(words, lows, places)
-        for chosen, low, high in zip(grouped, lows, [*lows[1:], self.vocabulary_size + 1], strict=True):
+        for chosen, low, high in zip(grouped, lows, [*lows[1:], self.words], strict=True):
             if len(chosen):
                 yield from self.cut(chosen, known + (high == low + 1), shared)
                 shared = known
 
     def ranges(self, words: np.ndarray) -> list[int]:
         """Where ranges of words begin that have no more windows than a part, or are one word."""
-        totals, lows = np.cumsum(tally(words, self.vocabulary_size + 1)), [0]
+        totals, lows = np.cumsum(tally(words, self.words)), [0]
         while True:
             before = totals[lows[-1] - 1] if lows[-1] else 0
             high = max(lows[-1] + 1, int(np.searchsorted(totals, before + self.part, side="right")))
-            if high > self.vocabulary_size:
+            if high >= self.words:
                 return lows
             lows.append(high)
 
     def grouped(self, words: np.ndarray, lows: list[int], places: np.ndarray | None) -> Iterator[np.ndarray]:
         """The windows of each range of words, in order; ``places`` as of `cut`."""
         kind = np.uint8 if len(lows) <= 256 else np.uint16 if len(lows) <= 1 << 16 else np.int32
-        group = np.repeat(np.arange(len(lows), dtype=kind), np.diff([*lows, self.vocabulary_size + 1]))
+        group = np.repeat(np.arange(len(lows), dtype=kind), np.diff([*lows, self.words]))
         found: list[list[np.ndarray]] = [[] for _ in lows]
         for start in range(0, len(words), PART):
             groups = group[words[start : start + PART]]
@@ -109,7 +102,7 @@ class Words:
 
     def sort(self, places: np.ndarray, known: int, shared: int) -> Windows:
         """Sorts one part; arguments as `cut` gives them."""
-        alike = np.zeros(len(places), dtype=np.int32)
+        alike = np.zeros(len(places), dtype=np.int16)
         alike[1:] = known
         asked, key = np.arange(len(places), dtype=np.int32), np.zeros(len(places), dtype=np.int64)
         while known < self.order and len(asked) > 1:
@@ -126,10 +119,11 @@ class Words:
             key >>= for_place
             changed = key[1:] ^ key[:-1]
             together = changed < 1 << self.bits * taken
-            steps = 1 << self.bits * np.arange(taken)  # a change below a step leaves all words before it alike
-            more = taken - np.searchsorted(steps, changed, side="right")
+            more = np.zeros(len(changed), dtype=np.int8)
+            for number in range(taken):  # a change below a step leaves all words before it alike
+                more += changed < 1 << self.bits * number
             following = asked[1:][together]
-            alike[following] += more[together].astype(np.int32)
+            alike[following] += more[together]
             known += taken
             same = np.zeros(len(asked) + 1, dtype=bool)
             same[1:-1] = changed == 0
@@ -137,7 +131,7 @@ class Words:
             asked = asked[still]
             key = np.cumsum(~same[:-1][still], dtype=np.int64)
         alike[:1] = shared
-        return Windows(places, alike, self.sizes[places])
+        return Windows(places, alike)
 
 
 def tally(numbers: np.ndarray, size: int) -> np.ndarray:
