@@ -23,12 +23,31 @@ from torch import Tensor, nn
 from seriatim.config import resolve
 from seriatim.data.batching import Batch
 from seriatim.evaluation.perplexity import evaluate_language_model
+from seriatim.tasks import find
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
 from seriatim.training.setup import Job, prepare
 
 BATCH, LENGTH, SIZE, CLIP, RATE, DROPOUT = 20, 35, 200, 0.25, 20.0, 0.2
 STEPS_A_TURN, TURNS = 10, 15
+TOKENIZER = {"kind": "word", "min_count": 2}
+MODEL = {
+    "layer": "lstm",
+    "embedding_size": SIZE,
+    "hidden_size": SIZE,
+    "num_layers": 2,
+    "dropout": DROPOUT,
+    "tie_weights": True,
+}
+TRAINING = {
+    "batch_size": BATCH,
+    "sequence_length": LENGTH,
+    "optimizer": "sgd",
+    "learning_rate": RATE,
+    "schedule": "plateau",
+    "anneal": 4.0,
+    "clip": CLIP,
+}
 
 
 class Plain(nn.Module):
@@ -85,34 +104,12 @@ class Loop:
 
 
 def job(arguments: argparse.Namespace, folder: Path, precision: str) -> Job:
-    config = resolve(
-        {
-            "data": {"train": arguments.train, "valid": arguments.valid},
-            "tokenizer": {"kind": "word", "min_count": 2},
-            "model": {
-                "layer": "lstm",
-                "embedding_size": SIZE,
-                "hidden_size": SIZE,
-                "num_layers": 2,
-                "dropout": DROPOUT,
-                "tie_weights": True,
-            },
-            "training": {
-                "epochs": arguments.epochs,
-                "batch_size": BATCH,
-                "sequence_length": LENGTH,
-                "optimizer": "sgd",
-                "learning_rate": RATE,
-                "schedule": "plateau",
-                "anneal": 4.0,
-                "clip": CLIP,
-                "precision": precision,
-            },
-        }
-    )
+    data = {"train": arguments.train, "valid": arguments.valid}
+    training = {**TRAINING, "epochs": arguments.epochs, "precision": precision}
+    config = resolve({"task": "lm", "data": data, "tokenizer": TOKENIZER, "model": MODEL, "training": training})
     torch.manual_seed(1)
     folder.mkdir()
-    return prepare(config, folder)
+    return prepare(find(config), folder)
 
 
 def turn(trainer: Trainer | Loop, windows: Iterator[Batch]) -> Callable[[], None]:
@@ -131,7 +128,7 @@ def turn(trainer: Trainer | Loop, windows: Iterator[Batch]) -> Callable[[], None
 
 def speed(jobs: dict[str, Job]) -> None:
     first = jobs["float32"]
-    contestants: dict[str, Trainer | Loop] = {"plain loop": Loop(first.tokenizer.vocabulary_size)}
+    contestants: dict[str, Trainer | Loop] = {"plain loop": Loop(first.vocabulary.tokenizer.vocabulary_size)}
     for name, each in jobs.items():
         trainer = Trainer(each, torch.device("cpu"), Reporter(), {})
         trainer.model.train()
@@ -152,7 +149,7 @@ def speed(jobs: dict[str, Job]) -> None:
 
 def quality(jobs: dict[str, Job], arguments: argparse.Namespace) -> None:
     first = jobs["float32"]
-    loop = Loop(first.tokenizer.vocabulary_size)
+    loop = Loop(first.vocabulary.tokenizer.vocabulary_size)
     ids = torch.from_numpy(first.valid.ids.astype("int64"))
     best, start = math.inf, time.perf_counter()
     for _ in range(arguments.epochs):
@@ -186,7 +183,7 @@ def main() -> None:
     print(machine.describe())
     with tempfile.TemporaryDirectory() as folder:
         jobs = {name: job(arguments, Path(folder) / name, name) for name in ("float32", "bfloat16")}
-        print(f"{jobs['float32'].tokenizer.vocabulary_size:,} words, batch {BATCH} × {LENGTH}")
+        print(f"{jobs['float32'].vocabulary.tokenizer.vocabulary_size:,} words, batch {BATCH} × {LENGTH}")
         if not arguments.speed_only:
             quality(jobs, arguments)
         speed(jobs)
