@@ -254,22 +254,31 @@ def load_tokenizer(path: Path) -> Tokenizer:
         InputError: missing, damaged, or of another program.
     """
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        kind, lowercase = kept["kind"], bool(kept["lowercase"])
-        if kind == "byte":
-            return ByteTokenizer(lowercase=lowercase)
-        if kind == "char":
-            return CharTokenizer(kept["characters"], Spelling(kept["spelling"]), lowercase=lowercase)
-        if kind == "word":
-            from .words import WordTokenizer
-
-            return WordTokenizer(kept["words"], Spelling(kept["spelling"]), lowercase=lowercase)
-        if kind in ("bpe", "unigram"):
-            from .subwords import SubwordTokenizer
-
-            return SubwordTokenizer(kind, kept["model"], lowercase=lowercase)
+        text = path.read_text(encoding="utf-8")
+        found = _of_json(json.loads(text))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); is this the folder of a run?") from None
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError):
-        pass
-    raise InputError(f"{path}: not a tokenizer of this program, or damaged; restore it from the run it belongs to")
+        raise InputError(
+            f"{path}: not a tokenizer of this program, or damaged; restore it from the run it belongs to"
+        ) from None
+    found.__dict__["_json"] = text  # which a large vocabulary takes long to write
+    return found
+
+
+def _of_json(kept: Any) -> Tokenizer:
+    kind, lowercase = kept["kind"], bool(kept["lowercase"])
+    if kind == "byte":
+        return ByteTokenizer(lowercase=lowercase)
+    if kind == "char":
+        return CharTokenizer(kept["characters"], Spelling(kept["spelling"]), lowercase=lowercase)
+    if kind == "word":
+        from .words import WordTokenizer
+
+        if {str}.issuperset(map(type, kept["words"])):
+            return WordTokenizer(kept["words"], Spelling(kept["spelling"]), lowercase=lowercase)
+    if kind in ("bpe", "unigram"):
+        from .subwords import SubwordTokenizer
+
+        return SubwordTokenizer(kind, kept["model"], lowercase=lowercase)
+    raise ValueError(kind)

@@ -4,6 +4,7 @@ A vocabulary is known when its text has been read, and reading is what takes tim
 they come, and says afterwards which token each number is.
 """
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,10 @@ class WordTokenizer(Tokenizer):
     def __init__(self, words: Sequence[str], spelling: Spelling, *, lowercase: bool = False) -> None:
         self.words, self.spelling, self.lowercase = list(words), spelling, lowercase
         self.vocabulary_size = 2 + len(self.words)
-        self._ids = {LINE_END: END, UNKNOWN_TEXT: 1, **{word: i for i, word in enumerate(self.words, start=2)}}
+
+    @functools.cached_property
+    def _ids(self) -> dict[str, int]:
+        return {LINE_END: END, UNKNOWN_TEXT: 1, **dict(zip(self.words, itertools.count(2), strict=False))}
 
     @classmethod
     def of_counts(cls, counts: Mapping[str, int], config: TokenizerConfig) -> "WordTokenizer":
@@ -87,9 +91,13 @@ class WordNumbers(WordTokenizer):
 
     def __init__(self, config: TokenizerConfig) -> None:
         super().__init__([], Spelling(), lowercase=config.lowercase)
-        self.config, numbers = config, defaultdict(None, self._ids)
+        self.config = config
+
+    @functools.cached_property
+    def _ids(self) -> dict[str, int]:
+        numbers: defaultdict[str, int] = defaultdict(None, super()._ids)
         numbers.default_factory = numbers.__len__
-        self._ids = numbers
+        return numbers
 
     def __len__(self) -> int:
         """How many numbers are given."""
