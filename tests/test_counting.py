@@ -153,6 +153,8 @@ def test_small_and_strange_texts(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be(run: seriatim.Run, texts: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown layer 'n-gram'; did you mean 'ngram'"):
+        seriatim.train({**config(texts, tmp_path / "run"), "model": {"layer": "n-gram"}})
     with pytest.raises(InputError, match="is a language model by itself"):
         seriatim.train({**config(texts, tmp_path / "run"), "task": "classify"})
     with pytest.raises(InputError, match="counted in one go"):

@@ -1,7 +1,8 @@
 """Every task by name: what it reads, what it trains, how it is measured."""
 
 from ..config import Config
-from ..errors import InputError
+from ..errors import InputError, nearest
+from ..layers import names
 from ..training.task import Task
 from .classification import Classification
 from .counting import LAYER, Counting
@@ -23,8 +24,10 @@ def find(config: Config) -> Task:
     """The task that a configuration names, with that configuration.
 
     Raises:
-        InputError: counts are asked of a task that has none.
+        InputError: counts are asked of a task that has none, or meant by a name that is not theirs.
     """
+    if nearest(config.model.layer, [LAYER, *names()]) == nearest(LAYER, [LAYER]) and config.model.layer != LAYER:
+        raise InputError(f"unknown layer {config.model.layer!r}; {nearest(LAYER, [LAYER])}")
     if config.model.layer == LAYER:
         if config.task != "lm":
             raise InputError(f"model.layer: {LAYER} is a language model by itself; take task lm, or another layer")

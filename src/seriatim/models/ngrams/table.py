@@ -103,15 +103,21 @@ class Table:
 
     def distributions(self, tokens: np.ndarray) -> np.ndarray:
         """The probability of every word after the tokens ``(batch, context)``: ``(batch, vocabulary)``; −1 is none."""
-        found = np.repeat(self.orders[0].probability[None], len(tokens), axis=0)
-        for n, places in zip(range(2, len(self.orders) + 1), self.ending(tokens, len(self.orders) - 1), strict=False):
-            order = self.orders[n - 1]
-            for row, place in enumerate(places[:, -1].tolist()):
+        contexts = self.ending(tokens, len(self.orders) - 1)[: len(self.orders) - 1]
+        found = np.empty((len(tokens), self.vocabulary_size))
+        for row in range(len(tokens)):
+            left, known = 1.0, []  # what all longer contexts leave
+            for n in range(len(contexts), 0, -1):
+                place = int(contexts[n - 1][row, -1])
                 if place >= 0:
-                    bounds = np.array([place, place + 1], dtype=np.int64) * self.vocabulary_size
-                    first, last = np.searchsorted(order.key, bounds)
-                    found[row] *= self.orders[n - 2].backoff[place]
-                    found[row, order.key[first:last] - bounds[0]] = order.probability[first:last]
+                    known.append((n, place, left))
+                    left *= float(self.orders[n - 1].backoff[place])
+            np.multiply(self.orders[0].probability, left, out=found[row])
+            for n, place, left in reversed(known):
+                key, probability, _ = self.orders[n]
+                begin = place * self.vocabulary_size
+                first, last = np.searchsorted(key, [begin, begin + self.vocabulary_size])
+                found[row, key[first:last] - begin] = left * probability[first:last]
         return found
 
 
