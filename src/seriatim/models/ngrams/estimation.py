@@ -88,11 +88,15 @@ class _Smoother:
         self.places: np.ndarray | None = None
         self.guessed: list[int] = []
 
+    @property
+    def threshold(self) -> int:
+        """What the next n-grams must be counted more often than to be kept; tokens all are."""
+        return self.how.threshold(self.n + 1) if self.n else -1
+
     def pieces(self, level: Unigrams | Level, longer: Level | None) -> Iterator[Piece]:
         """Smooths the next order."""
         n, counts = self.n + 1, self.how.counts(level, longer, self.room)
-        threshold = self.how.threshold(n) if n > 1 else -1
-        discounts, sizes = self.discounts(level, counts, threshold)
+        discounts, sizes = self.discounts(level, counts)
         self.guessed += [] if discounts.estimated else [n]
         probability = self.room.empty(sum(sizes), np.float64)
         backoff = self.room.empty(len(self.lower) if self.n else 1, np.float64)
@@ -101,7 +105,7 @@ class _Smoother:
 
         def smooth(part: tuple[Block, int]) -> np.ndarray:
             block, start = part
-            found = self.block(level, block, counts, threshold, discounts, longest=longer is None)
+            found = self.block(level, block, counts, discounts, longest=longer is None)
             probability[start : start + len(found.key)] = found.probability
             backoff[found.contexts] = found.backoff
             if places is not None:
@@ -118,14 +122,14 @@ class _Smoother:
             yield Piece(n - 1, "backoff", backoff)
         self.n, self.lower, self.places = n, probability, places
 
-    def discounts(self, level: Unigrams | Level, counts: np.ndarray, threshold: int) -> tuple[Discounts, Sequence[int]]:
+    def discounts(self, level: Unigrams | Level, counts: np.ndarray) -> tuple[Discounts, Sequence[int]]:
         """The discounts of an order, and how many n-grams of each of its blocks are kept."""
 
         def look(block: Block) -> tuple[np.ndarray, int]:
             mine, size = counts[block.grams], block.grams.stop - block.grams.start
             if self.how.pruning:  # what follows a pruned context is not there at all
                 present = self.at(level.contexts(block)) >= 0
-                mine, size = mine[present], int((present & (level.counts(block) > threshold)).sum())
+                mine, size = mine[present], int((present & (level.counts(block) > self.threshold)).sum())
             return np.bincount(np.minimum(mine, 5), minlength=6), size
 
         tallies, sizes = zip(*in_order(look, level.blocks), strict=True)
@@ -136,7 +140,6 @@ class _Smoother:
         level: Unigrams | Level,
         block: Block,
         counts: np.ndarray,
-        threshold: int,
         discounts: Discounts,
         *,
         longest: bool,
@@ -148,7 +151,7 @@ class _Smoother:
         own = counts - discounts.of(counts)
         if how.pruning:
             present = context >= 0
-            kept = present & (level.counts(block) > threshold)
+            kept = present & (level.counts(block) > self.threshold)
             own[~kept] = 0.0
             context, counts, own = context[present], counts[present], own[present]
         if not len(context):
