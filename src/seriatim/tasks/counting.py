@@ -78,10 +78,11 @@ class Counting(LanguageModelling):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Characters unless told otherwise, and every option written out."""
+        """Characters unless told otherwise, every option written out, and no precision to choose."""
         settled = with_kind(config, "char")
-        options = read_options(settled).model_dump()
-        return settled.model_copy(update={"model": settled.model.model_copy(update={"options": options})})
+        model = settled.model.model_copy(update={"options": read_options(settled).model_dump()})
+        training = settled.training.model_copy(update={"precision": "float32"})
+        return settled.model_copy(update={"model": model, "training": training})
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """Nothing yet: what is not counted has no size."""
