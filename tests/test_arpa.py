@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.data.spelling import Spelling
 from seriatim.data.tokenizers import Tokenizer, fit_tokenizer
+from seriatim.data.words import WordTokenizer
 from seriatim.errors import InputError
 from seriatim.interchange.arpa import ESCAPED, read_arpa, write_arpa
 from seriatim.models.ngram import NGram
@@ -115,6 +117,11 @@ def test_a_file_of_another_program(tmp_path: Path) -> None:
         ("\ta </s>", "\ta <s>", ":13: <s> begins an n-gram"),
         ("\\end\\\n", "", "ends too early"),
         ("\t-0.2\n", "\t-0.2\t5\n", ":8: not a 1-gram"),
+        ("\t-0.2\n", "\t1e5\n", ":8: a back-off weight too large"),
+        ("-0.5\ta", "-0.5\t", ":8: not a 1-gram"),
+        ("-0.5\ta", "-0.5\t<UNK>", ":8: '<unk>' stands twice"),
+        ("ngram 1=4", "ngram 1=999999999999999", ":2: more n-grams than the file has room for"),
+        ("ngram 2=2", "ngram 2=" + 5000 * "9", ":3: more n-grams than the file has room for"),
     ],
 )
 def test_damaged_files_are_refused_with_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -128,10 +135,16 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     (tmp_path / "long").write_text("word\n" * 1000)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "cut.gz").write_bytes(gzip.compress(GOOD.encode())[:-20])
+    packed = bytearray(gzip.compress(GOOD.encode()))
+    packed[20:40] = bytes(20)
+    (tmp_path / "damaged.gz").write_bytes(packed)
+    (tmp_path / "empty").write_text("")
     for name, message in (
         ("long", "is it an ARPA file"),
         ("bytes", "not UTF-8"),
         ("cut.gz", "cannot be read"),
+        ("damaged.gz", "cannot be read"),
+        ("empty", ":1: ends too early"),
         ("no", "no"),
     ):
         with pytest.raises(InputError, match=message):
@@ -145,3 +158,24 @@ def test_tokens_that_need_it_are_written_with_backslashes(tmp_path: Path) -> Non
     assert text.startswith(ESCAPED)
     assert "\t\\<s>" in text
     assert "\t\\\\\t" in text or "\t\\\\\n" in text
+
+
+def test_unknown_words_by_their_other_name(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(GOOD.replace("<unk>", "<UNK>").replace("\ta </s>", "\ta <UNK>"))
+    found = read_arpa(tmp_path / "a")
+    assert found.words == ["a"]
+    assert len(found.orders[1].key) == 2
+
+
+def test_words_of_any_characters_come_back(tmp_path: Path) -> None:
+    """Among them those that look like white space, like escapes, and like the names of the format."""
+    words = ["it\x92s", "a\x85b", "a\xa0b", "\u2003", "<UNK>", "<unk", "\\x41", "\\", "\x7f", "\U0001f642", "\ue000"]
+    tokenizer = WordTokenizer(words, Spelling())
+    ids = np.array([2 + i % len(words) for i in range(40)] + [0], dtype=np.int32)
+    size = tokenizer.vocabulary_size
+    model = NGram(orders_of(smoothed(count_ngrams(ids, 2, size), size, Smoothing())))
+    write_arpa(model.table.orders, tokenizer, tmp_path / "model.arpa")
+    found = read_arpa(tmp_path / "model.arpa")
+    assert found.words == words
+    again = NGram(found.orders).text_losses(ids)
+    np.testing.assert_allclose(again, model.text_losses(ids), atol=1e-8)

@@ -169,3 +169,23 @@ def test_texts_of_many_pieces_are_one(tmp_path: Path, unit: str, monkeypatch) ->
         write_words(folder, sources, TokenizerConfig(kind="word"), unit=unit)
         found.append([(folder / name).read_bytes() for name in ("ids.bin", "statistics.json")])
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("damage", ["ids.bin", "ends.bin", "statistics.json", "tokenizer.json"])
+@pytest.mark.parametrize("left", [0, 10, None])
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, damage: str, left: int | None, monkeypatch) -> None:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("one two\nthree\n" * 20)
+    whole, _ = encode(tmp_path / "a.txt", "word", "line")
+    expected = whole.ids.tolist()
+    for path in (tmp_path / "cache").glob(f"*/{damage}"):
+        path.unlink() if left is None else path.write_bytes(path.read_bytes()[:left])
+    again, _ = encode(tmp_path / "a.txt", "word", "line")
+    assert again.ids.tolist() == expected
+    assert again.statistics == whole.statistics
+
+
+def test_words_that_tabs_part_are_not_cut(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", 64)
+    (tmp_path / "a.txt").write_text("\t".join(f"word{i}" for i in range(100)))
+    assert encode(tmp_path / "a.txt", "word", "stream")[0].statistics.tokens == 101

@@ -1,6 +1,7 @@
 """N-gram models as runs: trained, measured, opened, exported, mixed; and what is refused."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import seriatim
 from seriatim.cli import main
 from seriatim.errors import InputError
+from seriatim.models.weights import load_tensors, read_metadata, save_tensors
 
 from .conftest import small_config
 
@@ -131,6 +133,7 @@ def test_arpa_there_and_back(run: seriatim.Run, texts: dict[str, str], tmp_path:
         ({"prune": [0, 2, 1]}, "model.options.prune"),
         ({"cache": 1.0}, "model.options.cache"),
         ({"k": 0}, "model.options.k"),
+        ({"memory": 1e300}, "model.options.memory"),
     ],
 )
 def test_options_that_do_not_fit(texts: dict[str, str], tmp_path: Path, options: dict, message: str) -> None:
@@ -164,3 +167,33 @@ def test_what_cannot_be(run: seriatim.Run, texts: dict[str, str], tmp_path: Path
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(InputError, match="damaged"):
         seriatim.load(tmp_path / "damaged")
+
+
+def test_what_is_impossible_has_no_number_in_json(texts: dict[str, str], tmp_path: Path, capsys) -> None:
+    seriatim.train(config(texts, tmp_path / "run", smoothing="maximum-likelihood"))
+    assert main(["evaluate", str(tmp_path / "run"), "--data", texts["valid"], "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["loss"] is found["perplexity"] is found["loss_low"] is None
+    assert main(["evaluate", str(tmp_path / "run"), "--data", texts["valid"]]) == 0
+    assert "inf" in capsys.readouterr().out
+
+
+def test_only_plain_files_are_written(run: seriatim.Run, tmp_path: Path, capsys) -> None:
+    (tmp_path / "there.arpa").write_text("old")
+    (tmp_path / "link.arpa").symlink_to(tmp_path / "there.arpa")
+    given = ["export", str(run.path), "--format", "arpa", "--out"]
+    assert main([*given, str(tmp_path / "link.arpa")]) == 0
+    assert (tmp_path / "link.arpa").is_symlink()
+    assert "data" in (tmp_path / "there.arpa").read_text()[:99]
+    os.mkfifo(tmp_path / "pipe")
+    assert main([*given, str(tmp_path / "pipe")]) == 2
+    assert "cannot be written there" in capsys.readouterr().err
+
+
+def test_tables_of_another_order_are_refused(run: seriatim.Run, texts: dict[str, str], tmp_path: Path) -> None:
+    other = seriatim.train(config(texts, tmp_path / "two", order=2))
+    shutil.copytree(run.path, tmp_path / "mixed")
+    tables = load_tensors(other.path / "model.safetensors")
+    save_tensors(tables, tmp_path / "mixed" / "model.safetensors", read_metadata(run.path / "model.safetensors"))
+    with pytest.raises(InputError, match="of another order"):
+        seriatim.load(tmp_path / "mixed")

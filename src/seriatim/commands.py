@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import resolve
 from .errors import InputError
+from .files import to_json
 
 if TYPE_CHECKING:
     from .run import Run
@@ -63,7 +64,7 @@ def evaluate(options: argparse.Namespace) -> None:
     metrics = run.evaluate(options.data, **settings)
     if options.other is None:
         if options.json:
-            print(json.dumps(metrics))
+            print(to_json(metrics))
         else:
             print_metrics(metrics, run.task)
         return
@@ -72,7 +73,7 @@ def evaluate(options: argparse.Namespace) -> None:
     others = other.evaluate(options.data, **settings)
     if options.json:
         found = {name: difference._asdict() for name, difference in differences.items()}
-        print(json.dumps({"first": metrics, "second": others, "differences": found}))
+        print(to_json({"first": metrics, "second": others, "differences": found}))
     else:
         print_differences(metrics, others, differences, run.task)
 
@@ -90,7 +91,7 @@ def _evaluate_interpolated(options: argparse.Namespace) -> None:
     metrics = run.evaluate(options.data, file_format=options.format, **_search(options, run))
     shares = dict(zip(paths, weights, strict=True))
     if options.json:
-        print(json.dumps({**metrics, "weights": shares}))
+        print(to_json({**metrics, "weights": shares}))
     else:
         print_metrics(metrics, run.task)
         print_weights(shares)

@@ -202,7 +202,8 @@ def explain(error: ValidationError) -> str:
         )
         matches = nearest(name, siblings)
         return f"unknown key {name}; {matches if matches.startswith('did') else nearest(name, known)}"
-    return f"{name}: {given!r} does not fit; {first['msg'][0].lower()}{first['msg'][1:]}"
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{name}: {given!r} does not fit; {reason[0].lower()}{reason[1:]}"
 
 
 def _section(name: str) -> Any:

@@ -13,5 +13,10 @@ class TrainingError(RuntimeError):
 
 def nearest(word: str, known: list[str]) -> str:
     """A hint: the nearest known word, or all of them."""
-    close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+    close = closest(word, known)
+    return f"did you mean {close!r}?" if close else f"choose from {', '.join(known)}"
+
+
+def closest(word: str, known: list[str]) -> str | None:
+    """The nearest known word, if any is near."""
+    return next(iter(difflib.get_close_matches(word, known, 1)), None)

@@ -1,6 +1,5 @@
 """Trainings from their beginning, or from their last checkpoint, to the run they leave behind."""
 
-import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from .allocator import freed_memory_kept
 from .config import Config, resolve
 from .data.vocabulary import load_vocabulary
 from .errors import InputError
-from .files import write_whole
+from .files import to_json, write_whole
 from .identity import identity, read_config
 from .model_card import model_card
 from .run import Run, load
@@ -138,7 +137,7 @@ def _fit(trainer: Trainer) -> Run:
         run.summary["valid"] = task.evaluate(run.model, job.valid)
         simplest = task.baseline(job.train, job.valid, job.vocabulary)
         run.summary["baseline"] = {"name": task.baseline_name, **simplest}
-    write_whole(job.folder / "summary.json", json.dumps(run.summary, indent=2) + "\n")
+    write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")
     write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary))
     trainer.reporter.end(run.summary)
     return run

@@ -5,10 +5,12 @@ What does not fit in memory still trains: encoding goes piece by piece, and trai
 
 import hashlib
 import json
+import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
 from .tokenizers import Tokenizer, fit_tokenizer, load_tokenizer
 
 FORMAT = 2
+Kept = TypeVar("Kept")
 
 
 @dataclass
@@ -57,15 +60,17 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
     Raises:
         InputError: the text cannot be read, or there is none.
     """
+
+    def read(folder: Path) -> Corpus:
+        statistics = Statistics(**json.loads((folder / "statistics.json").read_text()))
+        ids = np.memmap(folder / "ids.bin", dtype=id_type(tokenizer), mode="r")
+        ends = np.fromfile(folder / "ends.bin", dtype=np.int64) if unit == "line" else None
+        if len(ids) != statistics.tokens or (ends is not None and len(ends) != statistics.documents):
+            raise ValueError
+        return Corpus(ids, ends, statistics, folder.name)
+
     name = _name(tokenizer, unit, _content(sources))
-    folder = cached(name, lambda path: write_encoded(path, sources, tokenizer, unit=unit))
-    statistics = Statistics(**json.loads((folder / "statistics.json").read_text()))
-    return Corpus(
-        np.memmap(folder / "ids.bin", dtype=id_type(tokenizer), mode="r"),
-        np.fromfile(folder / "ends.bin", dtype=np.int64) if unit == "line" else None,
-        statistics,
-        folder.name,
-    )
+    return _kept(name, lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)
 
 
 def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
@@ -74,7 +79,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     Raises:
         InputError: the text cannot be read, or there is none.
     """
-    content, made = _content(sources), []
+    content = _content(sources)
 
     def write(folder: Path) -> None:
         if config.kind == "word":  # one reading gives the tokenizer and the encoded text
@@ -87,9 +92,22 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         made.append(tokenizer)
 
+    def read(folder: Path) -> Tokenizer:
+        return made[-1] if made else load_tokenizer(folder / "tokenizer.json")
+
     name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content)}"
+    made: list[Tokenizer] = []
+    return _kept(name, write, read)
+
+
+def _kept(name: str, write: Callable[[Path], None], read: Callable[[Path], Kept]) -> Kept:
+    """What `read` makes of a folder of the cache, which is written anew where it is damaged."""
     folder = cached(name, write)
-    return made[0] if made else load_tokenizer(folder / "tokenizer.json")
+    try:
+        return read(folder)
+    except (OSError, ValueError, TypeError):
+        shutil.rmtree(folder, ignore_errors=True)
+        return read(cached(name, write))
 
 
 def _name(tokenizer: Tokenizer, unit: str, content: str) -> str:

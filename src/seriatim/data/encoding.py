@@ -75,11 +75,14 @@ def write_words(folder: Path, sources: Sequence[Source], config: TokenizerConfig
         raise no_text(sources)
     found = np.memmap(aside, dtype=np.int32, mode="r")
     blocks = [found[start : start + BLOCK] for start in range(0, len(found), BLOCK)]
-    counts = np.sum([np.bincount(block, minlength=len(numbers)) for block in blocks], axis=0)
+    counts = np.zeros(len(numbers), dtype=np.int64)
+    for block in blocks:
+        counts += np.bincount(block, minlength=len(numbers))
     tokenizer, tokens, letters = numbers.tokenizer(counts.tolist())
+    tokens = tokens.astype(id_type(tokenizer))
     with (folder / "ids.bin").open("wb") as file:
         for block in blocks:
-            file.write(tokens.astype(id_type(tokenizer))[block].tobytes())
+            file.write(tokens[block].tobytes())
     aside.unlink()
     statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
     statistics.spelling_nats = tokenizer.spelling.nats(letters)

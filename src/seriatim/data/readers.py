@@ -25,6 +25,7 @@ TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
 TAGGED_SUFFIXES = (".conllu", ".conll")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 UNREADABLE = (OSError, EOFError, zlib.error)
+SPACES = (b" ", b"\t", b"\v", b"\f")
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -188,7 +189,7 @@ def _raw_pieces(source: Source) -> Iterator[bytes]:
 
 def _cut(held: bytes) -> int:
     """Where to cut: after the last line end, else after the last space, else between characters, else nowhere."""
-    cut = held.rfind(b"\n") + 1 or held.rfind(b" ") + 1
+    cut = held.rfind(b"\n") + 1 or max(map(held.rfind, SPACES)) + 1
     if cut or len(held) < PIECE_BYTES:
         return cut
     cut = len(held) - 1

@@ -89,7 +89,7 @@ class Tokenizer(ABC):
         return self._json
 
     def fingerprint(self) -> str:
-        """The same for equal tokenizers, and only for them."""
+        """The same for tokenizers whose `tokenizer.json` is the same, and only for them."""
         return hashlib.sha256(self._json.encode()).hexdigest()
 
     @functools.cached_property

@@ -115,8 +115,9 @@ def paired(first: np.ndarray, second: np.ndarray, of: Of, *, resamples: int = RE
             f"statistics of shape {first.shape} and {second.shape} cannot be paired; "
             "evaluate both systems on the same items"
         )
-    difference = float(of(first.sum(0)) - of(second.sum(0)))
-    if len(first) < 2:
+    values = [float(of(statistics.sum(0))) for statistics in (first, second)]
+    difference = values[0] - values[1]
+    if len(first) < 2 or not np.isfinite(values).all():  # what is impossible has no interval
         return Paired(difference, None, None, None)
     drawn = of(_resampled_sums(first, None, resamples, seed)) - of(_resampled_sums(second, None, resamples, seed))
     as_far = int((np.abs(drawn - difference) >= abs(difference)).sum())

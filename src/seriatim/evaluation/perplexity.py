@@ -120,7 +120,7 @@ def _mean_and_error(losses: np.ndarray, sizes: np.ndarray) -> tuple[float, float
     """The ratio of the sums, and its standard error over blocks (the ratio estimator's)."""
     mean = float(losses.sum() / sizes.sum())
     blocks = len(losses)
-    if blocks < 2:
+    if blocks < 2 or not math.isfinite(mean):  # what is impossible has no interval
         return mean, None
     residuals = losses - mean * sizes
     return mean, float(np.sqrt(blocks / (blocks - 1) * (residuals**2).sum()) / sizes.sum())
@@ -134,5 +134,5 @@ def _counts(ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
 
 
 def safe_exp(x: float) -> float:
-    """The exponential, held below overflow."""
-    return math.exp(min(x, 700.0))
+    """The exponential, held below overflow; infinity stays what it is."""
+    return x if x == math.inf else math.exp(min(x, 700.0))

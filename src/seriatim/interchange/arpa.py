@@ -14,23 +14,34 @@ hold white space or a backslash, or are one of these names, are written with bac
 import gzip
 import io
 import math
+import os
 import re
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
 
+from ..data.readers import UNREADABLE
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
 from ..models.ngrams.orders import Order
 from ..models.ngrams.table import Table
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"
+OTHER_UNKNOWN = "<UNK>"
+"""As some programs write it."""
 NOTHING = -99.0
 """The logarithm of no probability at all."""
 ESCAPED = "# tokens are written with backslash escapes"
 BLOCK = 1 << 16
+LARGEST = 300.0
+"""The largest logarithm of a weight that a float can hold."""
+DIGITS = 18
+"""Of a count that is looked at."""
+SHORTEST, DENSEST = 4, 1032
+"""Bytes of the shortest line of an n-gram, and how many bytes gzip can hold in one."""
 SPECIAL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 ESCAPES = re.compile(rb"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[ntr\\<])")
 
@@ -45,7 +56,8 @@ def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> Non
     """
     names = [spelled(tokenizer, token) for token in range(tokenizer.vocabulary_size)]
     aside = path.with_name(path.name + ".partial")
-    with _open(aside, "wt", compressed=path.suffix == ".gz") as file:
+    write: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
+    with write(aside, "wt", encoding="utf-8", newline="\n") as file:
         if any("\\" in name for name in names):
             file.write(ESCAPED + "\n")
         counts = [len(order.probability) + (n == 1) for n, order in enumerate(orders, 1)]
@@ -64,8 +76,8 @@ def spelled(tokenizer: Tokenizer, token: int) -> str:
     if token == tokenizer.unknown_id:
         return UNKNOWN
     text = tokenizer.token_bytes(token).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
-    text = SPECIAL.sub(lambda found: found[0].encode("unicode_escape").decode().replace(" ", "\\x20"), text)
-    return f"\\{text}" if text in (BEGIN, FINISH, UNKNOWN) else text
+    text = SPECIAL.sub(_escaped, text)
+    return f"\\{text}" if text in (BEGIN, FINISH, UNKNOWN, OTHER_UNKNOWN) else text
 
 
 def _lines(orders: Sequence[Order], n: int, names: Sequence[str]) -> Iterator[str]:
@@ -115,9 +127,14 @@ def read_arpa(path: Path) -> Arpa:
         InputError: the file is missing, not in this format, damaged, or cut off; with the line.
     """
     try:
-        with _open(path, "rt", compressed=_is_gzip(path)) as file:
-            return _Reader(path, file).read()
-    except (OSError, EOFError) as error:
+        with path.open("rb") as raw:
+            compressed = raw.peek(2)[:2] == b"\x1f\x8b"
+            known = os.fstat(raw.fileno())
+            most = known.st_size * (DENSEST if compressed else 1) // SHORTEST if stat.S_ISREG(known.st_mode) else None
+            inner = gzip.GzipFile(fileobj=raw) if compressed else raw
+            with io.TextIOWrapper(inner, encoding="utf-8", newline="\n") as file:
+                return _Reader(path, file, most).read()
+    except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason}); give an ARPA file") from None
     except UnicodeDecodeError:
@@ -125,10 +142,10 @@ def read_arpa(path: Path) -> Arpa:
 
 
 class _Reader:
-    def __init__(self, path: Path, file: IO[str]) -> None:
-        self.path, self.lines, self.number = path, iter(file), 0
+    def __init__(self, path: Path, file: IO[str], most: int | None) -> None:
+        self.path, self.lines, self.number, self.most = path, iter(file), 0, most
         self.escaped = False
-        self.ids = {BEGIN: END, FINISH: END, UNKNOWN: 1}
+        self.ids = {BEGIN: END, FINISH: END, UNKNOWN: 1, OTHER_UNKNOWN: 1}
         self.words: list[str] = []
 
     def read(self) -> Arpa:
@@ -151,7 +168,7 @@ class _Reader:
 
     def wrong(self, what: str, hint: str) -> InputError:
         """An error at this line."""
-        return InputError(f"{self.path}:{self.number}: {what}; {hint}")
+        return InputError(f"{self.path}:{max(1, self.number)}: {what}; {hint}")
 
     def header(self) -> list[int]:
         """How many n-grams of each order."""
@@ -163,11 +180,13 @@ class _Reader:
             line = self.line()
         counts: list[int] = []
         while found := re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)\s*", line := self.line()):
-            if int(found[1]) != len(counts) + 1:
+            if int(found[1][:DIGITS]) != len(counts) + 1:
                 raise self.wrong(
-                    f"counts of {found[1]}-grams where those of {len(counts) + 1}-grams should be", "mend it"
+                    f"counts of {found[1][:DIGITS]}-grams where those of {len(counts) + 1}-grams should be", "mend it"
                 )
-            counts.append(int(found[2]))
+            counts.append(int(found[2][:DIGITS]))
+            if self.most is not None and sum(counts) > self.most:
+                raise self.wrong("more n-grams than the file has room for", "is the file whole?")
         if not counts:
             raise self.wrong("no counts of n-grams", "is it an ARPA file?")
         self.expect(line, 1)
@@ -181,15 +200,17 @@ class _Reader:
     def entry(self, n: int, *, longest: bool) -> tuple[float, list[str], float]:
         """Probability, words and backoff of the next line."""
         line = self.line()
-        fields = line.split("\t") if "\t" in line else line.split()
+        fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
         if "\t" not in line:
             fields = [fields[0], " ".join(fields[1 : n + 1]), *fields[n + 1 :]]
         words = fields[1].split(" ") if len(fields) > 1 else []
-        if len(words) != n or len(fields) > 3 - longest:
+        if len(words) != n or not all(words) or len(fields) > 3 - longest:
             raise self.wrong(f"not a {n}-gram: {line[:60]!r}", "are the counts at the top right?")
         p, backoff = (self.figure(field) for field in (fields[0], fields[2] if len(fields) > 2 else "0"))
         if p > 0:
             raise self.wrong(f"the logarithm of a probability is above 0: {fields[0]}", "mend it")
+        if backoff > LARGEST:
+            raise self.wrong(f"a back-off weight too large for a number: {fields[2]}", "mend it")
         return 10**p if p > NOTHING else 0.0, words, 10**backoff if backoff > NOTHING else 0.0
 
     def figure(self, text: str) -> float:
@@ -209,10 +230,11 @@ class _Reader:
         seen: set[str] = set()
         for _ in range(count):
             p, (word,), backoff = self.entry(1, longest=longest)
+            word = UNKNOWN if word == OTHER_UNKNOWN else word
             if word in seen:
                 raise self.wrong(f"{word!r} stands twice among the 1-grams", "leave one out")
             seen.add(word)
-            token = self.ids.get("<unk>" if word == "<UNK>" else word)
+            token = self.ids.get(word)
             if token is None:
                 token = self.ids[word] = len(self.words) + 2
                 self.words.append(self.plain(word))
@@ -259,6 +281,12 @@ class _Reader:
         return Order(key, known[order], np.ones(0) if longest else left[order])
 
 
+def _escaped(found: re.Match[str]) -> str:
+    r"""A character that would part words; ``\xNN`` is a byte, so that all beyond ASCII are written with more digits."""
+    point = ord(found[0])
+    return f"\\x{point:02x}" if point < 0x80 else f"\\u{point:04x}"
+
+
 def _unescaped(found: re.Match[bytes]) -> bytes:
     kind, rest = found[1][:1], found[1][1:]
     if kind == b"x":
@@ -266,14 +294,3 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
     if kind in b"uU":
         return chr(int(rest, 16)).encode()
     return {b"n": b"\n", b"t": b"\t", b"r": b"\r"}.get(kind, kind)
-
-
-def _open(path: Path, mode: str, *, compressed: bool) -> IO[str]:
-    if compressed:
-        return io.TextIOWrapper(gzip.GzipFile(path, mode[0] + "b"), encoding="utf-8", newline="\n")
-    return path.open(mode, encoding="utf-8", newline="\n")
-
-
-def _is_gzip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"

@@ -34,8 +34,8 @@ def export_run(run: Run, file_format: str, out: str) -> None:
     if not isinstance(run.model, NGram):
         what = "a cache beside its n-grams" if run.config.model.layer == "ngram" else f"layer {run.config.model.layer}"
         raise InputError(f"{run.path}: has {what}, which an ARPA file cannot hold; give a run of n-grams alone")
-    path = Path(out)
-    if not path.parent.is_dir() or path.is_dir():
+    path = Path(out).resolve()  # so that a link stays one
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"{out}: cannot be written there; give a file in a folder that exists")
     write_arpa(run.model.table.orders, run.tokenizer, path)
 

@@ -119,6 +119,8 @@ class NGram(TextModel):
             probability = tensors[f"probabilities.{n}"].numpy()
             key = tensors[f"keys.{n - 1}"].numpy() if n else np.arange(len(probability))
             backoff = tensors[f"backoffs.{n}"].numpy() if n < order - 1 else np.ones(0)
+            if any(values.ndim != 1 for values in (key, probability, backoff)) or key.dtype != np.int64:
+                raise ValueError(f"tables of {n + 1}-grams that are none")
             if len(key) != len(probability) or (n < order - 1 and len(backoff) != len(probability)):
                 raise ValueError(f"tables of {n + 1}-grams that do not fit one another")
             orders.append(Order(key, probability, backoff))

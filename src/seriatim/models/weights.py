@@ -63,11 +63,11 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
         file.seek(HEADER)
         for name, values in arrays:
             values.tofile(file)
-            start, end = end, end + values.nbytes
-            entry = {"dtype": TYPES[values.dtype.name], "shape": [0, *values.shape[1:]], "data_offsets": [start, end]}
-            entry = entries.setdefault(name, entry)
+            new = {"dtype": TYPES[values.dtype.name], "shape": [0, *values.shape[1:]], "data_offsets": [end, end]}
+            entry = entries.setdefault(name, new)
+            assert entry["data_offsets"][1] == end  # they do follow one another
+            end += values.nbytes
             entry["shape"][0] += len(values)
-            assert entry["data_offsets"][1] in (start, end)  # they do follow one another
             entry["data_offsets"][1] = end
         header = json.dumps(entries).encode()
         assert len(header) <= HEADER - 8

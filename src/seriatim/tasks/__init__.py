@@ -1,7 +1,7 @@
 """Every task by name: what it reads, what it trains, how it is measured."""
 
 from ..config import Config
-from ..errors import InputError, nearest
+from ..errors import InputError, closest, nearest
 from ..layers import names
 from ..training.task import Task
 from .classification import Classification
@@ -26,8 +26,9 @@ def find(config: Config) -> Task:
     Raises:
         InputError: counts are asked of a task that has none, or meant by a name that is not theirs.
     """
-    if nearest(config.model.layer, [LAYER, *names()]) == nearest(LAYER, [LAYER]) and config.model.layer != LAYER:
-        raise InputError(f"unknown layer {config.model.layer!r}; {nearest(LAYER, [LAYER])}")
+    known, name = [LAYER, *names()], config.model.layer
+    if name not in known and "," not in name and closest(name, known) in (LAYER, None):
+        raise InputError(f"unknown layer {name!r}; {nearest(name, known)}")
     if config.model.layer == LAYER:
         if config.task != "lm":
             raise InputError(f"model.layer: {LAYER} is a language model by itself; take task lm, or another layer")

@@ -50,7 +50,7 @@ class Options(Section):
     closed: bool = False
     cache: Rate = 0.0
     cache_size: Count = 200
-    memory: Positive | None = None
+    memory: Annotated[float, Field(gt=0, le=1e6)] | None = None
 
     @field_validator("prune", mode="before")
     @classmethod
@@ -112,8 +112,8 @@ class Counting(LanguageModelling):
             model = NGram.from_tensors(load_tensors(weights))
         except ValueError as error:
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
-        if model.vocabulary_size != vocabulary.tokenizer.vocabulary_size:
-            raise InputError(f"{weights}: of another vocabulary; restore the run's own file")
+        if (model.order, model.vocabulary_size) != (self.options.order, vocabulary.tokenizer.vocabulary_size):
+            raise InputError(f"{weights}: of another order or vocabulary; restore the run's own file")
         return self.with_cache(model)
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from ..files import to_json, write_whole
 
 Record = dict[str, Any]
 
@@ -49,7 +49,7 @@ class MetricsLog:
 
     def write(self, record: Record) -> None:
         """One line of JSON."""
-        self.file.write(json.dumps(record) + "\n")
+        self.file.write(to_json(record) + "\n")
         self.file.flush()
         if self.board is not None:
             for name, value in record.items():

@@ -12,7 +12,8 @@ models in machine translation", EMNLP 2007, for `stupid-backoff`.
     witten-bell            c / (Σ_w c + N(h))               N(h) / (Σ_w c + N(h))
     add-k                  c / (Σ_w c + k V)                k V / (Σ_w c + k V), and p(w | h') is 1 / V
     maximum-likelihood     c / Σ_w c                        0
-    stupid-backoff         c / Σ_w c                        0.4, for words that h w never held; no probability
+    stupid-backoff         c / Σ_w c                        0.4, and p(w | h') counts only where h w never stood;
+                                                            no probability, and an h that never stood costs nothing
 
 c count of h w · a the same for the longest n-grams and those that begin a sequence, elsewhere the number of different
 words before h w · D_i discounts of n-grams counted once, twice, and more often (`Discounts`) · N_i(h) how many of those
