@@ -3,8 +3,9 @@
     python benchmarks/arpa_agreement.py --train train.txt --test test.txt [--kind char] [--min-count 5] [--order 5]
 
 Trains, exports an ARPA file, has the `kenlm` module score the test text line by line with it, and imports it again.
-Prints the largest difference of a token's log10 probability and the difference of the totals, for both. Unknown words
-are given to kenlm as a word that no text holds. `--min-count` makes rare words unknown.
+Prints the largest difference of the log10 probability of a token, of a line, and of the whole text, for both; kenlm
+holds and adds float32. Unknown words are given to it as a word that no text holds. `--min-count` makes rare words
+unknown.
 """
 
 import argparse
@@ -46,21 +47,23 @@ def main() -> None:
         tokens = range(run.tokenizer.vocabulary_size)
         place_of = {again.tokenizer.describe(token): token for token in tokens}
         place = np.array([place_of[run.tokenizer.describe(token)] for token in tokens])
-        ends, unknown, mine, others, back = 0, 0, [], [], []
+        starts, unknown, mine, others, back = [], 0, [], [], []
         for line in Path(arguments.test).read_text(encoding="utf-8").splitlines():
             ids = run.tokenizer.encode(line)
+            starts.append(len(mine))
             words = [STRANGE if token == 1 else spelled(run.tokenizer, int(token)) for token in ids]
             mine += (run.model.text_losses(np.append(ids, 0)) / -math.log(10)).tolist()
             others += [score for score, *_ in theirs.full_scores(" ".join(words))]
             back += (again.model.text_losses(np.append(place[ids], 0)) / -math.log(10)).tolist()
-            ends, unknown = ends + 1, unknown + int((ids == 1).sum())
-    print(
-        f"{len(mine):,} tokens, {ends:,} of them line ends, {unknown:,} unknown; perplexity {10 ** -np.mean(mine):.2f}"
-    )
+            unknown += int((ids == 1).sum())
+    print(f"{len(mine):,} tokens, {len(starts):,} of them line ends, {unknown:,} unknown")
     for name, found in (("kenlm", others), ("read back", back)):
-        worst = np.abs(np.array(found) - np.array(mine)).max()
-        total = sum(found) - sum(mine)
-        print(f"{name}: a token differs by {worst:.1e} at most, the total of {sum(mine):.3f} by {total:.1e}")
+        differences = np.array(found) - np.array(mine)
+        token, line = np.abs(differences).max(), np.abs(np.add.reduceat(differences, starts)).max()
+        print(
+            f"{name}: a token differs by {token:.1e} at most, a line by {line:.1e}, "
+            f"the total of {sum(mine):.3f} by {differences.sum():.1e}"
+        )
 
 
 if __name__ == "__main__":
