@@ -2,15 +2,42 @@
 
 import json
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes UTF-8 text aside and renames it into place."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file, which takes the place of ``path`` once it is on the disk; after an error it is gone."""
     aside = path.with_name(path.name + ".partial")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+    try:
+        yield aside
+        flush(aside)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name != "posix":  # where folders cannot be opened
+        return
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes UTF-8 text, whole or not at all."""
+    with whole(path) as aside:
+        aside.write_text(text, encoding="utf-8")
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 from ..data.readers import UNREADABLE
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
+from ..files import whole
 from ..models.ngrams.orders import Order
 from ..models.ngrams.table import Table
 
@@ -47,7 +48,7 @@ ESCAPES = re.compile(rb"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[ntr\\<])")
 
 
 def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> None:
-    """Writes a model aside, then renames it.
+    """Writes a model, whole or not at all.
 
     Args:
         orders: shortest first.
@@ -55,9 +56,8 @@ def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> Non
         path: of the file.
     """
     names = [spelled(tokenizer, token) for token in range(tokenizer.vocabulary_size)]
-    aside = path.with_name(path.name + ".partial")
     write: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
-    with write(aside, "wt", encoding="utf-8", newline="\n") as file:
+    with whole(path) as aside, write(aside, "wt", encoding="utf-8", newline="\n") as file:
         if any("\\" in name for name in names):
             file.write(ESCAPED + "\n")
         counts = [len(order.probability) + (n == 1) for n, order in enumerate(orders, 1)]
@@ -66,7 +66,6 @@ def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> Non
             file.write(f"\n\\{n}-grams:\n")
             file.writelines(_lines(orders, n, names))
         file.write("\n\\end\\\n")
-    aside.replace(path)
 
 
 def spelled(tokenizer: Tokenizer, token: int) -> str:

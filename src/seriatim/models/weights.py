@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..files import whole
 
 HEADER = 1 << 16
 """Bytes kept for the names and shapes of what is yet to come, where a file is written as it comes."""
@@ -19,7 +20,7 @@ TYPES = {"float64": "F64", "int64": "I64"}
 
 
 def save_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes every parameter once (tied ones under their first name), aside and then renamed."""
+    """Writes every parameter once, tied ones under their first name."""
     save_tensors({name: value.detach() for name, value in model.named_parameters()}, path, metadata)
 
 
@@ -45,10 +46,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes named tensors aside and renames the file, so that it is whole or absent."""
-    aside = path.with_name(path.name + ".partial")
-    save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
-    aside.replace(path)
+    """Writes named tensors, whole or not at all."""
+    with whole(path) as aside:
+        save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
 
 
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:
@@ -57,9 +57,9 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
     Arrays of one name that follow one another become one, joined along their first dimension. The header of a
     safetensors file stands first and may end in blanks: it is filled in when everything is there.
     """
-    aside, end = path.with_name(path.name + ".partial"), 0
+    end = 0
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
-    with aside.open("wb") as file:
+    with whole(path) as aside, aside.open("wb") as file:
         file.seek(HEADER)
         for name, values in arrays:
             values.tofile(file)
@@ -73,7 +73,6 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
         assert len(header) <= HEADER - 8
         file.seek(0)
         file.write((HEADER - 8).to_bytes(8, "little") + header.ljust(HEADER - 8))
-    aside.replace(path)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

@@ -1,7 +1,10 @@
 """Where a training can go on from: parameters, optimizer, carried state and progress, whole or not there at all."""
 
+import hashlib
+import itertools
 import json
 import shutil
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -9,11 +12,13 @@ import torch
 from torch import nn
 
 from ..errors import InputError
+from ..files import flush, write_whole
 from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..state import State, state_from_dict, state_to_dict
 from .optimizers import optimizer_tensors, restore_optimizer
 
 KEPT = 2
+MANIFEST, DAMAGED = "manifest.json", ".damaged"
 
 
 @dataclass
@@ -47,10 +52,14 @@ def save_checkpoint(
     progress: Progress,
     metadata: dict[str, str],
 ) -> None:
-    """Writes a checkpoint aside, renames it, and lets the oldest go. ``metadata`` says whose weights they are."""
-    name = f"step-{progress.step:09d}"
-    aside = folder / f"{name}.partial"
-    shutil.rmtree(aside, ignore_errors=True)
+    """Writes a checkpoint and lets the oldest go. ``metadata`` says whose weights they are.
+
+    It is written aside, each file flushed, its manifest last, and renamed: whole or not there at all.
+    """
+    for left in folder.glob("step-*.partial"):  # of a training that was killed
+        shutil.rmtree(left)
+    place = _free(folder, f"step-{progress.step:09d}")
+    aside = place.with_name(f"{place.name}.partial")
     aside.mkdir(parents=True)
     save_weights(model, aside / "model.safetensors", metadata)
     save_tensors(optimizer_tensors(model, optimizer), aside / "optimizer.safetensors")
@@ -58,16 +67,34 @@ def save_checkpoint(
         save_tensors(
             {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}, aside / "state.safetensors"
         )
-    (aside / "progress.json").write_text(json.dumps(asdict(progress)))
-    shutil.rmtree(folder / name, ignore_errors=True)
-    aside.rename(folder / name)
+    write_whole(aside / "progress.json", json.dumps(asdict(progress)))
+    sums = {path.name: _sum(path) for path in sorted(aside.iterdir())}
+    write_whole(aside / MANIFEST, json.dumps({"sha256": sums}, indent=2))
+    aside.rename(place)
+    flush(folder)
     for old in checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old)
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """Whole checkpoints, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if path.suffix != ".partial")
+    return sorted(path for path in folder.glob("step-*") if path.suffix != ".partial" and DAMAGED not in path.name)
+
+
+def damage(checkpoint: Path) -> str | None:
+    """The first file that is not as it was written, and what is wrong with it; None where all are."""
+    try:
+        sums = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["sha256"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return f"{checkpoint / MANIFEST}: missing or damaged"
+    for name, expected in sums:
+        path = checkpoint / Path(name).name  # nowhere else
+        try:
+            if _sum(path) != expected:
+                return f"{path}: damaged"
+        except OSError:
+            return f"{path}: missing or unreadable"
+    return None
 
 
 def load_checkpoint(
@@ -86,18 +113,13 @@ def load_checkpoint(
         The carried state, or None, and the progress.
 
     Raises:
-        InputError: no checkpoint, a damaged one, or one of another run.
+        InputError: no whole checkpoint, or one of another run.
+
+    Warns:
+        UserWarning: a later one is damaged.
     """
-    found = checkpoints(folder)
-    if not found:
-        raise InputError(f"{folder}: no checkpoint to go on from; train from the start with --overwrite")
-    last = found[-1]
-    try:
-        progress = Progress(**json.loads((last / "progress.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        raise InputError(
-            f"{last}/progress.json: missing or damaged; remove {last} to go on from the one before"
-        ) from None
+    last = _last_whole(folder)
+    progress = Progress(**json.loads((last / "progress.json").read_text(encoding="utf-8")))
     if read_metadata(last / "model.safetensors") != metadata:
         raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
@@ -106,3 +128,30 @@ def load_checkpoint(
         return None, progress
     tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(last / "state.safetensors").items()}
     return state_from_dict(tensors, like), progress
+
+
+def _last_whole(folder: Path) -> Path:
+    """The last checkpoint that is as it was written; later ones are put aside, and said."""
+    wrong: list[tuple[Path, str]] = []
+    for place in reversed(checkpoints(folder)):
+        found = damage(place)
+        if found is None:
+            for other, what in reversed(wrong):
+                other.rename(_free(folder, f"{other.name}{DAMAGED}"))
+                warnings.warn(f"{what}; going on from the checkpoint before, {place}", stacklevel=2)
+            return place
+        wrong.append((place, found))
+    if wrong:
+        raise InputError(f"{wrong[0][1]}, and no checkpoint before it is whole; train from the start with --overwrite")
+    raise InputError(f"{folder}: no checkpoint to go on from; train from the start with --overwrite")
+
+
+def _free(folder: Path, name: str) -> Path:
+    """A name that nothing has: this one, or with a number."""
+    names = (folder / f"{name}{number}" for number in itertools.chain([""], (f".{i}" for i in itertools.count(1))))
+    return next(path for path in names if not path.exists())
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
