@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line; None for the program's own.
 
     Returns:
-        The exit code: 0, 1 for a failure, 2 for bad input or usage.
+        The exit code: 0, 1 for a failure, 2 for bad input or usage, 130 and 143 after SIGINT and SIGTERM.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
@@ -57,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
         return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         hint = "; go on with: seriatim train --resume RUN" if given[:1] == ["train"] else ""
-        return _fail(f"interrupted{hint}", 130)
+        return _fail(f"{error or 'interrupted'}{hint}", 128 + getattr(error, "number", signal.SIGINT))
     except Exception as error:
         if debug:
             raise

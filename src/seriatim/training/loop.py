@@ -6,7 +6,7 @@ from a checkpoint does what it would have done.
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..auxiliary import collect
 from ..errors import InputError, TrainingError
+from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
 from ..models.weights import save_weights
 from ..state import State, map_state
@@ -59,29 +60,41 @@ class Trainer:
             )
 
     def run(self) -> Progress:
-        """Trains until the budget is spent or patience ends."""
+        """Trains until the budget is spent or patience ends.
+
+        Raises:
+            Interrupted: SIGINT or SIGTERM came; a checkpoint of the step before is written.
+        """
         self.model.train()
         self.log = MetricsLog(self.job.folder, step=self.progress.step)
         if self.progress.step == 0:
             self.checkpoint()
         self.began = time.perf_counter() - self.progress.seconds
         try:
-            while not self.finished():
-                for batches in self.steps_of_epoch():
-                    self.step(batches)
-                    self.after_step()
-                    if self.finished():
-                        break
-                else:
-                    self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
-                    self.validate()
-                    self.checkpoint()
+            with noted() as signal:
+                self.train(signal)
             self.validate()
             self.write_metrics()
             self.checkpoint()
         finally:
             self.log.close()
         return self.progress
+
+    def train(self, signal: Callable[[], int | None]) -> None:
+        """Epoch after epoch, step after step, as long as no ``signal`` comes."""
+        while not self.finished():
+            for batches in self.steps_of_epoch():
+                self.step(batches)
+                self.after_step()
+                if self.finished():
+                    break
+                if (number := signal()) is not None:
+                    self.checkpoint()
+                    raise Interrupted(f"interrupted at step {self.progress.step}, which is saved", number)
+            else:
+                self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
+                self.validate()
+                self.checkpoint()
 
     def finished(self) -> bool:
         """Whether the budget or the patience is spent."""

@@ -1,0 +1,46 @@
+"""Signals that ask a job to stop: the first is noted, so that it can save what it has; the second ends it at once."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A job has stopped because it was asked to, and what it had is saved.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+@contextmanager
+def noted() -> Iterator[Callable[[], int | None]]:
+    """Gives what tells the signal that came, None while none did. Elsewhere than in the main thread none comes."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield lambda: came[0] if came else None
+    finally:
+        restore()
