@@ -23,12 +23,16 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def noted() -> Iterator[Callable[[], int | None]]:
-    """Gives what tells the signal that came, None while none did. Elsewhere than in the main thread none comes."""
+    """Gives what tells the signal that came, None while none did.
+
+    Ignored signals stay ignored, and elsewhere than in the main thread none comes.
+    """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
     def note(number: int, _: FrameType | None) -> None:
         came.append(number)
@@ -38,7 +42,7 @@ def noted() -> Iterator[Callable[[], int | None]]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, note)
     try:
         yield lambda: came[0] if came else None
