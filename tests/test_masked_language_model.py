@@ -108,7 +108,7 @@ def test_of_the_chosen_eight_in_ten_are_masked_and_one_is_random() -> None:
     torch.manual_seed(0)
     size, lengths = 1000, torch.tensor([500, 0, 200, 100] * 20)
     inputs = torch.randint(0, size, (80, 500))
-    batch = WindowBatch(inputs, lengths, terms=round(0.5 * int(lengths.sum())))
+    batch = WindowBatch(np.arange(len(inputs)), inputs, lengths, terms=round(0.5 * int(lengths.sum())))
     read, positions, targets = choose(batch, size)
     assert len(set(positions.tolist())) == len(positions) == batch.terms
     assert (positions % 500 < lengths[positions // 500]).all()

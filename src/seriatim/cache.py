@@ -1,10 +1,16 @@
 """Where derived data is kept, and how a folder appears there whole or not at all."""
 
+import glob
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+from .files import flush
+
+DAY = 24 * 60 * 60
 
 
 def cache_folder() -> Path:
@@ -25,16 +31,23 @@ def cache_folder() -> Path:
 def cached(name: str, make: Callable[[Path], None]) -> Path:
     """The folder ``name`` of the cache; ``make`` fills it where it is missing.
 
-    It is filled under another name and renamed, so that a reader never sees half of it.
+    It is filled under another name, flushed and renamed, so that a reader never sees half of it. What a process that
+    was killed left half filled goes after a day.
     """
     folder = cache_folder() / name
     if folder.is_dir():
         return folder
+    for left in folder.parent.glob(f"{glob.escape(name)}.*"):
+        if time.time() - left.stat().st_mtime > DAY:
+            shutil.rmtree(left, ignore_errors=True)
     aside = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=folder.parent))
     try:
         make(aside)
+        for path in (*aside.iterdir(), aside):
+            flush(path)
         try:
             aside.rename(folder)
+            flush(folder.parent)
         except OSError:
             if not folder.is_dir():  # else another process was quicker, with the same content
                 raise

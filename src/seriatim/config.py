@@ -78,7 +78,8 @@ class Training(Section):
     divides the rate by ``anneal`` whenever the validation loss does not improve. With ``tolerance`` or ``patience``
     given, training stops after ``patience`` (1) validations in a row that improve on the one before by less than
     ``tolerance`` (0) nats. Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
-    ``checkpoint_every`` counts steps. ``init`` is a run from whose tokenizer, embedding and layer this one starts.
+    ``checkpoint_every`` counts steps. Where a loss or a gradient is NaN or infinite, ``nonfinite`` says whether the
+    training stops or the step is skipped. ``init`` is a run from whose tokenizer, embedding and layer this one starts.
     """
 
     epochs: Count | None = None
@@ -98,6 +99,7 @@ class Training(Section):
     tolerance: NonNegative | None = None
     evaluate_every: Count | None = None
     checkpoint_every: Count = 1000
+    nonfinite: Literal["stop", "skip"] = "stop"
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     device: str = "auto"

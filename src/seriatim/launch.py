@@ -17,11 +17,13 @@ from .identity import identity, read_config
 from .model_card import model_card
 from .run import Run, load
 from .tasks import find
+from .training.lock import locked, refuse_locked
 from .training.loop import Trainer
 from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
-from .training.setup import check_out, clear_run, prepare
+from .training.setup import Job, begin_run, begun, check_out, prepare
+from .training.space import check_space
 
 FIXED = (
     "task",
@@ -62,22 +64,21 @@ def train(
     task = find(resolve(config, overrides))
     config = task.config
     folder = check_out(config.out, overwrite=overwrite)
+    refuse_locked(folder)
     device = choose_device(config.training.device)
     torch.manual_seed(config.training.seed)
     job = prepare(task, folder)
     _settle(config, device)
-    try:
-        clear_run(folder)
-        (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
-        job.vocabulary.save(folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
-    trainer = (task.trainer or Trainer)(job, device, reporter or Reporter(), identity(config, job.vocabulary))
-    return _fit(trainer)
+    if task.trainer is None:
+        check_space(folder, job.model, config.training)
+    with locked(folder):
+        check_out(config.out, overwrite=overwrite)  # another training may have been quicker
+        begin_run(folder, config, job.vocabulary)
+        return _fit(_trainer(job, device, reporter))
 
 
 def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, reporter: Reporter | None = None) -> Run:
-    """Goes on with a training that was cut off, or whose budget was raised.
+    """Goes on with a training that was cut off, or whose budget was raised; from the start if nothing was saved yet.
 
     Args:
         path: the run's folder.
@@ -94,14 +95,27 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     for name in FIXED:
         if _field(config, name) != _field(kept, name):
             raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")
-    vocabulary = load_vocabulary(folder)
-    device = choose_device(config.training.device)
-    _settle(config, device)
-    job = prepare(task, folder, vocabulary)
-    trainer = (task.trainer or Trainer)(job, device, reporter or Reporter(), identity(config, vocabulary))
-    trainer.resume()
-    write_whole(folder / "config.yaml", config.to_yaml())
-    return _fit(trainer)
+    if not begun(folder):
+        return train(config, overrides={"out": str(folder)}, overwrite=True, reporter=reporter)
+    with locked(folder):
+        vocabulary = load_vocabulary(folder)
+        device = choose_device(config.training.device)
+        _settle(config, device)
+        job = prepare(task, folder, vocabulary)
+        if task.trainer is None:
+            check_space(folder, job.model, config.training)
+        trainer = _trainer(job, device, reporter)
+        trainer.resume()
+        write_whole(folder / "config.yaml", config.to_yaml())
+        return _fit(trainer)
+
+
+def _trainer(job: Job, device: torch.device, reporter: Reporter | None) -> Trainer:
+    task = job.task
+    made: Trainer = (task.trainer or Trainer)(
+        job, device, reporter or Reporter(), identity(task.config, job.vocabulary)
+    )
+    return made
 
 
 def _fit(trainer: Trainer) -> Run:
@@ -129,6 +143,7 @@ def _fit(trainer: Trainer) -> Run:
         "epochs": progress.epoch,
         "tokens": progress.tokens,
         **task.facts(job.train),
+        "skipped_steps": progress.skipped,
         "best_valid": progress.best_valid,
         "threads": torch.get_num_threads(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},

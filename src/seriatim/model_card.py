@@ -15,7 +15,7 @@ def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
         ("tokens", f"{config.tokenizer.kind}, {summary['vocabulary_size']:,} in the vocabulary"),
         ("parameters", f"{summary['parameters']:,}"),
         ("trained on", f"`{config.data.train}`"),
-        ("training", f"{summary['tokens']:,} tokens, {summary['steps']:,} steps, {summary['seconds']:.0f} s"),
+        ("training", f"{summary['tokens']:,} tokens, {_steps(summary)}, {summary['seconds']:.0f} s"),
         ("optimizer", f"{training.optimizer}, learning rate {training.learning_rate:g}, {training.schedule}"),
         ("precision", f"{summary['precision']} on {summary['device']}, {summary['threads']} threads"),
         ("seed", str(training.seed)),
@@ -26,6 +26,11 @@ def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
     lines += ["", "## Held-out text", "", *_figures(task, summary)]
     lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
     return "\n".join(lines)
+
+
+def _steps(summary: dict[str, Any]) -> str:
+    skipped = summary["skipped_steps"]
+    return f"{summary['steps']:,} steps" + (f" ({skipped:,} skipped: not finite)" if skipped else "")
 
 
 def _figures(task: Task, summary: dict[str, Any]) -> list[str]:

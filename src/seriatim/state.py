@@ -78,7 +78,10 @@ def state_to_dict(state: State) -> dict[str, Tensor]:
 
 
 def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
-    """Puts the leaves written by `state_to_dict` back into the structure of ``like``.
+    """Puts copies of the leaves written by `state_to_dict` back into the structure of ``like``.
+
+    Copies, because the tensors of a file may lie at any address, and on the address of its factors hang the last bits
+    of a matrix product.
 
     Raises:
         ValueError: a leaf is missing, left over, or of another type or shape (the batch, and what has size 0 in
@@ -118,7 +121,7 @@ def _level(leaves: tuple[Tensor, ...]) -> list[Tensor]:
 
 def _fill(like: S, tensors: Mapping[str, Tensor], prefix: str) -> S:
     if isinstance(like, Tensor):
-        return tensors[prefix].to(like.device)  # type: ignore[return-value]
+        return tensors[prefix].to(like.device, copy=True)  # type: ignore[return-value]
     parts = [
         _fill(part, tensors, f"{prefix}.{name}" if prefix else name)
         for name, part in zip(_names(like), like, strict=True)

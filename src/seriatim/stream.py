@@ -115,9 +115,10 @@ class Stream:
         try:
             if read_metadata(Path(path)) != self.identity or not {"logits", "last"} <= set(tensors):
                 raise ValueError("the saved state does not belong to this model")
-            self.logits, self.last = tensors.pop("logits").to(self.device), int(tensors.pop("last"))
+            logits, last = tensors.pop("logits").to(self.device, copy=True), int(tensors.pop("last"))
             state = {name.removeprefix("state/"): leaf for name, leaf in tensors.items()}
             self.state = state_from_dict(state, self.model.initial_state(1))
+            self.logits, self.last = logits, last
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self

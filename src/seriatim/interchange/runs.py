@@ -12,7 +12,8 @@ from ..models.ngram import NGram
 from ..models.ngrams.orders import pieces_of
 from ..run import Run, load
 from ..tasks import find
-from ..training.setup import check_out, clear_run
+from ..training.lock import locked
+from ..training.setup import begin_run, check_out
 from .arpa import read_arpa, write_arpa
 
 FORMATS = ("arpa",)
@@ -61,8 +62,8 @@ def import_run(source: str, out: str | None, *, overwrite: bool = False) -> Run:
     )
     task = find(config)
     vocabulary = Vocabulary({"tokenizer": WordTokenizer(found.words, Spelling())})
-    clear_run(folder)
-    (folder / "config.yaml").write_text(task.config.to_yaml(), encoding="utf-8")
-    vocabulary.save(folder)
-    NGram.write(pieces_of(found.orders), folder / "model.safetensors", identity(task.config, vocabulary))
-    return load(folder)
+    with locked(folder):
+        check_out(out, overwrite=overwrite)  # another process may have been quicker
+        begin_run(folder, task.config, vocabulary)
+        NGram.write(pieces_of(found.orders), folder / "model.safetensors", identity(task.config, vocabulary))
+        return load(folder)

@@ -1,6 +1,8 @@
 """Parameters in a safetensors file: nothing is unpickled, and every name and shape is checked."""
 
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,9 +48,17 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes named tensors, whole or not at all."""
+    """Writes named tensors, whole or not at all.
+
+    Raises:
+        OSError: the disk is full, or the file may not be written.
+    """
     with whole(path) as aside:
-        save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
+        try:
+            save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
+        except SafetensorError as error:  # which knows the number of an error in its message alone
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
 
 
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:

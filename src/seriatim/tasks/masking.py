@@ -46,8 +46,9 @@ class Options(Section):
 
 @dataclass
 class WindowBatch:
-    """Some windows: ids ``(batch, time)`` and lengths ``(batch,)``; ``terms`` of the tokens are to be chosen."""
+    """Windows ``rows`` of a text: ids ``(batch, time)``, lengths ``(batch,)``; ``terms`` tokens are to be chosen."""
 
+    rows: np.ndarray
     inputs: Tensor
     lengths: Tensor
     terms: int
@@ -118,7 +119,7 @@ class Masking(Task):
         def make(rows: np.ndarray) -> WindowBatch:
             lengths = data.lengths[rows]
             terms = max(1, round(self.options.mask_rate * int(lengths.sum())))
-            return WindowBatch(torch.from_numpy(data.ids(rows)), torch.from_numpy(lengths), terms)
+            return WindowBatch(rows, torch.from_numpy(data.ids(rows)), torch.from_numpy(lengths), terms)
 
         return Buckets(data.lengths, self.config.training.batch_size, make)
 

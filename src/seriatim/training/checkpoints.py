@@ -5,7 +5,7 @@ import itertools
 import json
 import shutil
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -25,7 +25,8 @@ MANIFEST, DAMAGED = "manifest.json", ".damaged"
 class Progress:
     """How far a training has come. ``window`` counts what was read of the epoch; the order follows from the seed.
 
-    ``loss_sum`` and ``loss_terms`` hold what is not yet in `metrics.jsonl`; ``data`` is the key of the training text.
+    ``loss_sum`` and ``loss_terms`` hold what is not yet in `metrics.jsonl`; ``data`` is the key of the training text,
+    ``environment`` what else the last bits hang on.
     """
 
     step: int = 0
@@ -41,7 +42,10 @@ class Progress:
     loss_sum: float = 0.0
     loss_terms: int = 0
     evaluated_at: int = -1
+    skipped: int = 0
+    skipped_in_a_row: int = 0
     data: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -60,20 +64,34 @@ def save_checkpoint(
         shutil.rmtree(left)
     place = _free(folder, f"step-{progress.step:09d}")
     aside = place.with_name(f"{place.name}.partial")
-    aside.mkdir(parents=True)
-    save_weights(model, aside / "model.safetensors", metadata)
-    save_tensors(optimizer_tensors(model, optimizer), aside / "optimizer.safetensors")
-    if state is not None:
-        save_tensors(
-            {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}, aside / "state.safetensors"
-        )
-    write_whole(aside / "progress.json", json.dumps(asdict(progress)))
-    sums = {path.name: _sum(path) for path in sorted(aside.iterdir())}
-    write_whole(aside / MANIFEST, json.dumps({"sha256": sums}, indent=2))
+    try:
+        aside.mkdir(parents=True)
+        _write(aside, model, optimizer, state, progress, metadata)
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)  # the disk may be full
+        raise
     aside.rename(place)
     flush(folder)
     for old in checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old)
+
+
+def _write(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: State | None,
+    progress: Progress,
+    metadata: dict[str, str],
+) -> None:
+    save_weights(model, folder / "model.safetensors", metadata)
+    save_tensors(optimizer_tensors(model, optimizer), folder / "optimizer.safetensors")
+    if state is not None:
+        leaves = {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}
+        save_tensors(leaves, folder / "state.safetensors")
+    write_whole(folder / "progress.json", json.dumps(asdict(progress)))
+    sums = {path.name: _sum(path) for path in sorted(folder.iterdir())}
+    write_whole(folder / MANIFEST, json.dumps({"sha256": sums}, indent=2))
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -60,7 +60,12 @@ class CountingTrainer:
         return progress
 
     def resume(self) -> None:
-        """There is nothing to go on from."""
-        raise InputError(
-            f"{self.job.folder}: counted in one go, so that nothing is left to do; count anew with --overwrite"
-        )
+        """What was cut off is counted again.
+
+        Raises:
+            InputError: nothing was.
+        """
+        if (self.job.folder / "summary.json").exists():
+            raise InputError(
+                f"{self.job.folder}: counted in one go, so that nothing is left to do; count anew with --overwrite"
+            )

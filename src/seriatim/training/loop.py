@@ -6,7 +6,9 @@ from a checkpoint does what it would have done.
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -18,7 +20,9 @@ from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
 from ..models.weights import save_weights
 from ..state import State, map_state
-from .checkpoints import Progress, load_checkpoint, save_checkpoint
+from .checkpoints import Progress, checkpoints, load_checkpoint, save_checkpoint
+from .environment import changes, environment
+from .finite import MOST_SKIPPED, finite_state, odd_parameter, whats_wrong
 from .optimizers import learning_rate, make_optimizer
 from .reporting import MetricsLog, Record, Reporter
 from .setup import Job
@@ -48,9 +52,17 @@ class Trainer:
         self.state: State | None = None
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
         self.last_validation: Record | None = None
+        self.record: Record = {"kind": "train"}
 
     def resume(self) -> None:
-        """Goes back to the run's last checkpoint."""
+        """Goes back to the run's last checkpoint.
+
+        Raises:
+            InputError: there is none, or it is of another run or text.
+
+        Warns:
+            UserWarning: the machine is another, so that the last bits will be.
+        """
         like = self.task.carried(self.model)
         folder = self.job.folder / "checkpoints"
         self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
@@ -58,6 +70,8 @@ class Trainer:
             raise InputError(
                 f"{self.task.config.data.train}: not the text that the run began with; restore it, or train anew"
             )
+        if changed := changes(self.progress.environment, environment(self.device)):
+            warnings.warn(f"{self.job.folder}: goes on with {changed}; the last bits will differ", stacklevel=2)
 
     def run(self) -> Progress:
         """Trains until the budget is spent or patience ends.
@@ -137,31 +151,50 @@ class Trainer:
         tokens, terms = sum(batch.tokens for batch in batches), sum(batch.terms for batch in batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.auxiliary = 0.0
-        total = sum(self.backward(batch, terms) for batch in batches)
+        losses = [self.backward(batch, terms) for batch in batches]
         norm = self.clip()
-        if not (math.isfinite(total) and math.isfinite(norm)):
-            raise TrainingError(
-                f"step {progress.step + 1} of epoch {progress.epoch + 1}: the loss or its gradient is not finite; "
-                f"lower training.learning_rate (now {rate:g}) or set training.clip"
-            )
-        self.optimizer.step()
+        named = {f"batch {progress.window + i} of epoch {progress.epoch + 1}": b for i, b in enumerate(batches, 1)}
+        wrong = whats_wrong(self.model, losses, norm, named)
         progress.step += 1
         progress.window += len(batches)
         progress.tokens += tokens
-        progress.loss_sum += total
-        progress.loss_terms += terms
-        progress.training_seconds += time.perf_counter() - started
         self.record = {
             "kind": "train",
             "step": progress.step,
             "epoch": progress.epoch,
             "tokens": progress.tokens,
-            "loss": total / terms,
+            "loss": sum(losses) / terms,
             "learning_rate": rate,
             "gradient_norm": norm,
         }
         if self.auxiliary:
             self.record["auxiliary"] = self.auxiliary
+        if wrong is not None:
+            self.skip(wrong)
+        else:
+            self.optimizer.step()
+            progress.skipped_in_a_row = 0
+            progress.loss_sum += sum(losses)
+            progress.loss_terms += terms
+        progress.training_seconds += time.perf_counter() - started
+
+    def skip(self, wrong: str) -> None:
+        """Leaves the parameters as they are, where that is configured.
+
+        Raises:
+            TrainingError: it is not, or no step could be made for a while.
+        """
+        progress, reason = self.progress, f"step {self.progress.step}: {wrong}"
+        rate = self.record["learning_rate"]
+        advice = f"lower training.learning_rate (now {rate:g}), set training.clip, or look at that data"
+        if self.config.nonfinite == "stop":
+            raise TrainingError(f"{reason}; {advice} (training.nonfinite skip leaves such steps out)")
+        progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
+        if progress.skipped_in_a_row >= MOST_SKIPPED:
+            raise TrainingError(f"{reason}, as in the {MOST_SKIPPED - 1} steps before, which were skipped; {advice}")
+        self.state = finite_state(self.state)
+        self.write({**self.record, "kind": "skipped", "reason": wrong})
+        warnings.warn(f"{reason}; the step is skipped", stacklevel=2)
 
     def backward(self, batch: TaskBatch, terms: int) -> float:
         """Adds one window's share of the gradient; returns its summed loss in nats and carries the state on."""
@@ -180,9 +213,12 @@ class Trainer:
         return leaf.detach().to(self.dtype) if leaf.is_floating_point() else leaf.detach()
 
     def clip(self) -> float:
-        """Scales the gradient down to norm ``clip``; returns its norm before."""
-        limit = self.config.clip if self.config.clip is not None else math.inf
-        return float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        """Scales the gradient down to norm ``clip``; returns its norm before. One that is not finite is left alone."""
+        parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if self.config.clip is not None and norm.isfinite():
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.config.clip, norm)
+        return float(norm)
 
     def after_step(self) -> None:
         """What is due after a step: a line of metrics, a validation, a checkpoint."""
@@ -204,7 +240,9 @@ class Trainer:
         progress = self.progress
         if progress.loss_terms:
             mean, speed = progress.loss_sum / progress.loss_terms, progress.tokens / progress.training_seconds
-            self.log.write({**self.record, "loss": mean, "seconds": progress.seconds, "tokens_per_second": speed})
+            begun = {"step": progress.step, "epoch": progress.epoch, "tokens": progress.tokens}
+            timed = {"seconds": progress.seconds, "tokens_per_second": speed}
+            self.write({**begun, **self.record, "loss": mean, **timed})
             progress.loss_sum, progress.loss_terms = 0.0, 0
 
     def validate(self) -> None:
@@ -219,6 +257,11 @@ class Trainer:
         with count_experts(self.model) as chosen:
             metrics = self.task.validate(self.model, self.job.valid)
         found = float(metrics[self.task.selects])
+        if not (math.isfinite(found) and math.isfinite(metrics["loss"])):
+            raise TrainingError(
+                f"step {progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint with a "
+                "lower training.learning_rate"
+            )
         sign = 1 if self.task.more_is_better else -1
         best = progress.best_valid is None or sign * found > sign * progress.best_valid
         if best:
@@ -240,19 +283,49 @@ class Trainer:
         }
         if chosen:
             record["experts"] = {name: counts.tolist() for name, counts in chosen.items()}
-        self.log.write(record)
+        self.write(record)
         self.last_validation = {**record, "best": best}
         self.reporter.validation(self.last_validation)
 
+    def write(self, record: Record) -> None:
+        """A line of `metrics.jsonl`."""
+        with self.saving():
+            self.log.write(record)
+
     def keep(self) -> None:
         """Makes the present weights the run's."""
-        save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
+        with self.saving():
+            save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
 
     def checkpoint(self) -> None:
-        """Writes a checkpoint; a run without validation also keeps the present weights."""
+        """Writes a checkpoint; a run without validation also keeps the present weights.
+
+        Raises:
+            TrainingError: weights are not finite, or the disk takes no more.
+        """
+        progress = self.progress
+        if (odd := odd_parameter(self.model)) is not None:
+            raise TrainingError(
+                f"step {progress.step}: {odd} is not finite after this update or one before; go on from the last "
+                "checkpoint with a lower training.learning_rate"
+            )
+        progress = replace(progress, data=self.job.train.key, environment=environment(self.device))
+        with self.saving():
+            self.log.flush()
+            folder = self.job.folder / "checkpoints"
+            save_checkpoint(folder, self.model, self.optimizer, self.state, progress, self.metadata)
         if self.job.valid is None:
             self.keep()
-        progress = replace(self.progress, data=self.job.train.key)
-        save_checkpoint(
-            self.job.folder / "checkpoints", self.model, self.optimizer, self.state, progress, self.metadata
-        )
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Says of what cannot be written what is there instead."""
+        try:
+            yield
+        except OSError as error:
+            saved = checkpoints(self.job.folder / "checkpoints")
+            hint = (
+                f"{saved[-1].name} is whole, make room and go on with --resume" if saved else "make room, begin again"
+            )
+            where, reason = error.filename or self.job.folder, error.strerror or error
+            raise TrainingError(f"{where}: cannot be written ({reason}); {hint}") from None

@@ -86,4 +86,4 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
         parameter = parameters[name]
         if value.dim() and value.shape != parameter.shape:
             raise InputError(f"the checkpoint's optimizer keeps {name!r} in another shape than this model's")
-        optimizer.state[parameter][key] = value.to(parameter.device)
+        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)

@@ -1,12 +1,16 @@
 """Where and how precisely to compute."""
 
+import hashlib
 import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
+from ..cache import cached
 from ..errors import InputError
+from .environment import environment
 
 PROBE, ROUNDS = 512, 20
 WORTH = 1.3
@@ -34,14 +38,23 @@ def choose_device(wanted: str) -> torch.device:
 def choose_precision(wanted: str, device: torch.device) -> str:
     """``float32`` or ``bfloat16``; ``auto`` times a matrix product in both and takes the faster.
 
-    Not every processor that knows bfloat16 multiplies in it faster than in float32.
+    Not every processor that knows bfloat16 multiplies in it faster than in float32. What was found is kept in the
+    cache: a choice that hung on what else the machine was doing would make two equal trainings differ.
     """
     if wanted != "auto":
         return wanted
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    here = "\n".join(environment(device).values())
+    folder = cached(f"precision-{hashlib.blake2b(here.encode(), digest_size=16).hexdigest()}", _write_faster)
+    return "bfloat16" if (folder / "bfloat16").exists() else "float32"
+
+
+def _write_faster(folder: Path) -> None:
+    """A file called after the faster of the two."""
     best = _best_seconds((torch.float32, torch.bfloat16))
-    return "bfloat16" if best[torch.float32] > WORTH * best[torch.bfloat16] else "float32"
+    faster = "bfloat16" if best[torch.float32] > WORTH * best[torch.bfloat16] else "float32"
+    (folder / faster).touch()
 
 
 def _best_seconds(dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, float]:

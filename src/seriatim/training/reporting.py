@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,11 @@ class MetricsLog:
             for name, value in record.items():
                 if isinstance(value, float):
                     self.board.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+
+    def flush(self) -> None:
+        """Waits until what was written is on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
 
     def close(self) -> None:
         """Flushes and closes."""

@@ -8,9 +8,12 @@ from typing import Any
 
 from torch import nn
 
+from ..config import Config
 from ..data.vocabulary import FILES, Vocabulary
 from ..errors import InputError
+from ..files import write_whole
 from .initial import Initial, open_initial
+from .lock import LOCK
 from .task import Task, TaskBatches, TaskData
 
 RUN_FILES = ("config.yaml", *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
@@ -41,10 +44,11 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: a file stands where the run's folder should; choose another --out")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    cut_off = (folder / LOCK).exists()  # a training was here, however little it left
+    if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()) and not overwrite:
         raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
     others = [name for name in (*RUN_FILES, *RUN_FOLDERS) if (folder / name).exists()]
-    if others and not all((folder / name).is_file() for name in ("config.yaml", "tokenizer.json")):
+    if others and not cut_off and not all((folder / name).is_file() for name in ("config.yaml", "tokenizer.json")):
         raise InputError(f"{folder}: not a run, and its {others[0]} would be lost; choose another --out")
     try:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -55,13 +59,29 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
     return folder
 
 
-def clear_run(folder: Path) -> None:
-    """Makes room for a new run: removes the files of a run, and nothing else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in RUN_FILES:
-        (folder / name).unlink(missing_ok=True)
-    for name in RUN_FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
+def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """Makes a folder that of a new run: removes the files of a run, and nothing else; the configuration comes last.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        for name in RUN_FILES:
+            (folder / name).unlink(missing_ok=True)
+        for name in RUN_FOLDERS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        vocabulary.save(folder)
+        write_whole(folder / "config.yaml", config.to_yaml())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+
+
+def begun(folder: Path) -> bool:
+    """Whether a run has anything that would be lost if its training began again: weights, checkpoints, figures."""
+    metrics = folder / "metrics.jsonl"
+    figures = (folder / "summary.json").exists() or (metrics.exists() and metrics.stat().st_size > 0)
+    saved = any(path.suffix != ".partial" for path in folder.glob("checkpoints/step-*"))
+    return figures or saved or (folder / "model.safetensors").exists()
 
 
 def learn(task: Task) -> tuple[Vocabulary, Initial | None]:

@@ -43,6 +43,10 @@ class TaskBatch(Protocol):
     """Some sequences, or a window of them."""
 
     @property
+    def rows(self) -> np.ndarray:
+        """Which of the data's sequences these are, from 0 ``(batch,)``; of a running text which of its parts."""
+
+    @property
     def fresh(self) -> bool:
         """Whether the sequences begin here, so that no state is carried to them."""
 

@@ -1,0 +1,42 @@
+"""One process at a time writes into a folder."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ..errors import InputError
+
+LOCK = ".lock"
+"""A file that holds nothing and stays; what counts is who has it locked. The system unlocks what a dead process had."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing into a folder, which is made if it is not there.
+
+    Raises:
+        InputError: another one does, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / LOCK, timeout=0)
+        held.acquire()
+    except Timeout:
+        raise InputError(
+            f"{folder}: another process is writing this run; wait until it has ended, or choose another --out"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def refuse_locked(folder: Path) -> None:
+    """Raises InputError where another process writes into a folder; leaves no trace where none has."""
+    if (folder / LOCK).exists():
+        with locked(folder):
+            pass

@@ -1,0 +1,41 @@
+"""Room on the disk, asked for before a training begins rather than when its first checkpoint does not fit."""
+
+import shutil
+from pathlib import Path
+
+from torch import nn
+
+from ..config import Training
+from ..errors import InputError
+from .checkpoints import KEPT
+from .setup import RUN_FILES, RUN_FOLDERS
+
+MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
+"""Numbers that an optimizer keeps for a parameter."""
+MORE = 1 << 20
+"""Bytes for everything that is not weights: configuration, vocabulary, metrics."""
+
+
+def check_space(folder: Path, model: nn.Module, config: Training) -> None:
+    """Raises InputError where the weights and checkpoints of a training do not fit; what it replaces is counted in."""
+    needed, free = space_needed(model, config), free_space(folder)
+    if needed > free:
+        raise InputError(
+            f"{folder}: {needed / 1e6:,.1f} MB are needed for weights and checkpoints, {free / 1e6:,.1f} MB are free; "
+            "make room, or choose another --out"
+        )
+
+
+def space_needed(model: nn.Module, config: Training) -> int:
+    """Bytes that a run takes at most, while one more checkpoint than is kept, and new weights, are being written."""
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    checkpoint = weights * (1 + MOMENTS[config.optimizer])
+    return (KEPT + 1) * checkpoint + 2 * weights + MORE
+
+
+def free_space(folder: Path) -> int:
+    """Bytes that a run in this folder may take: those that are free, and those of the run that is there."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    own = [folder / name for name in (*RUN_FILES, *RUN_FOLDERS)]
+    files = [file for path in own for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+    return shutil.disk_usage(existing).free + sum(file.stat().st_size for file in files)
