@@ -1,6 +1,7 @@
 """Trainings from their beginning, or from their last checkpoint, to the run they leave behind."""
 
 import platform
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,15 +96,18 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     for name in FIXED:
         if _field(config, name) != _field(kept, name):
             raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")
-    if not begun(folder):
+    counted = task.trainer is not None
+    if counted and (folder / "summary.json").exists():
+        warnings.warn(f"{folder}: counted in one go, nothing is left to do; count anew with --overwrite", stacklevel=2)
+        return load(folder)
+    if counted or not begun(folder):
         return train(config, overrides={"out": str(folder)}, overwrite=True, reporter=reporter)
     with locked(folder):
         vocabulary = load_vocabulary(folder)
         device = choose_device(config.training.device)
         _settle(config, device)
         job = prepare(task, folder, vocabulary)
-        if task.trainer is None:
-            check_space(folder, job.model, config.training)
+        check_space(folder, job.model, config.training)
         trainer = _trainer(job, device, reporter)
         trainer.resume()
         write_whole(folder / "config.yaml", config.to_yaml())
@@ -152,8 +156,8 @@ def _fit(trainer: Trainer) -> Run:
         run.summary["valid"] = task.evaluate(run.model, job.valid)
         simplest = task.baseline(job.train, job.valid, job.vocabulary)
         run.summary["baseline"] = {"name": task.baseline_name, **simplest}
-    write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")
     write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary))
+    write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: now it is finished
     trainer.reporter.end(run.summary)
     return run
 

@@ -59,6 +59,20 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
         except SafetensorError as error:  # which knows the number of an error in its message alone
             number = re.search(r"\(os error (\d+)\)", str(error))
             raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
+        _sort_metadata(aside)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Equal tensors and texts make equal files: safetensors writes the texts in any order."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        if "__metadata__" in header:
+            header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(ordered) <= size
+        file.seek(8)
+        file.write(ordered.ljust(size))
 
 
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:

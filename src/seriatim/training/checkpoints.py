@@ -7,6 +7,7 @@ import shutil
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,8 +26,9 @@ MANIFEST, DAMAGED = "manifest.json", ".damaged"
 class Progress:
     """How far a training has come. ``window`` counts what was read of the epoch; the order follows from the seed.
 
-    ``loss_sum`` and ``loss_terms`` hold what is not yet in `metrics.jsonl`; ``data`` is the key of the training text,
-    ``environment`` what else the last bits hang on.
+    ``last`` is what there is to tell of the last step; ``loss_sum`` and ``loss_terms`` hold what is not yet in
+    `metrics.jsonl`, which has ``records`` lines. ``data`` is the key of the training text, ``environment`` what else
+    the last bits hang on.
     """
 
     step: int = 0
@@ -42,6 +44,8 @@ class Progress:
     loss_sum: float = 0.0
     loss_terms: int = 0
     evaluated_at: int = -1
+    last: dict[str, Any] = field(default_factory=dict)
+    records: int | None = None
     skipped: int = 0
     skipped_in_a_row: int = 0
     data: str = ""

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from ..allocator import freed_memory_kept
-from ..errors import InputError
 from .checkpoints import Progress
 from .reporting import MetricsLog, Reporter
 from .setup import Job
@@ -52,20 +51,9 @@ class CountingTrainer:
             progress.best_valid = float(metrics[self.task.selects])
             progress.seconds = progress.training_seconds + time.perf_counter() - started
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": progress.seconds, **metrics}
-            log = MetricsLog(self.job.folder, step=0)
+            log = MetricsLog(self.job.folder, step=0, records=0)
             log.write(record)
             log.close()
             self.reporter.validation({**record, "best": True})
         progress.seconds = progress.training_seconds + time.perf_counter() - started
         return progress
-
-    def resume(self) -> None:
-        """What was cut off is counted again.
-
-        Raises:
-            InputError: nothing was.
-        """
-        if (self.job.folder / "summary.json").exists():
-            raise InputError(
-                f"{self.job.folder}: counted in one go, so that nothing is left to do; count anew with --overwrite"
-            )

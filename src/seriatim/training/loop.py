@@ -52,7 +52,6 @@ class Trainer:
         self.state: State | None = None
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
         self.last_validation: Record | None = None
-        self.record: Record = {"kind": "train"}
 
     def resume(self) -> None:
         """Goes back to the run's last checkpoint.
@@ -80,15 +79,16 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; a checkpoint of the step before is written.
         """
         self.model.train()
-        self.log = MetricsLog(self.job.folder, step=self.progress.step)
-        if self.progress.step == 0:
-            self.checkpoint()
+        self.log = MetricsLog(self.job.folder, step=self.progress.step, records=self.progress.records)
         self.began = time.perf_counter() - self.progress.seconds
         try:
+            if self.progress.step == 0:
+                self.checkpoint()
             with noted() as signal:
                 self.train(signal)
             self.validate()
             self.write_metrics()
+            self.progress.seconds = time.perf_counter() - self.began
             self.checkpoint()
         finally:
             self.log.close()
@@ -158,7 +158,7 @@ class Trainer:
         progress.step += 1
         progress.window += len(batches)
         progress.tokens += tokens
-        self.record = {
+        self.progress.last = {
             "kind": "train",
             "step": progress.step,
             "epoch": progress.epoch,
@@ -168,7 +168,7 @@ class Trainer:
             "gradient_norm": norm,
         }
         if self.auxiliary:
-            self.record["auxiliary"] = self.auxiliary
+            self.progress.last["auxiliary"] = self.auxiliary
         if wrong is not None:
             self.skip(wrong)
         else:
@@ -185,7 +185,7 @@ class Trainer:
             TrainingError: it is not, or no step could be made for a while.
         """
         progress, reason = self.progress, f"step {self.progress.step}: {wrong}"
-        rate = self.record["learning_rate"]
+        rate = self.progress.last["learning_rate"]
         advice = f"lower training.learning_rate (now {rate:g}), set training.clip, or look at that data"
         if self.config.nonfinite == "stop":
             raise TrainingError(f"{reason}; {advice} (training.nonfinite skip leaves such steps out)")
@@ -193,7 +193,7 @@ class Trainer:
         if progress.skipped_in_a_row >= MOST_SKIPPED:
             raise TrainingError(f"{reason}, as in the {MOST_SKIPPED - 1} steps before, which were skipped; {advice}")
         self.state = finite_state(self.state)
-        self.write({**self.record, "kind": "skipped", "reason": wrong})
+        self.write({**self.progress.last, "kind": "skipped", "reason": wrong})
         warnings.warn(f"{reason}; the step is skipped", stacklevel=2)
 
     def backward(self, batch: TaskBatch, terms: int) -> float:
@@ -229,7 +229,7 @@ class Trainer:
             self.write_metrics()
         share = min(self.spent(), 1.0)
         left = progress.seconds * (1 - share) / share if share else None
-        self.reporter.step({**self.record, "tokens_per_second": speed, "progress": share, "seconds_left": left})
+        self.reporter.step({**self.progress.last, "tokens_per_second": speed, "progress": share, "seconds_left": left})
         if self.config.evaluate_every and progress.step % self.config.evaluate_every == 0:
             self.validate()
         if progress.step % self.config.checkpoint_every == 0:
@@ -240,9 +240,8 @@ class Trainer:
         progress = self.progress
         if progress.loss_terms:
             mean, speed = progress.loss_sum / progress.loss_terms, progress.tokens / progress.training_seconds
-            begun = {"step": progress.step, "epoch": progress.epoch, "tokens": progress.tokens}
             timed = {"seconds": progress.seconds, "tokens_per_second": speed}
-            self.write({**begun, **self.record, "loss": mean, **timed})
+            self.write({"kind": "train", "step": progress.step, **progress.last, "loss": mean, **timed})
             progress.loss_sum, progress.loss_terms = 0.0, 0
 
     def validate(self) -> None:
@@ -312,6 +311,7 @@ class Trainer:
         progress = replace(progress, data=self.job.train.key, environment=environment(self.device))
         with self.saving():
             self.log.flush()
+            progress.records = self.log.records
             folder = self.job.folder / "checkpoints"
             save_checkpoint(folder, self.model, self.optimizer, self.state, progress, self.metadata)
         if self.job.valid is None:

@@ -35,12 +35,19 @@ class MetricsLog:
 
     Args:
         folder: of the run.
-        step: where the training goes on from; later records, of a run that was cut off, are dropped.
+        step: where the training goes on from.
+        records: how many were written until there; later ones, of a run that was cut off, are dropped. None (where a
+            checkpoint of version 0.1 does not say) drops those of later steps.
+
+    Attributes:
+        records: how many there are.
     """
 
-    def __init__(self, folder: Path, *, step: int) -> None:
+    def __init__(self, folder: Path, *, step: int, records: int | None) -> None:
         self.path = folder / "metrics.jsonl"
-        self._keep(step)
+        kept = self._whole(step)[:records]
+        self.records = len(kept)
+        write_whole(self.path, "".join(kept))
         self.file = self.path.open("a", encoding="utf-8")
         self.board: Any = None
         if importlib.util.find_spec("tensorboard") is not None:
@@ -52,6 +59,7 @@ class MetricsLog:
         """One line of JSON."""
         self.file.write(to_json(record) + "\n")
         self.file.flush()
+        self.records += 1
         if self.board is not None:
             for name, value in record.items():
                 if isinstance(value, float):
@@ -68,14 +76,14 @@ class MetricsLog:
         if self.board is not None:
             self.board.close()
 
-    def _keep(self, step: int) -> None:
-        if not self.path.exists():
-            return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+    def _whole(self, step: int) -> list[str]:
+        """The lines of no later step, up to one that a crash cut short."""
+        kept: list[str] = []
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        for line in text.splitlines():
             try:
                 if json.loads(line)["step"] <= step:
                     kept.append(line + "\n")
-            except (ValueError, KeyError):  # the line a crash cut short
+            except (ValueError, KeyError, TypeError):
                 break
-        write_whole(self.path, "".join(kept))
+        return kept

@@ -1,0 +1,44 @@
+"""Death at a touch of the disk, so that none goes untried."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seriatim.models import weights
+from seriatim.training.reporting import MetricsLog
+
+
+class Death(BaseException):
+    """What a killed process does: nothing any more."""
+
+
+class Clock:
+    """Dies at the k-th touch of the disk; a file that is being written then is left half written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
+        self.touches, self.dies_at = 0, dies_at
+        for owner, name in (
+            *((Path, name) for name in ("mkdir", "rename", "replace", "unlink", "write_text")),
+            (os, "fsync"),
+            (shutil, "rmtree"),
+            (weights, "save_file"),
+            (MetricsLog, "write"),
+        ):
+            monkeypatch.setattr(owner, name, self.counted(name, getattr(owner, name)))
+
+    def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def touch(*arguments: Any, **settings: Any) -> Any:
+            self.touches += 1
+            if self.touches < self.dies_at:
+                return function(*arguments, **settings)
+            if self.touches == self.dies_at and name in ("write_text", "save_file"):
+                path = arguments[0] if name == "write_text" else arguments[1]
+                with open(path, "wb") as file:
+                    file.write(b'{"half')
+            raise Death
+
+        return touch
