@@ -1,5 +1,6 @@
-"""Death at a touch of the disk, so that none goes untried."""
+"""Death at a touch of the disk, or a disk that is full from then on, so that no touch goes untried."""
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -7,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 
 from seriatim.models import weights
 from seriatim.training.reporting import MetricsLog
+
+WRITES = ("write_text", "fsync", "save_file", "write")
 
 
 class Death(BaseException):
@@ -33,12 +37,30 @@ class Clock:
     def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def touch(*arguments: Any, **settings: Any) -> Any:
             self.touches += 1
-            if self.touches < self.dies_at:
+            if not self.dead(name):
                 return function(*arguments, **settings)
             if self.touches == self.dies_at and name in ("write_text", "save_file"):
                 path = arguments[0] if name == "write_text" else arguments[1]
                 with open(path, "wb") as file:
                     file.write(b'{"half')
-            raise Death
+            return self.die(name)
 
         return touch
+
+    def dead(self, name: str) -> bool:
+        return self.touches >= self.dies_at
+
+    def die(self, name: str) -> None:
+        raise Death
+
+
+class FullDisk(Clock):
+    """From the k-th touch on, what writes fails, and nothing else does."""
+
+    def dead(self, name: str) -> bool:
+        return name in WRITES and self.touches >= self.dies_at
+
+    def die(self, name: str) -> None:
+        if name == "save_file":
+            raise SafetensorError(f"Error while serializing: I/O error: no space (os error {errno.ENOSPC})")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -7,7 +7,11 @@ from typing import Any
 from ..conftest import sentences
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "ngram": {"data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": {"layer": "ngram"}},
+    "ngram": {
+        "data": {"unit": "line"},
+        "tokenizer": {"kind": "word"},
+        "model": {"layer": "ngram", "options": {"order": 3, "smoothing": "witten-bell"}},
+    },
     "feed-forward": {"data": {"unit": "stream"}, "model": {"layer": "window", "dropout": 0.2}},
     "convolution": {
         "data": {"unit": "line"},

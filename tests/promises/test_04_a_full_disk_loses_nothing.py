@@ -1,0 +1,88 @@
+"""A full disk: one line says so, the last checkpoint is whole, and with room again the training goes on."""
+
+import os
+import resource
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli import main
+from seriatim.errors import InputError, TrainingError
+from seriatim.training.checkpoints import checkpoints, damage
+from seriatim.training.space import space_needed
+
+from ..conftest import small_config
+from .death import FullDisk
+from .kills import PROCESSES, outcome
+
+TRAINING = {"schedule": "constant", "precision": "float32", "steps": 6, "checkpoint_every": 2, "evaluate_every": 4}
+
+
+def test_full_at_any_touch_of_the_disk(texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def config(out: Path) -> dict:
+        return small_config(texts, out, training=TRAINING)
+
+    seriatim.train(config(tmp_path / "first"))  # fills the cache
+    with monkeypatch.context() as patched:
+        touches = FullDisk(patched, 10**9)
+        seriatim.train(config(tmp_path / "whole"))
+    for k in range(3, touches.touches - 8, 9):  # what follows is the summary
+        out = tmp_path / str(k)
+        with monkeypatch.context() as patched:
+            FullDisk(patched, k)
+            with pytest.raises(
+                (TrainingError, InputError), match=r"No space left on device\); .*(make room|--out)"
+            ) as e:
+                seriatim.train(config(out))
+        assert "\n" not in str(e.value)
+        assert [damage(checkpoint) for checkpoint in checkpoints(out / "checkpoints")] in ([], [None], [None, None])
+        assert not list(out.rglob("*.partial"))
+        if (out / "config.yaml").exists():
+            seriatim.resume(out)
+            assert outcome(out) == outcome(tmp_path / "whole")
+
+
+def train_limited(out: str, limit: int, log: str) -> None:
+    """Goes on with a training in a process whose files may not be larger."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
+    torch.set_num_threads(1)
+    os._exit(main(["train", "--resume", out, "--training.steps", "6", "--quiet"]))
+
+
+def test_files_that_may_not_grow(texts, tmp_path: Path) -> None:
+    seriatim.train(small_config(texts, tmp_path / "whole", training=TRAINING))
+    out = seriatim.train(small_config(texts, tmp_path / "cut", training={**TRAINING, "steps": 2})).path
+    sizes = [path.stat().st_size for path in checkpoints(out / "checkpoints")[-1].iterdir()]
+    process = PROCESSES.Process(target=train_limited, args=(str(out), max(sizes) - 1, str(tmp_path / "log")))
+    process.start()
+    process.join()
+    assert process.exitcode == 1
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert line.startswith("seriatim: error: ")
+    assert "File too large); step-000000002.1 is whole, make room and go on with --resume" in line
+    assert checkpoints(out / "checkpoints")[-1].name == "step-000000002.1"
+    seriatim.resume(out, overrides={"training.steps": 6})
+    assert outcome(out)["last/model.safetensors"] == outcome(tmp_path / "whole")["last/model.safetensors"]
+
+
+def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(texts, tmp_path / "run", training=TRAINING)
+    first = seriatim.train(config)
+    sizes = [path.stat().st_size for path in first.path.rglob("*") if path.is_file()]
+    needed = space_needed(first.model, first.config.training)
+    assert sum(sizes) < needed < 2 * sum(sizes) + 2 * 2**20
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, needed - 1))
+    with pytest.raises(InputError, match=r"other: .* MB are needed for weights and checkpoints, .* MB are free; make"):
+        seriatim.train({**config, "out": str(tmp_path / "other")})
+    assert not (tmp_path / "other").exists()
+    seriatim.train(config, overwrite=True)  # what it replaces counts as room
+    seriatim.resume(first.path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, 0))
+    with pytest.raises(InputError, match="are free"):
+        seriatim.resume(first.path)
