@@ -1,0 +1,73 @@
+"""Kills trainings at random moments, for as long as one likes, and compares what they end with.
+
+Claim: a training killed by SIGKILL at any moments goes on and ends with the same bits as one never killed: weights,
+what the optimizer keeps, carried state, progress, metrics (but for what is timed), configuration and vocabulary.
+
+    python benchmarks/soak.py --minutes 60
+
+Of every family and task in turn a training is made without a kill, then one that is killed again and again, at moments
+drawn evenly from most of the time that the first one took, until it has been killed often or was quicker. The jobs are
+those of the tests of this promise, trained for longer.
+"""
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.promises.jobs import configurations
+from tests.promises.kills import finish, outcome, survive
+
+KILLS = 8
+"""Of one training."""
+SHARE = 0.7
+"""Of the time that a training takes, in which each kill falls: later ones would come when it has ended."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--steps", type=int, default=120, help="of each training")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    until, draw = time.monotonic() + 60 * options.minutes, random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        os.environ["SERIATIM_CACHE"] = f"{folder}/cache"
+        kills, trainings, mismatches = soak(Path(folder), options.steps, until, draw)
+    print(f"{kills} kills, {kills} resumes, {trainings} trainings compared, {mismatches} mismatches")
+    sys.exit(mismatches > 0)
+
+
+def soak(folder: Path, steps: int, until: float, draw: random.Random) -> tuple[int, int, int]:
+    """Kills, trainings compared, and those that ended otherwise than they should."""
+    jobs = configurations(folder, steps=steps, checkpoint_every=9, evaluate_every=20)
+    for name, config in jobs.items():  # what is made once, compiled cells among it, is no part of the times below
+        finish(config, folder / f"{name} first")
+    counts = {name: [0, 0, 0] for name in jobs}
+    rounds = 0
+    while time.monotonic() < until:
+        rounds += 1
+        for name, config in jobs.items():
+            if time.monotonic() > until:
+                break
+            whole, killed = (folder / f"{name} {rounds} {what}" for what in ("whole", "killed"))
+            taken = finish(config, whole)
+            kills = survive(config, killed, kills=KILLS, within=SHARE * taken, draw=draw)
+            expected, found = outcome(whole), outcome(killed)
+            odd = sorted(part for part in expected.keys() | found.keys() if expected.get(part) != found.get(part))
+            counts[name] = [sum(pair) for pair in zip(counts[name], (kills, 1, bool(odd)), strict=True)]
+            if odd:
+                print(f"{name}: {', '.join(odd)} differ", flush=True)
+        print(f"round {rounds}: {sum(kills for kills, _, _ in counts.values())} kills so far", flush=True)
+    for name, (kills, trainings, mismatches) in counts.items():
+        print(f"{name:22} {kills:5} kills {trainings:4} trainings {mismatches:3} mismatches")
+    return tuple(sum(column) for column in zip(*counts.values(), strict=True))
+
+
+if __name__ == "__main__":
+    main()
