@@ -22,7 +22,7 @@ def check_space(folder: Path, model: nn.Module, config: Training) -> None:
     if needed > free:
         raise InputError(
             f"{folder}: {needed / 1e6:,.1f} MB are needed for weights and checkpoints, {free / 1e6:,.1f} MB are free; "
-            "make room, or choose another --out"
+            "make room, or train elsewhere (--out)"
         )
 
 
