@@ -12,7 +12,7 @@ from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models.text_model import TextModel
 from .models.weights import load_tensors, read_metadata, save_tensors
-from .state import State, select_state, state_from_dict, state_to_dict
+from .state import State, select_state, state_from_dict, state_leaves, state_to_dict
 
 
 class Score(NamedTuple):
@@ -27,6 +27,13 @@ class Score(NamedTuple):
     log_probability: float
     tokens: int
     bytes: int
+
+
+class _Now(NamedTuple):
+    """What is saved beside the state: logits ``(1, vocabulary)``, and the last token."""
+
+    logits: Tensor
+    last: Tensor
 
 
 class Stream:
@@ -106,22 +113,34 @@ class Stream:
         save_tensors({**tensors, "logits": self.logits, "last": last}, Path(path), self.identity)
 
     def load(self, path: str | Path) -> "Stream":
-        """Goes on from what `save` wrote.
+        """Goes on from what `save` wrote; where that is refused, the stream stays where it was.
 
         Raises:
             InputError: missing, damaged, or of another model.
         """
-        tensors = load_tensors(Path(path))
+        tensors, found = load_tensors(Path(path)), read_metadata(Path(path))
         try:
-            if read_metadata(Path(path)) != self.identity or not {"logits", "last"} <= set(tensors):
+            if any(found.get(name) != value for name, value in self.identity.items()):
                 raise ValueError("the saved state does not belong to this model")
-            logits, last = tensors.pop("logits").to(self.device, copy=True), int(tensors.pop("last"))
-            state = {name.removeprefix("state/"): leaf for name, leaf in tensors.items()}
-            self.state = state_from_dict(state, self.model.initial_state(1))
-            self.logits, self.last = logits, last
+            self.logits, self.state, self.last = self._kept(tensors)
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
+
+    def _kept(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
+        """Logits, state and last token as `save` wrote them.
+
+        Raises:
+            ValueError: the tensors are not those of one text read by this model.
+        """
+        inner = {name.removeprefix("state/"): tensors.pop(name) for name in list(tensors) if name.startswith("state/")}
+        state = state_from_dict(inner, self.model.initial_state(1))
+        logits, last = state_from_dict(tensors, _Now(self.logits, torch.tensor(self.last)))
+        if {len(leaf) for leaf in (logits, *state_leaves(state))} != {1} or last.shape != ():
+            raise ValueError("the saved state is not that of one text")
+        if not 0 <= int(last) < self.model.vocabulary_size:
+            raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
+        return logits, state, int(last)
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)
