@@ -68,22 +68,27 @@ def make(name: str) -> None:
         run = seriatim.train(recipe(name) | {"out": str(made)})
         expected = answers(seriatim.load(made, device="cpu"))
         refuse_narrow(run, expected)
-        kept = checkpoints(made / "checkpoints")[-1:] if name == CHECKPOINTED else []
-        for path in (made / "checkpoints").glob("*"):
-            if path not in kept:
-                shutil.rmtree(path)
-        if kept:
+        if name == CHECKPOINTED:
             expected["resumed"] = resumed(made)
-        else:
-            shutil.rmtree(made / "checkpoints", ignore_errors=True)
-            log = made / "metrics.jsonl"
-            if log.exists() and log.stat().st_size > LARGEST:  # which opening a run does not need
-                log.unlink()
+        lighten(made)
         (made / "expected.json").write_text(json.dumps(expected) + "\n", encoding="utf-8")
         shutil.copytree(made, folder)
     versions = GOLDEN / "versions.json"
     known = json.loads(versions.read_text()) if versions.exists() else {}
     versions.write_text(json.dumps({**known, name: seriatim.__version__}, indent=1, sort_keys=True) + "\n")
+
+
+def lighten(run: Path) -> None:
+    """Leaves out what opening a run does not need: checkpoints, but for one, and the log where it is long."""
+    kept = checkpoints(run / "checkpoints")[-1:] if run.name == CHECKPOINTED else []
+    for path in (run / "checkpoints").glob("*"):
+        if path not in kept:
+            shutil.rmtree(path)
+    log = run / "metrics.jsonl"
+    if not kept:
+        shutil.rmtree(run / "checkpoints", ignore_errors=True)
+        if log.exists() and log.stat().st_size > LARGEST:
+            log.unlink()
 
 
 def refuse_narrow(run: seriatim.Run, expected: Any) -> None:

@@ -55,7 +55,7 @@ def test_an_old_training_goes_on(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_run_is_kept() -> None:
-    """A new layer needs ``python -m tests.golden.make lm-NAME``; a new task or tokenizer also a line in `recipes.py`."""
+    """A new one needs a line in `recipes.py`, unless it is a layer, and ``python -m tests.golden.make NAME``."""
     languages = {config.model.layer for config in CONFIGS.values() if config.task == "lm"}
     assert {*seriatim.layers.names(), LAYER} <= languages
     assert {config.task for config in CONFIGS.values()} == set(TASKS)
