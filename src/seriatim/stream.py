@@ -136,7 +136,7 @@ class Stream:
         inner = {name.removeprefix("state/"): tensors.pop(name) for name in list(tensors) if name.startswith("state/")}
         state = state_from_dict(inner, self.model.initial_state(1))
         logits, last = state_from_dict(tensors, _Now(self.logits, torch.tensor(self.last)))
-        if {len(leaf) for leaf in (logits, *state_leaves(state))} != {1} or last.shape != ():
+        if {leaf.shape[:1] for leaf in (logits, *state_leaves(state))} != {(1,)} or last.shape != ():
             raise ValueError("the saved state is not that of one text")
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")

@@ -185,6 +185,7 @@ def test_tensors_that_do_not_fit_are_refused(runs, tmp_path: Path, name: str) ->
     changes: list[dict[str, Any]] = [
         *({key: None} for key in tensors),
         *({key: torch.cat([value, value])} for key, value in tensors.items() if value.dim()),
+        *({key: value.squeeze(0)} for key, value in tensors.items() if value.dim()),
         *({key: value.half()} for key, value in tensors.items()),
         {"more": torch.zeros(1)},
         {"state/more": torch.zeros(1)},
