@@ -11,7 +11,7 @@ from .data.tokenizers import END, Tokenizer
 from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models.text_model import TextModel
-from .models.weights import load_tensors, read_metadata, save_tensors
+from .models.weights import digest, load_tensors, read_metadata, save_tensors
 from .state import State, select_state, state_from_dict, state_leaves, state_to_dict
 
 
@@ -109,8 +109,8 @@ class Stream:
     def save(self, path: str | Path) -> None:
         """Writes what is kept of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
-        last = torch.tensor(self.last)
-        save_tensors({**tensors, "logits": self.logits, "last": last}, Path(path), self.identity)
+        tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
+        save_tensors(tensors, Path(path), {**self.identity, "sha256": digest(tensors)})
 
     def load(self, path: str | Path) -> "Stream":
         """Goes on from what `save` wrote; where that is refused, the stream stays where it was.
@@ -122,6 +122,8 @@ class Stream:
         try:
             if any(found.get(name) != value for name, value in self.identity.items()):
                 raise ValueError("the saved state does not belong to this model")
+            if found.get("sha256") not in (None, digest(tensors)):  # states of before had none
+                raise ValueError("damaged")
             self.logits, self.state, self.last = self._kept(tensors)
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None

@@ -1,5 +1,6 @@
 """Parameters in a safetensors file: nothing is unpickled, and every name and shape is checked."""
 
+import hashlib
 import json
 import os
 import re
@@ -73,6 +74,15 @@ def _sort_metadata(path: Path) -> None:
         assert len(ordered) <= size
         file.seek(8)
         file.write(ordered.ljust(size))
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The same for the same names, types, shapes and bits, and only for them."""
+    found = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
+        found.update(value.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:
