@@ -110,7 +110,7 @@ class Stream:
         """Writes what is kept of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
-        save_tensors(tensors, Path(path), {**self.identity, "sha256": digest(tensors)})
+        save_tensors(tensors, Path(path), {**self._whose(), "sha256": digest(tensors)})
 
     def load(self, path: str | Path) -> "Stream":
         """Goes on from what `save` wrote; where that is refused, the stream stays where it was.
@@ -119,10 +119,12 @@ class Stream:
             InputError: missing, damaged, or of another model.
         """
         tensors, found = load_tensors(Path(path)), read_metadata(Path(path))
+        whose, sha256 = self._whose(), digest(tensors)
+        found = {"weights": whose["weights"], "sha256": sha256, **found}  # older states do not have these
         try:
-            if any(found.get(name) != value for name, value in self.identity.items()):
+            if any(found.get(name) != value for name, value in whose.items()):
                 raise ValueError("the saved state does not belong to this model")
-            if found.get("sha256") not in (None, digest(tensors)):  # states of before had none
+            if found["sha256"] != sha256:
                 raise ValueError("damaged")
             self.logits, self.state, self.last = self._kept(tensors)
         except ValueError as error:
@@ -143,6 +145,12 @@ class Stream:
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
         return logits, state, int(last)
+
+    def _whose(self) -> dict[str, str]:
+        """What tells a state from those of other models: the run, and some values of each of its parameters."""
+        some = {name: values.detach().flatten() for name, values in self.model.named_parameters()}
+        some = {name: values[:: 1 + len(values) // 64] for name, values in some.items()}
+        return {**self.identity, "weights": digest(some)}
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import seriatim
 from seriatim.errors import InputError
 from seriatim.models import weights
 from seriatim.models.weights import load_tensors, read_metadata, save_tensors
+from seriatim.several import ensemble
 from seriatim.state import state_to_dict
 from seriatim.stream import Stream
 
@@ -200,6 +202,19 @@ def test_states_of_other_models_are_refused(runs, tmp_path: Path) -> None:
                 expect_refusal(stream, tmp_path / " ".join(other), "does not belong to this model")
 
 
+def test_a_state_of_the_same_model_with_other_parameters_is_refused(runs, tmp_path: Path) -> None:
+    """Trained further, or beside another in an ensemble."""
+    run, path = runs["mingru", "line"], tmp_path / "state"
+    run.stream().save(path)
+    shutil.copytree(run.path, tmp_path / "run")
+    with compiling(False):
+        further = seriatim.resume(tmp_path / "run", overrides={"training.steps": 2})
+    assert further.stream().identity == run.stream().identity
+    expect_refusal(further.stream(), path, "does not belong to this model")
+    ensemble([run, run]).stream().save(path)
+    expect_refusal(ensemble([run, further]).stream(), path, "does not belong to this model")
+
+
 @pytest.mark.parametrize("name", ["gru", "transformer", "ngram-cache"])
 def test_tensors_that_do_not_fit_are_refused(runs, tmp_path: Path, name: str) -> None:
     with compiling(False):
@@ -207,7 +222,7 @@ def test_tensors_that_do_not_fit_are_refused(runs, tmp_path: Path, name: str) ->
         stream.feed("the cat")
     stream.save(path)
     tensors, metadata = load_tensors(path), read_metadata(path)
-    del metadata["sha256"]  # as if it were another's, not damaged
+    del metadata["sha256"], metadata["weights"]  # as states were without them
     leaf = next(key for key in tensors if key.startswith("state/"))
     changes: list[dict[str, Any]] = [
         *({key: None} for key in tensors),
