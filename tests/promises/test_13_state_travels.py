@@ -218,11 +218,14 @@ def test_a_state_of_the_same_model_with_other_parameters_is_refused(runs, tmp_pa
 @pytest.mark.parametrize("name", ["gru", "transformer", "ngram-cache"])
 def test_tensors_that_do_not_fit_are_refused(runs, tmp_path: Path, name: str) -> None:
     with compiling(False):
-        stream, path = runs[name, "line"].stream(), tmp_path / "state"
+        run, path = runs[name, "line"], tmp_path / "state"
+        stream = run.stream()
         stream.feed("the cat")
     stream.save(path)
     tensors, metadata = load_tensors(path), read_metadata(path)
-    del metadata["sha256"], metadata["weights"]  # as states were without them
+    del metadata["sha256"], metadata["weights"]
+    save_tensors(tensors, path, metadata)  # as states were once
+    assert kept(run.stream().load(path)) == kept(stream)
     leaf = next(key for key in tensors if key.startswith("state/"))
     changes: list[dict[str, Any]] = [
         *({key: None} for key in tensors),
@@ -264,3 +267,11 @@ def test_a_state_is_written_whole_or_not_at_all(runs, tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == [path]
     stream.save(path)
     assert path.read_bytes() != before
+
+
+def test_who_may_read_one_file_of_a_run_may_read_all(runs, tmp_path: Path) -> None:
+    run = runs["lstm", "stream"]
+    run.stream().save(tmp_path / "state")
+    (tmp_path / "other").write_text("any")
+    files = [tmp_path / "state", *(path for path in run.path.rglob("*") if path.is_file())]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}

@@ -55,11 +55,14 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
         OSError: the disk is full, or the file may not be written.
     """
     with whole(path) as aside:
+        aside.touch()
+        usual = aside.stat().st_mode
         try:
             save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
         except SafetensorError as error:  # which knows the number of an error in its message alone
             number = re.search(r"\(os error (\d+)\)", str(error))
             raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
+        aside.chmod(usual)  # the library lets nobody else read what it writes
         _sort_metadata(aside)
 
 
