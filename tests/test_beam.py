@@ -15,6 +15,9 @@ from seriatim.models import LanguageModel
 from seriatim.state import State, select_state
 from seriatim.unroll.fast import uncompiled
 
+from .test_ngrams import model as counted
+from .test_ngrams import text
+
 ROWS = 5
 
 
@@ -75,6 +78,28 @@ def test_a_beam_as_wide_as_there_are_sequences_finds_the_best(alpha: float, shor
                 made, row_of(state, row), longest=longest, shortest=shortest, alpha=alpha, banned=banned
             )
             assert_same(found[row], theirs[:n_best])
+
+
+@pytest.mark.filterwarnings("ignore:too few")
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+def test_over_an_ngram_model_too(order: int, alpha: float) -> None:
+    """Sequences may be as likely there as others; whichever of them are found, none is better."""
+    made = counted(text(300), order)
+    state = states(made)
+    for shortest, longest, banned in ((0, 3, ()), (2, 3, (4,)), (1, 4, (1, 3))):
+        size = made.vocabulary_size - 1 - len(banned)
+        width = sum(size**length for length in range(longest + 1))
+        options = {"length_penalty": alpha, "min_length": shortest, "banned": banned, "max_length": longest}
+        found = beam_search(made, state, beam=width, n_best=9, **options)
+        for row in range(ROWS):
+            expected = every_sequence(
+                made, row_of(state, row), longest=longest, shortest=shortest, alpha=alpha, banned=banned
+            )
+            scores = {one.tokens: one.score for one in expected}
+            assert [one.score for one in found[row]] == pytest.approx([one.score for one in expected[:9]])
+            assert [one.score for one in found[row]] == pytest.approx([scores[one.tokens] for one in found[row]])
+            assert len({one.tokens for one in found[row]}) == 9
 
 
 @torch.no_grad()

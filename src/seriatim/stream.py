@@ -11,8 +11,8 @@ from .data.tokenizers import END, Tokenizer
 from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models.text_model import TextModel
-from .models.weights import load_tensors, read_metadata, save_tensors
-from .state import State, select_state, state_from_dict, state_to_dict
+from .models.weights import digest, load_tensors, read_metadata, save_tensors
+from .state import State, select_state, state_from_dict, state_leaves, state_to_dict
 
 
 class Score(NamedTuple):
@@ -27,6 +27,13 @@ class Score(NamedTuple):
     log_probability: float
     tokens: int
     bytes: int
+
+
+class _Now(NamedTuple):
+    """What is saved beside the state: logits ``(1, vocabulary)``, and the last token."""
+
+    logits: Tensor
+    last: Tensor
 
 
 class Stream:
@@ -102,26 +109,48 @@ class Stream:
     def save(self, path: str | Path) -> None:
         """Writes what is kept of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
-        last = torch.tensor(self.last)
-        save_tensors({**tensors, "logits": self.logits, "last": last}, Path(path), self.identity)
+        tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
+        save_tensors(tensors, Path(path), {**self._whose(), "sha256": digest(tensors)})
 
     def load(self, path: str | Path) -> "Stream":
-        """Goes on from what `save` wrote.
+        """Goes on from what `save` wrote; where that is refused, the stream stays where it was.
 
         Raises:
             InputError: missing, damaged, or of another model.
         """
-        tensors = load_tensors(Path(path))
+        tensors, found = load_tensors(Path(path)), read_metadata(Path(path))
+        whose, sha256 = self._whose(), digest(tensors)
+        found = {"weights": whose["weights"], "sha256": sha256, **found}  # older states do not have these
         try:
-            if read_metadata(Path(path)) != self.identity or not {"logits", "last"} <= set(tensors):
+            if any(found.get(name) != value for name, value in whose.items()):
                 raise ValueError("the saved state does not belong to this model")
-            logits, last = tensors.pop("logits").to(self.device, copy=True), int(tensors.pop("last"))
-            state = {name.removeprefix("state/"): leaf for name, leaf in tensors.items()}
-            self.state = state_from_dict(state, self.model.initial_state(1))
-            self.logits, self.last = logits, last
+            if found["sha256"] != sha256:
+                raise ValueError("damaged")
+            self.logits, self.state, self.last = self._kept(tensors)
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
+
+    def _kept(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
+        """Logits, state and last token as `save` wrote them.
+
+        Raises:
+            ValueError: the tensors are not those of one text read by this model.
+        """
+        inner = {name.removeprefix("state/"): tensors.pop(name) for name in list(tensors) if name.startswith("state/")}
+        state = state_from_dict(inner, self.model.initial_state(1))
+        logits, last = state_from_dict(tensors, _Now(self.logits, torch.tensor(self.last)))
+        if {leaf.shape[:1] for leaf in (logits, *state_leaves(state))} != {(1,)} or last.shape != ():
+            raise ValueError("the saved state is not that of one text")
+        if not 0 <= int(last) < self.model.vocabulary_size:
+            raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
+        return logits, state, int(last)
+
+    def _whose(self) -> dict[str, str]:
+        """What tells a state from those of other models: the run, and some values of each of its parameters."""
+        some = {name: values.detach().flatten() for name, values in self.model.named_parameters()}
+        some = {name: values[:: 1 + len(values) // 64] for name, values in some.items()}
+        return {**self.identity, "weights": digest(some)}
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)

@@ -38,7 +38,7 @@ class UnigramCache(TextModel):
     ) -> tuple[Tensor, State]:
         """Ids ``(batch, time)`` to logarithms of probabilities ``(batch, time, vocabulary)``, and the state."""
         past, state = self.read(tokens, state, lengths)
-        windows = past[:, 1:].unfold(1, self.size, 1)  # (B, T, K)
+        windows = past.unfold(1, self.size, 1)[:, 1:]  # (B, T, K)
         counts = torch.zeros(*tokens.shape, self.vocabulary_size + 1)
         counts.scatter_add_(2, windows.clamp_min(NONE) + 1, torch.ones(windows.shape))
         counts = counts[:, :, 1:]
@@ -51,7 +51,7 @@ class UnigramCache(TextModel):
     ) -> tuple[Tensor, State]:
         """−log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         past, state = self.read(tokens, state, lengths)
-        windows = past[:, 1:].unfold(1, self.size, 1)
+        windows = past.unfold(1, self.size, 1)[:, 1:]
         found = torch.zeros(tokens.shape, dtype=torch.float64)
         for row in range(len(tokens)):  # (T, K) at once, not (B, T, K)
             same = (windows[row] == targets[row].unsqueeze(1)).sum(1, dtype=torch.float64)

@@ -57,6 +57,8 @@ class NGram(TextModel):
     ) -> tuple[Tensor, State]:
         """As of every `TextModel`; logits are logarithms of probabilities."""
         past, state = self.read(tokens, state, lengths)
+        if not tokens.shape[1]:
+            return torch.empty(*tokens.shape, self.vocabulary_size), state
         windows = past.unfold(1, max(1, self.order - 1), 1)[:, -tokens.shape[1] :]
         found = self.table.distributions(windows.reshape(-1, windows.shape[2]).numpy())
         with np.errstate(divide="ignore"):

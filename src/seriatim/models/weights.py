@@ -1,5 +1,6 @@
 """Parameters in a safetensors file: nothing is unpickled, and every name and shape is checked."""
 
+import hashlib
 import json
 import os
 import re
@@ -54,11 +55,14 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
         OSError: the disk is full, or the file may not be written.
     """
     with whole(path) as aside:
+        aside.touch()
+        usual = aside.stat().st_mode
         try:
             save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
         except SafetensorError as error:  # which knows the number of an error in its message alone
             number = re.search(r"\(os error (\d+)\)", str(error))
             raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
+        aside.chmod(usual)  # the library lets nobody else read what it writes
         _sort_metadata(aside)
 
 
@@ -73,6 +77,15 @@ def _sort_metadata(path: Path) -> None:
         assert len(ordered) <= size
         file.seek(8)
         file.write(ordered.ljust(size))
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The same for the same names, types, shapes and bits, and only for them."""
+    found = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
+        found.update(value.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:

@@ -69,7 +69,8 @@ class Table:
                 end, and everything before that.
             targets: ids ``(batch, time)``.
         """
-        contexts = [places[:, -targets.shape[1] :] for places in self.ending(tokens, len(self.orders) - 1)]
+        before = tokens.shape[1] - targets.shape[1]
+        contexts = [places[:, before:] for places in self.ending(tokens, len(self.orders) - 1)]
         longer = zip(range(2, len(self.orders) + 1), contexts, strict=False)
         whole = [targets, *(self.find(n, context, targets) for n, context in longer)]
         return self.backed_off(contexts, whole)

@@ -1,0 +1,1 @@
+"""Runs of earlier versions, a small one of every kind, and what they answered when they were written."""

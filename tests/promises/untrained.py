@@ -1,0 +1,64 @@
+"""Runs with models of random parameters in float64, for what does not depend on training."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from seriatim.config import resolve
+from seriatim.models.ngram import NGram
+from seriatim.models.ngrams.counts import count_ngrams
+from seriatim.models.ngrams.estimation import smoothed
+from seriatim.models.ngrams.orders import orders_of
+from seriatim.run import Run
+from seriatim.tasks import find
+from seriatim.tasks.counting import LAYER, Counting
+
+from ..golden.answers import GOLDEN
+from ..golden.recipes import DATA
+
+SUBWORDS = {"bpe": 280, "unigram": 280}
+
+
+def untrained(
+    task: str, layer: str, options: dict[str, Any] | None = None, *, kind: str | None = None, unit: str = "line", **more
+) -> Run:
+    """A run as it is before its first step, but for outputs that differ more; n-grams are counted.
+
+    Args:
+        task: its name; the data are those of the golden runs.
+        layer: of the model.
+        options: of the model.
+        kind: of the tokenizer; None for what is usual.
+        unit: of the text.
+        more: ``seed`` of the parameters, and fields of the model.
+    """
+    torch.manual_seed(more.pop("seed", 0))
+    sizes = {} if layer == LAYER else {"embedding_size": 6, "hidden_size": 6}
+    config = {
+        "task": task,
+        "data": {"train": str(GOLDEN / "data" / DATA[task]), "unit": unit},
+        "tokenizer": {"kind": kind, "vocabulary_size": SUBWORDS.get(str(kind))},
+        "model": {"layer": layer, "options": options or {}, **sizes, **more},
+        "training": {"sequence_length": 16},
+    }
+    found = find(resolve(config))
+    vocabulary = found.learn_vocabulary()
+    model = counted(found, vocabulary) if isinstance(found, Counting) else spread(found.make_model(vocabulary))
+    return Run(Path("untrained"), found, vocabulary, model)
+
+
+def counted(task: Counting, vocabulary: Any) -> nn.Module:
+    size = vocabulary.tokenizer.vocabulary_size
+    levels = count_ngrams(task.read(task.training_spec(), "train", vocabulary).ids, task.options.order, size)
+    return task.with_cache(NGram(orders_of(smoothed(levels, size, task.options.how()))))
+
+
+def spread(model: nn.Module) -> nn.Module:
+    """In float64, with likelier and less likely outputs."""
+    with torch.no_grad():
+        for name, parameter in model.double().named_parameters():
+            if name.startswith(("output", "crf", "bias")):
+                parameter.normal_()
+    return model
