@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from seriatim.training.checkpoints import Progress, load_checkpoint, save_checkpoint
+from seriatim.training.checkpoints import load_checkpoint, save_checkpoint
+from seriatim.training.progress import Progress
 
 WHOSE = {"seriatim": "1"}
 

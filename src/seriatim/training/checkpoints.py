@@ -5,9 +5,8 @@ import itertools
 import json
 import shutil
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,39 +16,10 @@ from ..files import flush, write_whole
 from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..state import State, state_from_dict, state_to_dict
 from .optimizers import optimizer_tensors, restore_optimizer
+from .progress import Progress
 
 KEPT = 2
 MANIFEST, DAMAGED = "manifest.json", ".damaged"
-
-
-@dataclass
-class Progress:
-    """How far a training has come. ``window`` counts what was read of the epoch; the order follows from the seed.
-
-    ``last`` is what there is to tell of the last step; ``loss_sum`` and ``loss_terms`` hold what is not yet in
-    `metrics.jsonl`, which has ``records`` lines. ``data`` is the key of the training text, ``environment`` what else
-    the last bits hang on.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    window: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    training_seconds: float = 0.0
-    best_valid: float | None = None
-    previous_valid: float | None = None
-    failures: int = 0
-    annealed: int = 0
-    loss_sum: float = 0.0
-    loss_terms: int = 0
-    evaluated_at: int = -1
-    last: dict[str, Any] = field(default_factory=dict)
-    records: int | None = None
-    skipped: int = 0
-    skipped_in_a_row: int = 0
-    data: str = ""
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 def save_checkpoint(

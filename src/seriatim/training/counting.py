@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..allocator import freed_memory_kept
-from .checkpoints import Progress
+from .progress import Progress
 from .reporting import MetricsLog, Reporter
 from .setup import Job
 

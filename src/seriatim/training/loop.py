@@ -20,10 +20,11 @@ from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
 from ..models.weights import save_weights
 from ..state import State, map_state
-from .checkpoints import Progress, checkpoints, load_checkpoint, save_checkpoint
+from .checkpoints import checkpoints, load_checkpoint, save_checkpoint
 from .environment import changes, environment
 from .finite import MOST_SKIPPED, finite_state, odd_parameter, whats_wrong
 from .optimizers import learning_rate, make_optimizer
+from .progress import Progress
 from .reporting import MetricsLog, Record, Reporter
 from .setup import Job
 from .task import TaskBatch
@@ -116,17 +117,8 @@ class Trainer:
         return self.spent() >= 1 or (stopping and self.progress.failures >= (self.config.patience or 1))
 
     def spent(self) -> float:
-        """The share of the budget spent: whichever of epochs, steps and minutes has gone furthest."""
-        config, progress = self.config, self.progress
-        shares = []
-        if config.epochs is not None:
-            windows = min(progress.window / max(self.windows, 1), 0.999_999) if progress.window else 0.0
-            shares.append((progress.epoch + windows) / config.epochs)
-        if config.steps is not None:
-            shares.append(progress.step / config.steps)
-        if config.minutes is not None:
-            shares.append((time.perf_counter() - self.began) / (60 * config.minutes))
-        return max(shares)
+        """The share of the budget spent."""
+        return self.progress.spent(self.config, windows=self.windows, seconds=time.perf_counter() - self.began)
 
     def steps_of_epoch(self) -> Iterator[list[TaskBatch]]:
         """The windows of the rest of the epoch, ``accumulate`` of them a step."""
@@ -261,25 +253,12 @@ class Trainer:
                 f"step {progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint with a "
                 "lower training.learning_rate"
             )
-        sign = 1 if self.task.more_is_better else -1
-        best = progress.best_valid is None or sign * found > sign * progress.best_valid
+        best = progress.judge(found, self.config, more_is_better=self.task.more_is_better)
         if best:
             self.keep()
-        elif self.config.schedule == "plateau":
-            progress.annealed += 1
-        enough = self.config.tolerance or 0.0
-        improved = progress.previous_valid is None or sign * (found - progress.previous_valid) >= enough
-        progress.failures = 0 if improved else progress.failures + 1
-        progress.previous_valid = found
-        progress.best_valid = found if best else progress.best_valid
         progress.seconds = time.perf_counter() - self.began
-        record = {
-            "kind": "valid",
-            "step": progress.step,
-            "epoch": progress.epoch,
-            "seconds": progress.seconds,
-            **metrics,
-        }
+        reached = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
+        record = {"kind": "valid", **reached, **metrics}
         if chosen:
             record["experts"] = {name: counts.tolist() for name, counts in chosen.items()}
         self.write(record)
