@@ -45,6 +45,7 @@ DIGITS = 18
 """Of a count that is looked at."""
 SHORTEST, DENSEST = 4, 1032
 """Bytes of the shortest line of an n-gram, and how many bytes gzip can hold in one."""
+COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*", re.ASCII)
 LONGEST = 1 << 20
 """Bytes of a line that is no longer taken for one of this format."""
 SPECIAL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
@@ -201,7 +202,7 @@ class _Reader:
                 raise self.wrong("no \\data\\ so far", "is it an ARPA file?")
             line = self.line()
         counts: list[int] = []
-        while found := re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)\s*", line := self.line()):
+        while found := COUNT.fullmatch(line := self.line()):
             if found[1] != str(len(counts) + 1):
                 raise self.wrong(
                     f"counts of {found[1][:DIGITS]}-grams where those of {len(counts) + 1}-grams should be", "mend it"
