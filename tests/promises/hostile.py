@@ -1,15 +1,13 @@
 """Well-formed files of every kind, and what can happen to them: bytes and lines flipped, lost, doubled, put in."""
 
 import json
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from seriatim.errors import InputError
+from .obvious import MARK
 
-MARK = b"\xef\xbb\xbf"
 NASTIES = [
     *(MARK, MARK * 2, b"\xff\xfe", b"\xfe\xff", "é".encode("utf-16")),
     *(b"\r\n", b"\r", b"\r\r\n", b"\n", b"\n\n", b"\n\r", b"\0", b"\t", b" ", b"\t\t", b'"', b'""', b",", b"#"),
@@ -81,33 +79,6 @@ def _moved(lines: list[bytes], edit: Edit) -> list[bytes]:
     return lines
 
 
-def expect_refusal(error: InputError, path: str, content: bytes) -> int | None:
-    """The line that a refusal names, after the file; that there is one, a reason, and what to do, all in one line."""
-    message = str(error)
-    found = re.fullmatch(rf"{re.escape(path)}(?::([0-9]+))?: [^;].*; .+", message)
-    assert found, message
-    assert len(message) < len(path) + 600, message
-    if found[1] is None:
-        return None
-    assert 1 <= int(found[1]) <= max(1, content.count(b"\n") + (not content.endswith(b"\n"))), message
-    return int(found[1])
-
-
-def plain(content: bytes) -> str | None:
-    """What a text file holds: without its mark, line ends LF; None where that is no text. The obvious way."""
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in content:
-        return None
-    try:
-        return content.removeprefix(MARK).replace(b"\r\n", b"\n").decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def lines_of(text: str) -> list[str]:
-    """Lines without their ends; a last line needs none."""
-    return text.removesuffix("\n").split("\n") if text else []
-
-
 ENDS = st.sampled_from(["\n", "\r\n"])
 
 
@@ -177,3 +148,18 @@ def arpa(draw: st.DrawFn) -> bytes:
         backoff = draw(st.sampled_from(["", "\t-0.25", "\t0.5"])) if n < order else ""
         lines += ["", f"\\{n}-grams:", *(f"-{i % 7}.5\t{' '.join(gram)}{backoff}" for i, gram in enumerate(level))]
     return encoded([*lines, "", "\\end\\"], draw(ENDS))
+
+
+@st.composite
+def running_text(draw: st.DrawFn, kind: str) -> bytes:
+    """Plain, or as JSONL."""
+    lines = draw(MANY_LINES)
+    return encoded([json.dumps({"text": line}) for line in lines] if kind == "jsonl" else lines, draw(ENDS))
+
+
+@st.composite
+def pairs_of_texts(draw: st.DrawFn, kind: str) -> bytes:
+    """As TSV or JSONL."""
+    pairs = draw(st.lists(st.tuples(LINE, LINE), min_size=1, max_size=4))
+    lines = [json.dumps({"source": s, "target": t}) if kind == "jsonl" else f"{s}\t{t}" for s, t in pairs]
+    return encoded(lines, draw(ENDS))

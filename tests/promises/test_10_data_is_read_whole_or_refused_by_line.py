@@ -1,6 +1,5 @@
 """Whatever the bytes of a file: it is read and nothing is dropped, or refused by file and line with the next step."""
 
-import csv
 import gzip
 import io
 import itertools
@@ -9,14 +8,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.cli import main
@@ -39,20 +38,18 @@ from .hostile import (
     EDITS,
     ENDS,
     LINE,
-    MARK,
     MANY_LINES,
-    NASTIES,
     arpa,
     columns,
     conllu,
     damaged,
     encoded,
-    expect_refusal,
-    lines_of,
-    plain,
+    pairs_of_texts,
+    running_text,
     table,
     vectors,
 )
+from .obvious import expect_refusal, lines_of, n_grams, objects, plain, rows
 
 MORE = int(os.environ.get("SERIATIM_EXAMPLES", "0"))
 """More examples than usual, each time others."""
@@ -82,9 +79,10 @@ def read(path: str, content: bytes, reading: Callable[[], Any], whole: bool) -> 
     try:
         return reading()
     except InputError as error:
-        line = expect_refusal(error, path, content)
-        assert not whole, error
-        return line and None
+        if whole:
+            raise
+        expect_refusal(error, path, content)
+        return None
 
 
 @examples(150)
@@ -164,27 +162,6 @@ def test_labelled_texts(tmp_path: Path, kind: str, data: st.DataObject, edits: l
         assert "".join(re.findall("\r", text)) == "".join(re.findall("\r", repr(found).replace("\\r", "\r")))
 
 
-def objects(text: str, first: str = "text", second: str = "label") -> list[tuple[str, str]]:
-    """The fields of the objects, a line each, each field there once."""
-    found = []
-    for line in lines_of(text):
-        pairs = json.loads(line, object_pairs_hook=list)
-        assert len(dict(pairs)) == len(pairs)
-        one, other = dict(pairs)[first], dict(pairs)[second]
-        other = other if isinstance(other, str) else json.dumps(other)
-        found.append((one.replace("\r\n", "\n"), other.replace("\r\n", "\n")))
-    return found
-
-
-def rows(text: str, kind: str) -> list[tuple[str, str]]:
-    """The columns called text and label."""
-    separated = kind == "tsv"
-    found = [line.split("\t") for line in lines_of(text)] if separated else [*csv.reader(io.StringIO(text, newline=""))]
-    first, second = found[0].index("text"), found[0].index("label")
-    assert {len(row) for row in found} == {len(found[0])}
-    return [(row[first], row[second]) for row in found[1:]]
-
-
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parallel"])
 @examples(120)
 @given(pairs=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=5), end=ENDS, edits=EDITS)
@@ -195,7 +172,8 @@ def test_pairs(tmp_path: Path, kind: str, pairs: list[tuple[str, str]], end: str
         try:
             found = list(read_pairs(",".join(paths)))
         except InputError as error:
-            expect_refusal(error, *next(each for each in zip(paths, (left, right)) if str(error).startswith(each[0])))
+            side = str(error).startswith(paths[1])
+            expect_refusal(error, paths[side], (left, right)[side])
             assert edits
             return
         assert [pair.source for pair in found] == lines_of(str(plain(left)))
@@ -208,7 +186,9 @@ def test_pairs(tmp_path: Path, kind: str, pairs: list[tuple[str, str]], end: str
     if found is not None:
         text = str(plain(content))
         assert found == (
-            objects(text, "source", "target") if kind == "jsonl" else [tuple(line.split("\t")) for line in lines_of(text)]
+            objects(text, "source", "target")
+            if kind == "jsonl"
+            else [tuple(line.split("\t")) for line in lines_of(text)]
         )
 
 
@@ -252,7 +232,7 @@ def test_word_vectors(tmp_path: Path, made: bytes, edits: list) -> None:
     np.testing.assert_array_equal(found[1], np.array(list(expected.values()), np.float32).reshape(-1, size))
 
 
-@examples(250)
+@examples(150)
 @given(arpa(), EDITS, st.sampled_from(["a.arpa", "a.arpa.gz"]))
 def test_n_grams(tmp_path: Path, made: bytes, edits: list, name: str) -> None:
     content = damaged(made, edits)
@@ -260,12 +240,7 @@ def test_n_grams(tmp_path: Path, made: bytes, edits: list, name: str) -> None:
     found = read(path, content, lambda: read_arpa(Path(path)), not edits)
     if found is None:
         return
-    lines = [line.removesuffix("\r") for line in content.removeprefix(MARK).decode().split("\n") if line.strip()]
-    sections = [line.strip() for line in lines]
-    top = sections.index("\\data\\") + 1
-    first = top + sections[top:].index("\\1-grams:")
-    counts = [int(line.partition("=")[2]) for line in lines[top:first]]
-    names = {re.split(r"[ \t]+", line.strip(" "))[1] for line in lines[first + 1 : first + 1 + counts[0]]}
+    counts, names = n_grams(content)
     named = len(names & {"<s>", "</s>", "<unk>", "<UNK>"})
     assert [len(found.words) + named, *(len(order.key) for order in found.orders[1:])] == counts
     write_arpa(found.orders, WordTokenizer(found.words, Spelling()), again)
@@ -316,3 +291,54 @@ def test_a_tokenizer_knows_the_text_it_was_learned_from(kind: str, lines: list[s
     whole = "\n".join(" ".join(line.split()) for line in lines) if kind == "word" else text
     assert tokenizer.decode(tokenizer.encode(text)) == whole
     assert not tokenizer.unknown_pieces(text)
+
+
+CHECKS = [
+    *(("lm --data.unit stream", name, running_text(name)) for name in ("txt", "jsonl")),
+    *(("lm --data.unit line --tokenizer.kind word", name, running_text(name)) for name in ("txt", "jsonl")),
+    ("mlm --data.unit line", "txt", running_text("txt")),
+    *(("classify", name, st.composite(table)(name)) for name in ("tsv", "csv", "jsonl")),
+    *(("tag", name, made) for name, made in (("conll", columns()), ("conllu", conllu()))),
+    *(("seq2seq --tokenizer.vocabulary_size 257", name, pairs_of_texts(name)) for name in ("tsv", "jsonl")),
+]
+
+
+@pytest.mark.parametrize(("task", "name", "contents"), CHECKS, ids=[f"{task}-{name}" for task, name, _ in CHECKS])
+@examples(25)
+@given(data=st.data(), edits=EDITS)
+def test_the_command_checks(
+    tmp_path: Path, task: str, name: str, contents: st.SearchStrategy[bytes], data: st.DataObject, edits: list
+) -> None:
+    """Zero or two, and what is wrong in one line."""
+    content = damaged(data.draw(contents), edits)
+    path = written(tmp_path, content, f"a.{name}")
+    out, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        code = main(["check", *task.split(), "--data", path])
+    said = errors.getvalue()
+    if code == 0:
+        assert not said
+        assert "in the vocabulary" in out.getvalue()
+        return
+    assert code == 2, said
+    assert said.startswith("seriatim: error: ")
+    assert said.count("\n") == 1
+    assert not out.getvalue()
+    expect_refusal(InputError(said.removeprefix("seriatim: error: ").removesuffix("\n")), path, content)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded as Linux does it")
+def test_no_file_uses_up_memory_or_time(tmp_path: Path) -> None:
+    """Lines of 50 MB, packed files of 450 MB and headers that promise anything, in at most 400 MB above the program."""
+    program = [sys.executable, str(Path(__file__).with_name("adversaries.py")), str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=120)
+    found = json.loads(done.stdout)
+    wrong = {
+        name: outcome
+        for name, (outcome, _) in found.items()
+        if not re.fullmatch(rf"[1-9][0-9]* read|{re.escape(str(tmp_path / name))}(:[1-9][0-9]*)?: [^;]+.*; .+", outcome)
+    }
+    assert not wrong
+    read_whole = {name for name, (outcome, _) in found.items() if outcome.endswith(" read")}
+    assert read_whole == {"line.txt", "returns.txt", "bomb.txt.gz", "line.bomb.txt.gz", "long.jsonl", "float.jsonl"}
+    assert all(len(outcome) < len(str(tmp_path)) + 600 for outcome, _ in found.values())

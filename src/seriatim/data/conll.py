@@ -237,7 +237,9 @@ class _Columns:
         if not tag and self.labelled:
             raise _BadLineError("an empty tag; write one, such as O")
         if " " in tag and self.labelled:
-            raise _BadLineError(f"{shown(tag)} is no tag but a text; is this a file of columns? a word and its tag a line")
+            raise _BadLineError(
+                f"{shown(tag)} is no tag but a text; is this a file of columns? a word and its tag a line"
+            )
         return fields[0], tag or MISSING
 
     def _begin(self, line: str) -> None:

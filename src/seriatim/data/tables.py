@@ -9,6 +9,7 @@ The text may be empty, a label may not. What cannot be read is refused by file a
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ SHOWN = 8
 """So many names of a header are shown in a message; a file without a header may have a whole document there."""
 MOST_FIELDS = 10_000
 """Of a row: what has more is no table, and parting it would take many times its memory."""
+
+QUOTED = re.compile('"[^"]*"')
 
 
 class Labelled(NamedTuple):
@@ -131,7 +134,7 @@ def _tab_separated(source: Source) -> Iterator[Row]:
 
 def _comma_separated(source: Source) -> Iterator[Row]:
     held: list[str] = []
-    reader = csv.reader(_remembered(_numbered(source), held), strict=True)
+    reader = csv.reader(_remembered(source, held), strict=True)
     begins = 1
     while True:
         try:
@@ -151,9 +154,11 @@ def _comma_separated(source: Source) -> Iterator[Row]:
         begins = reader.line_num + 1
 
 
-def _remembered(lines: Iterator[tuple[int, str]], held: list[str]) -> Iterator[str]:
+def _remembered(source: Source, held: list[str]) -> Iterator[str]:
     """Lines with their ends; they are added to ``held``, as the csv module drops a CR before a line end."""
-    for _, line in lines:
+    for number, line in _numbered(source):
+        if line.count(",") > MOST_FIELDS and QUOTED.sub("", line).count(",") > MOST_FIELDS:
+            raise InputError(f"{source.name}:{number}: more than {MOST_FIELDS:,} fields; is it a table of texts?")
         held.append(line)
         yield f"{line}\n"
 
@@ -161,7 +166,7 @@ def _remembered(lines: Iterator[tuple[int, str]], held: list[str]) -> Iterator[s
 def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None) -> Iterator[Labelled]:
     header = next(rows, Row(1, [])).fields
     if len(header) > MOST_FIELDS:
-        raise InputError(f"{name}:1: more than {MOST_FIELDS:,} columns; is it a table with a header?")
+        raise InputError(f"{name}:1: more than {MOST_FIELDS:,} columns; is it a table of texts?")
     text_at = _column(header, text, name)
     label_at = None if label is None else _column(header, label, name)
     for number, fields in rows:

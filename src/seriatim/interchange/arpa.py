@@ -43,6 +43,7 @@ LARGEST = 300.0
 """The largest logarithm of a weight that a float can hold."""
 DIGITS = 18
 """Of a count that is looked at."""
+MOST_ORDERS = 1000
 SHORTEST, DENSEST = 4, 1032
 """Bytes of the shortest line of an n-gram, and how many bytes gzip can hold in one."""
 COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*", re.ASCII)
@@ -135,7 +136,7 @@ def read_arpa(path: Path) -> Arpa:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             known = os.fstat(raw.fileno())
             most = known.st_size * (DENSEST if compressed else 1) // SHORTEST if stat.S_ISREG(known.st_mode) else None
-            with io.BufferedReader(gzip.GzipFile(fileobj=raw)) if compressed else raw as file:  # type: ignore[type-var]
+            with io.BufferedReader(gzip.GzipFile(fileobj=raw)) if compressed else raw as file:
                 return _Reader(path, file, most).read()
     except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
@@ -208,6 +209,8 @@ class _Reader:
                     f"counts of {found[1][:DIGITS]}-grams where those of {len(counts) + 1}-grams should be", "mend it"
                 )
             counts.append(int(found[2][:DIGITS]))
+            if len(counts) > MOST_ORDERS:
+                raise self.wrong(f"more than {MOST_ORDERS} orders", "is it an ARPA file?")
             if self.most is not None and sum(counts) > self.most:
                 raise self.wrong("more n-grams than the file has room for", "is the file whole?")
         if not counts:
