@@ -93,6 +93,24 @@ def read_lines(sources: Iterable[Source]) -> Iterator[str]:
         yield from lines.split("\n")[:-1]
 
 
+def read_items(sources: Iterable[Source], *, one_line: bool = False) -> Iterator[str]:
+    """Reads what is answered one by one: the lines of a text; of JSONL the text of each object, one however long.
+
+    Raises:
+        InputError: as `read_pieces`, and with ``one_line`` for the text of an object that holds a line end.
+    """
+    for source in sources:
+        if source.format != "jsonl":
+            yield from read_lines([source])
+            continue
+        for number, record in read_objects(source):
+            where = f"{source.name}:{number}"
+            text = string_field(record, "text", where)
+            if one_line and "\n" in text:
+                raise InputError(f'{where}: a line end in "text", whose answer would be two lines; part it')
+            yield text
+
+
 def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
     """Reads some lines at a time, all with their line ends; otherwise as `read_lines`."""
     unfinished: list[str] = []
