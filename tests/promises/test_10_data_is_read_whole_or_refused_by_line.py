@@ -282,6 +282,11 @@ def test_a_text_never_becomes_a_symbol(tokenizers: dict[str, Tokenizer], lines: 
         assert tokenizer.decode(ids) == expected
 
 
+def test_no_word_of_another_program_is_a_line_end() -> None:
+    found = WordTokenizer(["\0", "</s>", "<s>", "a"], Spelling())
+    assert (found.encode("a </s>\n<s> \0\n") == END).tolist() == [False, False, True, False, False, True]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @examples(25)
 @given(st.lists(ANY_TEXT.map(" ".join), min_size=1, max_size=4))
