@@ -140,7 +140,7 @@ def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
         try:
-            record = json.loads(line, object_pairs_hook=_object)
+            record = DECODER.decode(line)
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "a number too long, or nested too deeply")
             raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
@@ -161,6 +161,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(field for field, _ in pairs)
         raise _TwiceError(shown(counts.most_common(1)[0][0]))
     return found
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def string_field(record: dict[str, Any], field: str, where: str) -> str:
