@@ -109,7 +109,8 @@ def predict(options: argparse.Namespace) -> None:
     if options.json and "alignments" in run.task.settings:
         settings["alignments"] = True
     if options.data in (None, "-"):
-        together = ready(run.task.items([standard_input()], options.format), run.task.together)
+        source = standard_input("jsonl" if options.format == "jsonl" else "text")
+        together = ready(run.task.items([source], options.format), run.task.together)
     else:
         sources = find_sources(options.data, file_format=options.format or "text", split="test")
         together = chunks(run.task.items(sources, options.format), run.task.together)

@@ -102,7 +102,7 @@ def print_metrics(metrics: Metrics, task: Task) -> None:
         if figure.key in metrics:
             table.add_row(figure.name, figure.of(metrics), figure.span(metrics))
     for key in task.counts:
-        note = f"{metrics[key] / metrics['tokens']:.2%} of the tokens" if key == "unknown_tokens" else ""
+        note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     _print(table)
 
@@ -157,8 +157,13 @@ def _cell(key: str, part: dict[str, Any]) -> str:
     if isinstance(value, list):
         return " ".join(value)
     if key == "unknown_tokens":
-        return f"{value:,} ({value / part['tokens']:.2%})"
+        return f"{value:,} ({_share(key, part)})"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _share(key: str, part: dict[str, Any]) -> str:
+    """Of the tokens, of which empty texts have none."""
+    return f"{part[key] / max(1, part['tokens']):.2%}"
 
 
 def _table(*headings: str, left: Sequence[int] = (0,)) -> Table:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, shown
 from .readers import Source, read_lines
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -27,6 +27,8 @@ ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 NUMBER = re.compile("[2-9]|[1-9][0-9]{1,3}")
 FIELD = re.compile("[^ ]+")
 TYPED = re.compile("[BI]-.")
+DIGITS = 18
+"""Of an id that a message shows."""
 
 
 class Sentence(NamedTuple):
@@ -170,6 +172,7 @@ class _CoNLLU:
         if name not in TAG_COLUMNS:
             raise InputError(f"column {name!r}: CoNLL-U has no such tags; {nearest(name, list(TAG_COLUMNS))}")
         self.column, self.due = CONLLU.index(name), 1
+        self.labelled = labelled
         self.required = name if labelled and name in NEVER_MISSING else None
 
     def parts(self, line: str) -> bool:
@@ -188,17 +191,18 @@ class _CoNLLU:
             raise _BadLineError(f"{len(fields)} columns between tabs, CoNLL-U has {len(CONLLU)}; {hint}")
         place, word, tag = fields[0], fields[1], fields[self.column]
         if not ID.fullmatch(place):
-            raise _BadLineError(f"{place!r} is not the id of a word; ids count up from 1, or are like 1-2 or 8.1")
+            raise _BadLineError(f"{shown(place)} is not the id of a word; ids count up from 1, or are like 1-2 or 8.1")
         if not place.isdigit():
             return None
         if place != str(self.due):
             hint = "put a blank line between sentences" if place == "1" else "number the words 1, 2, 3, ..."
-            raise _BadLineError(f"id {place} where {self.due} is due; {hint}")
+            raise _BadLineError(f"id {place[:DIGITS]} where {self.due} is due; {hint}")
         self.due += 1
         if not word:
             raise _BadLineError("an empty word; write it into the second column")
         if not tag:
             raise _BadLineError(f"an empty column {CONLLU[self.column]}; write a tag, or _ for none")
+        _refuse_line_end(tag, self.labelled)
         if tag == MISSING and self.required:
             raise _BadLineError(f"no tag in column {self.required}; tag this word, or choose another column")
         return word, tag
@@ -229,11 +233,12 @@ class _Columns:
                 "give every line the same columns"
             )
         tag = fields[self.column] if self.column < self.count else MISSING
+        _refuse_line_end(tag, self.labelled)
         if not tag and self.labelled:
             raise _BadLineError("an empty tag; write one, such as O")
         if " " in tag and self.labelled:
             raise _BadLineError(
-                f"{tag[:40]!r} is no tag but a text; is this a file of columns? a word and its tag a line"
+                f"{shown(tag)} is no tag but a text; is this a file of columns? a word and its tag a line"
             )
         return fields[0], tag or MISSING
 
@@ -248,6 +253,12 @@ class _Columns:
                 f"{self.count} column{'s'[: self.count > 1]}, and tags should stand in column {self.column + 1}; "
                 "write them there, or choose another column"
             )
+
+
+def _refuse_line_end(tag: str, labelled: bool) -> None:
+    """Raises where an answer that holds this tag would end a line within it."""
+    if labelled and "\r" in tag:
+        raise _BadLineError(f"a lone CR in the tag {shown(tag)}; line ends are LF or CRLF, take it out")
 
 
 def _sentences(lines: Iterable[str], name: str, form: _Format) -> Iterator[Sentence]:
@@ -300,7 +311,8 @@ def _as_bio(sentences: Iterable[Sentence], scheme: str) -> Iterator[Sentence]:
             if tag in ("B-", "I-"):
                 wrong = f"{tag} names no type; write {tag}X, X being what it is"
             elif scheme == "bio" and _begins(tag, before):
-                wrong = f"{tag} begins a chunk, where BIO has B{tag[1:]}; if the file is IOB1, read it as scheme iob1"
+                own = shown(tag)[1:-1]  # without quotes
+                wrong = f"{own} begins a chunk, where BIO has B{own[1:]}; if the file is IOB1, read it as scheme iob1"
             if wrong:
                 raise InputError(f"{sentence.name}:{sentence.number + row}: {wrong}")
         yield sentence._replace(tags=to_bio(sentence.tags)) if scheme == "iob1" else sentence

@@ -15,6 +15,7 @@ from .readers import Source, find_sources, read_lines, read_objects, string_fiel
 from .tables import first_line, format_of
 
 FORMATS = ("auto", "tsv", "jsonl")
+TAB = "\t"
 HEADERS = ({"source", "target"}, {"text", "label"})
 
 
@@ -76,14 +77,14 @@ def _format(source: Source, wanted: str) -> str:
 def _tab_separated(source: Source, labelled: bool) -> Iterator[Pair]:
     for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
         where = f"{source.name}:{number}"
-        fields = line.split("\t")
+        fields = line.split(TAB, 2)
         if number == 1 and set(fields) in HEADERS:
             raise InputError(
                 f"{where}: a header, and pairs have none; delete it (a pair of these words may stand below)"
             )
         if len(fields) > 2:
             raise InputError(
-                f"{where}: {len(fields) - 1} tabs where one parts source and target; delete some, or write JSONL"
+                f"{where}: {line.count(TAB)} tabs where one parts source and target; delete some, or write JSONL"
             )
         if len(fields) < 2 and labelled:
             raise InputError(f"{where}: no tab; write SOURCE<TAB>TARGET, or give two files as SOURCES,TARGETS")

@@ -12,12 +12,13 @@ import shutil
 import sys
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, shown
 from .builtin import builtin_format, builtin_text
 
 PIECE_BYTES = 1 << 20
@@ -26,7 +27,11 @@ TAGGED_SUFFIXES = (".conllu", ".conll")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 UNREADABLE = (OSError, EOFError, zlib.error)
 SPACES = (b" ", b"\t", b"\v", b"\f")
-BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+MARK = b"\xef\xbb\xbf"
+WRONG_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Of UTF-16, and of UTF-32."""
+CONTINUED = 3
+"""Bytes of a character after its first, at most."""
 
 
 class Source(NamedTuple):
@@ -88,6 +93,24 @@ def read_lines(sources: Iterable[Source]) -> Iterator[str]:
         yield from lines.split("\n")[:-1]
 
 
+def read_items(sources: Iterable[Source], *, one_line: bool = False) -> Iterator[str]:
+    """Reads what is answered one by one: the lines of a text; of JSONL the text of each object, one however long.
+
+    Raises:
+        InputError: as `read_pieces`, and with ``one_line`` for the text of an object that holds a line end.
+    """
+    for source in sources:
+        if source.format != "jsonl":
+            yield from read_lines([source])
+            continue
+        for number, record in read_objects(source):
+            where = f"{source.name}:{number}"
+            text = string_field(record, "text", where)
+            if one_line and "\n" in text:
+                raise InputError(f'{where}: a line end in "text", whose answer would be two lines; part it')
+            yield text
+
+
 def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
     """Reads some lines at a time, all with their line ends; otherwise as `read_lines`."""
     unfinished: list[str] = []
@@ -117,13 +140,30 @@ def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
         try:
-            record = json.loads(line)
+            record = DECODER.decode(line)
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "a number too long, or nested too deeply")
             raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
+        except _TwiceError as error:
+            raise InputError(f"{source.name}:{number}: the field {error} stands there twice; delete one") from None
         if not isinstance(record, dict):
             raise InputError(f"{source.name}:{number}: not an object; write {{...}} with a field for each value")
         yield number, record
+
+
+class _TwiceError(Exception):
+    """A field of an object, of which JSON readers would keep one and drop the other."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(field for field, _ in pairs)
+        raise _TwiceError(shown(counts.most_common(1)[0][0]))
+    return found
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def string_field(record: dict[str, Any], field: str, where: str) -> str:
@@ -133,15 +173,15 @@ def string_field(record: dict[str, Any], field: str, where: str) -> str:
         InputError: it is missing or not a string, or holds what is not text; the message begins with ``where``.
     """
     value = record.get(field)
-    shown = json.dumps(field)
+    named = json.dumps(field)
     if not isinstance(value, str):
-        raise InputError(f'{where}: no string field {shown}; write {{{shown}: "..."}}')
+        raise InputError(f'{where}: no string field {named}; write {{{named}: "..."}}')
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{where}: half a surrogate pair in {shown}; escape it whole") from None
+        raise InputError(f"{where}: half a surrogate pair in {named}; escape it whole") from None
     if "\0" in value:
-        raise InputError(f"{where}: a NUL character in {shown}; remove it")
+        raise InputError(f"{where}: a NUL character in {named}; remove it")
     return value.replace("\r\n", "\n")
 
 
@@ -168,23 +208,32 @@ def _jsonl(source: Source) -> Iterator[Piece]:
 
 def _raw_pieces(source: Source) -> Iterator[bytes]:
     """Bytes in pieces cut where text may be cut, the byte-order mark dropped."""
-    held, begins = b"", True
+    held = b""
     try:
         with source.open() as file:
-            while block := file.read(PIECE_BYTES):
-                if begins and block[:2] in BOMS:
-                    wrong = BOMS[block[:2]]
-                    raise InputError(f"{source.name}:1: {wrong}, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
-                held += block.removeprefix(b"\xef\xbb\xbf") if begins else block
-                begins = False
+            block = _first_bytes(source.name, file)
+            while block:
+                held += block
                 cut = _cut(held)
                 if cut:
                     yield held[:cut]
                     held = held[cut:]
+                block = file.read(PIECE_BYTES)
     except UNREADABLE as error:
         raise unreadable(source, error) from None
     if held:
         yield held
+
+
+def _first_bytes(name: str, file: BinaryIO) -> bytes:
+    """What a file begins with, without its mark, of which a pipe may give a byte at a time."""
+    held = block = file.read(PIECE_BYTES)
+    while block and MARK.startswith(held):
+        block = file.read(PIECE_BYTES)
+        held += block
+    if held.startswith(WRONG_MARKS):
+        raise InputError(f"{name}:1: UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
+    return held.removeprefix(MARK)
 
 
 def _cut(held: bytes) -> int:
@@ -192,10 +241,9 @@ def _cut(held: bytes) -> int:
     cut = held.rfind(b"\n") + 1 or max(map(held.rfind, SPACES)) + 1
     if cut or len(held) < PIECE_BYTES:
         return cut
-    cut = len(held) - 1
-    while cut and (held[cut] & 0xC0 == 0x80 or held[cut - 1 : cut] == b"\r"):
-        cut -= 1
-    return cut
+    cut = len(held) - 1  # a CR may be the last byte before it, but no LF is behind it
+    back = (at for at in range(cut, max(0, cut - CONTINUED) - 1, -1) if held[at] & 0xC0 != 0x80)
+    return next(back, cut)
 
 
 def _decode(raw: bytes, name: str, line: int) -> str:

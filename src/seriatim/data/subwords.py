@@ -6,6 +6,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -67,7 +68,10 @@ class SubwordTokenizer(Tokenizer):
         inner.decoder = decoders.ByteLevel()
         pieces = (piece.lower() if config.lowercase else piece for text in texts for piece in _pieces(text))
         inner.train_from_iterator(pieces, trainer)
-        return cls(str(config.kind), json.loads(inner.to_str()), lowercase=config.lowercase)
+        model = json.loads(inner.to_str())
+        if config.kind == "unigram":
+            _make_finite(model["model"]["vocab"])
+        return cls(str(config.kind), model, lowercase=config.lowercase)
 
     def encode(self, text: str) -> np.ndarray:
         """The pieces' ids, plus one."""
@@ -86,6 +90,12 @@ class SubwordTokenizer(Tokenizer):
     def payload(self) -> dict[str, Any]:
         """The JSON of the ``tokenizers`` library."""
         return {"model": json.loads(self.inner.to_str())}
+
+
+def _make_finite(vocabulary: list[list[Any]]) -> None:
+    """Of an empty text the library learns scores that are no numbers; there no piece is likelier than another."""
+    for piece in vocabulary:
+        piece[1] = -math.log(len(vocabulary)) if piece[1] is None else piece[1]
 
 
 def _pieces(text: str) -> Iterable[str]:

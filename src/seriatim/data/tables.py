@@ -8,18 +8,22 @@ The text may be empty, a label may not. What cannot be read is refused by file a
 """
 
 import csv
-import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..errors import InputError, nearest
+from ..errors import InputError, closest, nearest, shown
 from .readers import Source, read_lines, read_objects, read_pieces, string_field
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 SHOWN = 8
 """So many names of a header are shown in a message; a file without a header may have a whole document there."""
+MOST_FIELDS = 10_000
+"""Of a row: what has more is no table, and parting it would take many times its memory."""
+
+QUOTED = re.compile('"[^"]*"')
 
 
 class Labelled(NamedTuple):
@@ -125,11 +129,12 @@ def _from_objects(source: Source, text: str, label: str | None) -> Iterator[Labe
 
 
 def _tab_separated(source: Source) -> Iterator[Row]:
-    return (Row(number, line.split("\t")) for number, line in _numbered(source))
+    return (Row(number, line.split("\t", MOST_FIELDS)) for number, line in _numbered(source))
 
 
 def _comma_separated(source: Source) -> Iterator[Row]:
-    reader = csv.reader((f"{line}\n" for _, line in _numbered(source)), strict=True)
+    held: list[str] = []
+    reader = csv.reader(_remembered(source, held), strict=True)
     begins = 1
     while True:
         try:
@@ -142,12 +147,26 @@ def _comma_separated(source: Source) -> Iterator[Row]:
                 "a field that holds a quote, a comma or a line end, double a quote within it, and end it with a quote; "
                 f"{csv.field_size_limit():,} characters are the most"
             ) from None
+        if sum(line.count("\r") for line in held) != sum(field.count("\r") for field in fields):
+            raise InputError(f"{source.name}:{begins}: a lone CR outside quotes; delete it, or quote its field")
+        held.clear()
         yield Row(begins, fields or [""])
         begins = reader.line_num + 1
 
 
+def _remembered(source: Source, held: list[str]) -> Iterator[str]:
+    """Lines with their ends; they are added to ``held``, as the csv module drops a CR before a line end."""
+    for number, line in _numbered(source):
+        if line.count(",") > MOST_FIELDS and QUOTED.sub("", line).count(",") > MOST_FIELDS:
+            raise InputError(f"{source.name}:{number}: more than {MOST_FIELDS:,} fields; is it a table of texts?")
+        held.append(line)
+        yield f"{line}\n"
+
+
 def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None) -> Iterator[Labelled]:
     header = next(rows, Row(1, [])).fields
+    if len(header) > MOST_FIELDS:
+        raise InputError(f"{name}:1: more than {MOST_FIELDS:,} columns; is it a table of texts?")
     text_at = _column(header, text, name)
     label_at = None if label is None else _column(header, label, name)
     for number, fields in rows:
@@ -165,11 +184,11 @@ def _column(header: list[str], wanted: str, name: str) -> int:
     if header.count(wanted) == 1:
         return header.index(wanted)
     if wanted in header:
-        raise InputError(f"{name}:1: the header names {wanted!r} more than once; rename a column")
-    shown = ", ".join(repr(column[:40]) for column in header[:SHOWN]) or "nothing"
-    close = difflib.get_close_matches(wanted, header, 1)
-    step = f"did you mean {close[0]!r}?" if close else "name the columns on the first line"
-    raise InputError(f"{name}:1: no column {wanted!r} in the header, which has {shown}; {step}")
+        raise InputError(f"{name}:1: the header names {shown(wanted)} more than once; rename a column")
+    named = ", ".join(repr(column[:40]) for column in header[:SHOWN]) or "nothing"
+    close = closest(wanted, header)
+    step = f"did you mean {close!r}?" if close else "name the columns on the first line"
+    raise InputError(f"{name}:1: no column {shown(wanted)} in the header, which has {named}; {step}")
 
 
 def _label(value: str, where: str) -> str:

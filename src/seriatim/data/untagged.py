@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import InputError
 from .conll import DOCUMENT, Sentence, parse
-from .readers import TAGGED_SUFFIXES, Source, read_lines
+from .readers import TAGGED_SUFFIXES, Source, read_items
 
 COLUMNS, PLAIN = ("conllu", "conll"), ("text", "jsonl")
 
@@ -29,7 +29,7 @@ def read_untagged(
     if wanted not in ("auto", *COLUMNS, *PLAIN):
         raise InputError(f"format {wanted!r}: not of sentences; give conllu, conll or text")
     for source in sources:
-        lines, found = read_lines([source]), wanted
+        lines, found = read_items([source]), wanted
         if wanted == "auto":
             columns, lines = _in_columns(source, lines)
             found = "auto" if columns else "text"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, shown
 from .readers import find_sources, read_lines
 
 HEADER = re.compile("([0-9]{1,12}) ([0-9]{1,6})")
@@ -79,10 +79,21 @@ def _check_width(where: str, word: str, values: int, size: int, *, strict: bool)
 def _vector(where: str, values: list[str]) -> np.ndarray:
     try:
         wide = [float(value) for value in values]
-    except ValueError as error:
-        raise InputError(f"{where}: {str(error).rpartition(': ')[2]} is no number; mend the line") from None
+    except ValueError:
+        wide = []
+    if not wide or "_" in "".join(values):  # which Python takes between digits
+        wrong = next(value for value in values if "_" in value or not _is_number(value))
+        raise InputError(f"{where}: {shown(wrong)} is no number; mend the line")
     with np.errstate(over="ignore"):  # what is too large for float32 is not finite
         vector = np.array(wide).astype(np.float32)
     if not np.isfinite(vector).all():
         raise InputError(f"{where}: a number that is not finite; mend the line")
     return vector
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

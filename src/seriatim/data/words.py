@@ -39,7 +39,9 @@ class WordTokenizer(Tokenizer):
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
-        return {LINE_END: END, UNKNOWN_TEXT: 1, **dict(zip(self.words, itertools.count(2), strict=False))}
+        known = {LINE_END: END, UNKNOWN_TEXT: 1, **dict(zip(self.words, itertools.count(2), strict=False))}
+        known[LINE_END] = END  # whatever words another program's model may have
+        return known
 
     @classmethod
     def of_counts(cls, counts: Mapping[str, int], config: TokenizerConfig) -> "WordTokenizer":

@@ -83,6 +83,12 @@ class Positions(SequenceLayer):
         return zero_padding(inputs + vectors, lengths), end
 
 
+def learned_positions(model: nn.Module) -> int | None:
+    """How many inputs a model can read at once where positions are learned; None where there is no end to them."""
+    tables = (part.table for part in model.modules() if isinstance(part, Positions))
+    return min((len(table) for table in tables if table is not None), default=None)
+
+
 class Rotary:
     """Turns queries and keys by their position. It is no module, so that its angles keep their own precision.
 

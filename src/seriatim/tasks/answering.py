@@ -61,9 +61,11 @@ def how_to_answer(settings: Mapping[str, Any]) -> tuple[Search, Draws | None]:
 
 
 def never_written(tokenizer: Tokenizer) -> list[int]:
-    """Tokens that no answer may hold: the unknown one, and line ends, for an answer is one line."""
+    """Tokens that no answer may hold: the unknown one, and line ends of any kind, for an answer is one line."""
     tokens = (token for token in range(tokenizer.vocabulary_size) if token != END)
-    return [token for token in tokens if token == tokenizer.unknown_id or b"\n" in tokenizer.token_bytes(token)]
+    return [
+        token for token in tokens if token == tokenizer.unknown_id or set(b"\r\n") & set(tokenizer.token_bytes(token))
+    ]
 
 
 def find_by_steps(

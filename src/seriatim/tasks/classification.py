@@ -21,11 +21,13 @@ from ..decoding.ensemble import Classifiers
 from ..errors import InputError, nearest
 from ..evaluation.classification import classification_measures, classification_metrics
 from ..evaluation.intervals import Measure, Metrics
+from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.word_dropout import drop_words
 from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
+from .overlong import read_lengths
 
 TOGETHER = 64
 
@@ -201,8 +203,9 @@ class Classification(Task):
         return f"{len(data.labels):,} texts ({data.lengths.sum():,} tokens, {data.unknown():,} unknown)"
 
     def answer(self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
-        """The likeliest label of each text, and the probability of each label."""
+        """The likeliest label of each text, and the probability of each label; see `overlong` for long texts."""
         data = encode(items, [0] * len(items), vocabulary)
+        data = data._replace(lengths=read_lengths(data.lengths, learned_positions(model)))
         found = probabilities(model, data)
         return [
             {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, shares, strict=True))}

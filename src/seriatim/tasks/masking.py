@@ -4,7 +4,7 @@ J. Devlin et al., "BERT", NAACL 2019: a share of the positions is chosen; of the
 random token, and 10 % stay; the loss is over them alone. They are chosen anew at every step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from ..config import Config, Section
 from ..data.bucketing import Buckets
 from ..data.corpus import encode_corpus, fit_corpus_tokenizer
-from ..data.readers import find_sources
+from ..data.readers import Source, find_sources, read_items
 from ..data.statistics import count_text
 from ..data.vocabulary import Vocabulary
 from ..data.windows import Windows, cut
@@ -171,6 +171,10 @@ class Masking(Task):
                 f"training.sequence_length: {self.length} tokens and {most} learned positions; at most {most}, or set "
                 f"model.options.max_length to {self.length}"
             )
+
+    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
+        """Lines: an answer is the line itself."""
+        return read_items(sources, one_line=True)
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: Any

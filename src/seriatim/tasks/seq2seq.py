@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
+from ..layers.positions import learned_positions
 from ..models.ctc import CTCTranslator
 from ..models.seq2seq import EncoderDecoder
 from ..models.translator import Options, settled, translator
@@ -36,6 +37,7 @@ from .answering import (
     never_written,
 )
 from .options import seeing_everything, split_options, with_kind
+from .overlong import read_lengths
 
 TOGETHER = 32
 
@@ -230,9 +232,16 @@ class SequenceToSequence(Task):
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
     def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
-        """The best answers to each source; ``settings`` are those of `Search` and `Draws`."""
+        """The best answers to each source; ``settings`` are those of `Search` and `Draws`.
+
+        Where positions are learned, neither what is read of a source nor an answer is longer than they are.
+        """
         how, draws = how_to_answer(settings)
-        side = encode_side(items, vocabulary.tokenizer)
+        side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)
+        longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
+        if places is not None and self.at_once:
+            places //= self.options.upsample
+        side = side._replace(lengths=read_lengths(side.lengths, places))
         if draws is not None and self.at_once:
             raise InputError("--temperature, --seed: nothing is drawn where all of an answer is given at once")
         find = find_at_once if self.at_once else find_by_steps
@@ -243,15 +252,15 @@ class SequenceToSequence(Task):
         with evaluating(model) as device:
             for rows, source, lengths in batches.read(batches.in_order()):
                 source = source.to(device)
-                most = (lengths * LONGER + MORE).clamp(max=self.options.max_target_length)
+                most = (lengths * LONGER + MORE).clamp(max=longest)
                 if draws is None:
                     found = find(model, source, lengths, how, most=most, never=never)
                 else:
                     found = draw_by_steps(model, source, lengths, draws, count=how.n_best, most=most, never=never)
                 written = [in_words(best, vocabulary.target) for best in found]
                 if looks:
-                    places = alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
-                    written = [answer | seen for answer, seen in zip(written, places, strict=True)]
+                    seen_at = alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
+                    written = [answer | seen for answer, seen in zip(written, seen_at, strict=True)]
                 for row, answer in zip(rows.tolist(), written, strict=True):
                     answers[row] = answer
         return answers

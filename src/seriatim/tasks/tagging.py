@@ -1,5 +1,6 @@
 """Tagging: a tag for every word of a sentence."""
 
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +22,13 @@ from ..data.words import WordTokenizer
 from ..errors import InputError
 from ..evaluation.classification import CHUNK, tagging_measures, tagging_metrics
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
+from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, Taggers
 from ..models.word_tagger import Options, refuse_contradictions, tagger
 from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
+from .overlong import parts_of
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
 """Sentences of a batch that is tagged, and its tokens, so that what it computes stays in the cache."""
@@ -213,24 +216,28 @@ class Tagging(Task):
     def answer(
         self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Sentence | str], **settings: Any
     ) -> list[Metrics]:
-        """The tags of each sentence: as the lines of its file with other tags, or in a line for a line."""
+        """The tags of each sentence: as the lines of its file with other tags, or in a line for a line.
+
+        Where positions are learned, a sentence longer than they are is tagged in parts.
+        """
         sentences = [_sentence(item) for item in items]
-        corpus = TaggedCorpus(sentences, vocabulary, labelled=False)
+        most = learned_positions(model)
+        parts = [parts_of(sentence.words, most) for sentence in sentences]
+        corpus = TaggedCorpus(map(_of_words, itertools.chain(*parts)), vocabulary, labelled=False)
         batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, most_tokens=TOKENS_TOGETHER)
-        answers = [_answer(item, sentence, [], []) for item, sentence in zip(items, sentences, strict=True)]
+        tagged: list[list[tuple[str, float]]] = [[]] * len(corpus.lengths)
         with evaluating(model) as device:
-            for rows in batches.in_order():
-                rows = rows[corpus.lengths[rows] > 0]
-                if not len(rows):
-                    continue
-                batch = corpus.batch(rows)
+            for batch in batches.read(batches.in_order() if tagged else []):
                 scores = model(batch.to(device))
                 found = model.decode(scores, batch.lengths)
                 shares = model.probabilities(scores, batch.lengths, found)
-                for row, tags, own in zip(rows.tolist(), found, shares, strict=True):
-                    names = [vocabulary.labels[tag] for tag in tags]
-                    answers[row] = _answer(items[row], sentences[row], names, own)
-        return answers
+                for row, tags, own in zip(batch.rows.tolist(), found, shares, strict=True):
+                    tagged[row] = [(vocabulary.labels[tag], share) for tag, share in zip(tags, own, strict=True)]
+        rest = iter(tagged)
+        return [
+            _answer(item, sentence, list(itertools.chain(*itertools.islice(rest, len(own)))))
+            for item, sentence, own in zip(items, sentences, parts, strict=True)
+        ]
 
 
 def marks_chunks(tags: Iterable[str]) -> bool:
@@ -246,10 +253,15 @@ def tags_of(data: TaggedCorpus) -> set[str]:
 
 
 def _sentence(item: Sentence | str) -> Sentence:
-    return Sentence(item.split(), [], [], [], 0, "", 0) if isinstance(item, str) else item
+    return _of_words(item.split()) if isinstance(item, str) else item
 
 
-def _answer(item: Sentence | str, sentence: Sentence, tags: list[str], shares: list[float]) -> Metrics:
+def _of_words(words: list[str]) -> Sentence:
+    return Sentence(words, [], [], [], 0, "", 0)
+
+
+def _answer(item: Sentence | str, sentence: Sentence, tagged: list[tuple[str, float]]) -> Metrics:
     """What a command prints for an item ends in a line end that is not part of the text."""
-    text = " ".join(tags) if isinstance(item, str) or not tags else write(item, tags).removesuffix("\n")
+    tags, shares = [tag for tag, _ in tagged], [share for _, share in tagged]
+    text = " ".join(tags) if isinstance(item, str) else write(item, tags).removesuffix("\n")
     return {"text": text, "words": sentence.words, "tags": tags, "probabilities": shares}

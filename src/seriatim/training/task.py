@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config, Section
-from ..data.readers import Source, read_lines
+from ..data.readers import Source, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
@@ -196,8 +196,8 @@ class Task(ABC):
         return None
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Any]:
-        """What is to be answered, one after another: the lines of a text."""
-        return read_lines(sources)
+        """What is to be answered, one after another: the lines of a text, or the texts of JSONL."""
+        return read_items(sources)
 
     def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[Any], **settings: Any) -> list[Metrics]:
         """An answer to each item: ``text``, what the command prints, and details of it.
