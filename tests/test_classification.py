@@ -174,3 +174,17 @@ def test_two_runs_are_compared_text_by_text(run: seriatim.Run, folder: Path, tmp
     assert apart["low"] > 0
     assert main(["evaluate", str(run.path), str(run.path), "--data", data]) == 0
     assert "1.000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_the_texts_of_a_table_are_answered_row_by_row(run: seriatim.Run, folder: Path, suffix: str, capsys) -> None:
+    texts = ["she likes the moon .", "", "a dog likes the sea ."]
+    path = folder / f"table.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(texts)))
+    else:
+        between = "," if suffix == "csv" else "\t"
+        path.write_text(f"id{between}text\n" + "".join(f"{i}{between}{text}\n" for i, text in enumerate(texts)))
+    assert main(["predict", str(run.path), str(path), "--format", suffix]) == 0
+    assert capsys.readouterr().out.splitlines() == list(run.predict(texts))
+    assert main(["predict", str(run.path), str(path), "--format", "conll"]) == 2

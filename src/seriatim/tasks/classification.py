@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..config import Config, Rate, Section
 from ..data.bucketing import Buckets, padded
-from ..data.readers import find_sources
+from ..data.readers import Source, find_sources
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary
@@ -201,6 +201,11 @@ class Classification(Task):
     def describe(self, data: Documents) -> str:
         """Texts and tokens."""
         return f"{len(data.labels):,} texts ({data.lengths.sum():,} tokens, {data.unknown():,} unknown)"
+
+    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
+        """Lines, or the texts of a table or of JSONL; labels are not looked at."""
+        rows = read_labelled(sources, file_format=file_format or "text", text=self.config.data.text, label=None)
+        return (row.text for row in rows)
 
     def answer(self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
         """The likeliest label of each text, and the probability of each label; see `overlong` for long texts."""

@@ -174,6 +174,7 @@ class Masking(Task):
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
         """Lines: an answer is the line itself."""
+        self.refuse_format(file_format)
         return read_items(sources, one_line=True)
 
     def answer(

@@ -196,8 +196,18 @@ class Task(ABC):
         return None
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Any]:
-        """What is to be answered, one after another: the lines of a text, or the texts of JSONL."""
+        """What is to be answered, one after another: the lines of a text, or the texts of JSONL.
+
+        Raises:
+            InputError: another format.
+        """
+        self.refuse_format(file_format)
         return read_items(sources)
+
+    def refuse_format(self, file_format: str | None) -> None:
+        """Raises InputError for a format whose lines, taken as they are, would be answered as something else."""
+        if file_format not in (None, "auto", "text", "jsonl"):
+            raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
 
     def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[Any], **settings: Any) -> list[Metrics]:
         """An answer to each item: ``text``, what the command prints, and details of it.
