@@ -11,7 +11,7 @@ import seriatim
 
 SOURCE = Path(seriatim.__file__).parent
 LEVELS = (
-    ("errors", "files", "auxiliary", "cache", "interruption", "allocator", "masks"),
+    ("errors", "files", "reading", "plain_yaml", "auxiliary", "cache", "interruption", "allocator", "masks"),
     ("config", "state"),
     ("lengths", "data"),
     ("layer",),
