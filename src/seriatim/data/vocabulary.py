@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files import write_whole
-from .tokenizers import Tokenizer, load_tokenizer
+from ..reading import read_json
+from .tokenizers import MOST, Tokenizer, is_text, load_tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")
 """Of the inputs (or of everything), of the targets where they have their own, of the letters of words."""
@@ -68,12 +69,12 @@ def load_vocabulary(folder: Path) -> Vocabulary:
 
 
 def _labels(path: Path) -> tuple[str, ...]:
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return ()
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
-        raise InputError(f"{path}: not a list of labels, or damaged; restore it from the run it belongs to")
+    hint = "restore it from the run it belongs to"
+    found = read_json(path, most=MOST, hint=hint)
+    if not isinstance(found, list) or not all(isinstance(label, str) and is_text(label) for label in found):
+        raise InputError(f"{path}: not a list of labels, or damaged; {hint}")
+    if len(set(found)) < len(found):
+        raise InputError(f"{path}: a label stands there twice; {hint}")
     return tuple(found)
