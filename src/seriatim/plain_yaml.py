@@ -27,7 +27,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise refused("anchors and aliases are not read; write the value out", event)
         if getattr(event, "tag", None) is not None:
@@ -36,6 +36,7 @@ class _Loader(yaml.SafeLoader):
         if self.depth > DEEPEST:
             raise refused(f"nested more than {DEEPEST} deep", event)
         node = super().compose_node(parent, index)
+        assert node is not None
         self.depth -= 1
         if node.tag in NUMBERS and len(node.value) > LONGEST:
             raise refused(f"a number of more than {LONGEST} characters", node)
@@ -67,4 +68,4 @@ def load_plain(text: str) -> Any:
     try:
         return loader.get_single_data()
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()

@@ -293,12 +293,11 @@ def _of_json(kept: Any) -> Tokenizer:
         from .subwords import SubwordTokenizer
 
         return SubwordTokenizer(kind, kept["model"], lowercase=lowercase)
-    symbols = kept[{"char": "characters", "word": "words"}[kind]]
-    wanted = str if kind == "char" else list
-    if type(symbols) is not wanted or not {str}.issuperset(map(type, symbols)) or not is_text("".join(symbols)):
-        raise ValueError("symbols that are no text")
-    if len(set(symbols)) < len(symbols):
-        raise ValueError("a symbol stands there twice")
+    symbols: Any = kept[{"char": "characters", "word": "words"}[kind]]
+    if type(symbols) is not {"char": str, "word": list}[kind] or not {str}.issuperset(map(type, symbols)):
+        raise ValueError("symbols that are none")
+    if not is_text("".join(symbols)) or len(set(symbols)) < len(symbols):
+        raise ValueError("symbols that are no text, or stand there twice")
     if kind == "char":
         return CharTokenizer(symbols, Spelling.of_json(kept["spelling"]), lowercase=lowercase)
     from .words import SPECIAL, WordTokenizer
