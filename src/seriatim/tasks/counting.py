@@ -109,11 +109,13 @@ class Counting(LanguageModelling):
     def load_model(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
         """Opens tables; they are read where and when they are needed."""
         try:
-            model = NGram.from_tensors(load_tensors(weights))
+            model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
+            if model.order != self.options.order:
+                raise ValueError("tables of another order")
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
-        if (model.order, model.vocabulary_size) != (self.options.order, vocabulary.tokenizer.vocabulary_size):
-            raise InputError(f"{weights}: of another order or vocabulary; restore the run's own file")
         return self.with_cache(model)
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:
