@@ -115,12 +115,26 @@ class Stream:
         try:
             if read_metadata(Path(path)) != self.identity or not {"logits", "last"} <= set(tensors):
                 raise ValueError("the saved state does not belong to this model")
-            self.logits, self.last = tensors.pop("logits").to(self.device), int(tensors.pop("last"))
-            state = {name.removeprefix("state/"): leaf for name, leaf in tensors.items()}
-            self.state = state_from_dict(state, self.model.initial_state(1))
+            logits, last = tensors.pop("logits").to(self.device), tensors.pop("last")
+            state = state_from_dict(
+                {name.removeprefix("state/"): leaf for name, leaf in tensors.items()}, self.model.initial_state(1)
+            )
+            self._check(logits, last, state)
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
+        self.logits, self.last, self.state = logits, int(last), state
         return self
+
+    @torch.inference_mode()
+    def _check(self, logits: Tensor, last: Tensor, state: State) -> None:
+        """Raises ValueError where a model cannot go on from here: it tries to."""
+        fits = (logits.shape, logits.dtype) == (self.logits.shape, self.logits.dtype)
+        if not fits or last.shape != () or last.dtype != torch.int64 or not 0 <= last < logits.shape[1]:
+            raise ValueError("the saved state does not belong to this model: its last token is none")
+        try:
+            self.model(self._tensor([int(last)]), state)
+        except (IndexError, RuntimeError, ValueError) as error:
+            raise ValueError(f"the saved state does not belong to this model ({error})") from None
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)
