@@ -5,9 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..files import to_json, write_whole
+from ..errors import InputError
+from ..files import to_json, whole
+from ..reading import open_regular
 
 Record = dict[str, Any]
+LONGEST = 1 << 20
+"""Characters of a record, at most."""
 
 
 class Reporter:
@@ -63,13 +67,26 @@ class MetricsLog:
             self.board.close()
 
     def _keep(self, step: int) -> None:
+        """Drops the records after ``step``, and a link to nothing, which would be filled where it leads."""
         if not self.path.exists():
+            self.path.unlink(missing_ok=True)
             return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
-            except (ValueError, KeyError):  # the line a crash cut short
-                break
-        write_whole(self.path, "".join(kept))
+        try:
+            descriptor = open_regular(self.path)
+        except ValueError as error:
+            raise InputError(f"{self.path}: {error}; remove it to go on without it") from None
+        with (
+            open(descriptor, encoding="utf-8", errors="replace") as source,
+            whole(self.path) as aside,
+            aside.open("w", encoding="utf-8") as kept,
+        ):
+            while (line := source.readline(LONGEST)) and _is_before(line, step):
+                kept.write(line)
+
+
+def _is_before(line: str, step: int) -> bool:
+    """Whether a record is of this step or one before; not so the line that a crash cut short."""
+    try:
+        return line.endswith("\n") and json.loads(line)["step"] <= step
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
