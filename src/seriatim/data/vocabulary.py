@@ -63,8 +63,9 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     """
     tokenizers = {"tokenizer": load_tokenizer(folder / "tokenizer.json")}
     for name in TOKENIZERS[1:]:
-        if (folder / f"{name}.json").exists():
-            tokenizers[name] = load_tokenizer(folder / f"{name}.json")
+        path = folder / f"{name}.json"
+        if path.exists() or path.is_symlink():
+            tokenizers[name] = load_tokenizer(path)
     return Vocabulary(tokenizers, _labels(folder / "labels.json"))
 
 

@@ -49,7 +49,7 @@ def no_larger_than(*files: Path) -> Iterator[None]:
     try:
         with _Bounded(TIMES * size // 4 + SPARE):
             yield
-    except (_TooLargeError, RuntimeError, OverflowError, MemoryError, TypeError, ZeroDivisionError):
+    except (_TooLargeError, RuntimeError, OverflowError, MemoryError, ZeroDivisionError):
         raise InputError(
             f"{files[0]}: not the weights of the model that config.yaml describes, which is larger or none at all; "
             "restore the run's own files"

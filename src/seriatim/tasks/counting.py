@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, ValidationError, field_validator
 
-from ..config import Config, Count, Positive, Rate, Section, explain
+from ..config import Config, Positive, Rate, Section, explain
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError, nearest
@@ -49,7 +49,7 @@ class Options(Section):
     prune: int | list[int] = 0
     closed: bool = False
     cache: Rate = 0.0
-    cache_size: Count = 200
+    cache_size: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 200
     memory: Annotated[float, Field(gt=0, le=1e6)] | None = None
 
     @field_validator("prune", mode="before")
