@@ -12,6 +12,7 @@ import seriatim
 from seriatim.errors import InputError
 from seriatim.files import write_whole
 from seriatim.training.checkpoints import MANIFEST, checkpoints, damage
+from seriatim.training.reporting import MetricsLog
 from seriatim.training.setup import clear_run
 
 from ..conftest import small_config
@@ -19,7 +20,6 @@ from . import saved
 from .judge import refuse
 
 FILES = ("config.yaml", "tokenizer.json", "labels.json", "target.json", "summary.json", "model.safetensors")
-LAST = Path("checkpoints", "step-000000002")
 KEPT = ("manifest.json", "progress.json", "model.safetensors", "optimizer.safetensors", "state.safetensors")
 LARGE = 200 << 20
 
@@ -63,34 +63,35 @@ def test_what_is_no_file_of_a_run_is_named(run, tmp_path: Path) -> None:
     refuse({f"{what} as {name}": (name, place) for what, place in PLACED.items() for name in FILES}, run, tmp_path)
 
 
-def test_what_is_no_file_of_a_checkpoint_is_named(run, tmp_path: Path) -> None:
+def test_what_is_no_file_of_a_checkpoint_is_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        saved.save(tmp_path / "checkpoints", step)
+    last = checkpoints(tmp_path / "checkpoints")[-1]
     for name in KEPT:
         for what in (*NOT_REGULAR, "a link to nothing", "a link elsewhere", "a large file", "null"):
-            folder = placed(what, name, run, tmp_path)
-            with pytest.warns(UserWarning, match=f"{name}: (missing|damaged)"):  # the one before is whole
-                seriatim.resume(folder, overrides={"training.steps": 3})
+            folder = placed(what, f"{last.name}/{name}", last.parent, tmp_path)
+            with pytest.warns(UserWarning, match=f"{name}: (missing|damaged)"):
+                assert saved.load(folder) == 1
 
 
 def test_metrics_are_read_from_a_file_alone(run, tmp_path: Path) -> None:
     for what in PLACED:
-        folder = placed(what, "../../metrics.jsonl", run, tmp_path)
+        folder = placed(what, "metrics.jsonl", run, tmp_path)
         if what in NOT_REGULAR:
             with pytest.raises(InputError, match=r"metrics\.jsonl: not a regular file"):
-                seriatim.resume(folder, overrides={"training.steps": 3})
+                MetricsLog(folder, step=2)
         else:  # written anew, as far as there are no records
-            seriatim.resume(folder, overrides={"training.steps": 3})
-            lines = (folder / "metrics.jsonl").read_text().splitlines()
-            assert all(json.loads(line)["step"] <= 3 for line in lines)
-            assert lines
+            MetricsLog(folder, step=2).close()
+            assert (folder / "metrics.jsonl").read_text() == ""
 
 
-def placed(what: str, name: str, run: Path, tmp_path: Path) -> Path:
-    """A copy of a run in whose last checkpoint something stands for a file."""
-    folder = tmp_path / "run"
+def placed(what: str, name: str, good: Path, tmp_path: Path) -> Path:
+    """A copy of a folder in which something stands for a file."""
+    folder = tmp_path / "copied"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(run, folder)
-    (folder / LAST / name).unlink()
-    PLACED[what](folder / LAST / name)
+    shutil.copytree(good, folder)
+    (folder / name).unlink()
+    PLACED[what](folder / name)
     return folder
 
 

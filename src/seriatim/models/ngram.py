@@ -125,5 +125,5 @@ class NGram(TextModel):
             key = tensors[f"keys.{n - 1}"].numpy() if n else np.arange(len(probability))
             backoff = tensors[f"backoffs.{n}"].numpy() if n < order - 1 else np.ones(0)
             orders.append(Order(key, probability, backoff))
-            check_order(orders, vocabulary_size)
+            check_order(orders, vocabulary_size, longest=n == order - 1)
         return cls(orders)

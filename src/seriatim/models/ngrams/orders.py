@@ -57,13 +57,13 @@ def orders_of(pieces: Iterable[Piece]) -> list[Order]:
     return found
 
 
-def check_order(orders: Sequence[Order], vocabulary_size: int) -> None:
+def check_order(orders: Sequence[Order], vocabulary_size: int, *, longest: bool) -> None:
     """Raises ValueError where the last of some orders is none, as far as some of its n-grams show.
 
-    Tables can be larger than memory, so that not all of one is read.
+    Tables can be larger than memory, so that not all of one is read. ``longest`` says that no order follows.
     """
     n, (key, probability, backoff) = len(orders), orders[-1]
-    if len(key) != len(probability) or len(backoff) not in (0, len(probability)):
+    if len(key) != len(probability) or len(backoff) != (0 if longest else len(probability)):
         raise ValueError(f"tables of {n}-grams that do not fit one another")
     seen = np.linspace(0, len(key) - 1, min(len(key), SEEN)).astype(np.int64)
     keys = key[seen]
