@@ -274,7 +274,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     text = read_text(path, most=MOST, hint="is this the folder of a run?")
     try:
         found = _of_json(json.loads(text))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(
             f"{path}: not a tokenizer of this program, or damaged; restore it from the run it belongs to"
         ) from None
