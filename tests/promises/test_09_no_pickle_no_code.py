@@ -80,17 +80,23 @@ def unpickling_fails(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-def test_runs_open_go_on_and_stream_without_unpickling(runs, texts, tmp_path: Path, unpickling_fails) -> None:
-    for name in ("char-stream", "bpe-line"):
-        folder = tmp_path / name
-        shutil.copytree(runs[name].path, folder)
-        run = seriatim.load(folder)
-        assert run.evaluate(texts["test"])["loss"] == runs[name].evaluate(texts["test"])["loss"]
-        stream = run.stream()
-        stream.feed("the cat")
-        stream.save(tmp_path / "state.safetensors")
-        run.stream().load(tmp_path / "state.safetensors").feed(" likes")
-        seriatim.resume(folder, overrides={"training.steps": 121})
+@pytest.fixture(scope="module")
+def run(texts, tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
+    tokenizer = {"kind": "bpe", "vocabulary_size": 280}
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return seriatim.train(small_config(texts, folder, tokenizer=tokenizer, training={"steps": 2}))
+
+
+def test_runs_open_go_on_and_stream_without_unpickling(run, texts, tmp_path: Path, unpickling_fails) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.path, folder)
+    opened = seriatim.load(folder)
+    assert opened.evaluate(texts["test"])["loss"] == run.evaluate(texts["test"])["loss"]
+    stream = opened.stream()
+    stream.feed("the cat")
+    stream.save(tmp_path / "state.safetensors")
+    opened.stream().load(tmp_path / "state.safetensors").feed(" likes")
+    seriatim.resume(folder, overrides={"training.steps": 3})
     given = {"model": {"layer": "ngram", "options": {"order": 2, "smoothing": "witten-bell"}}, "training": {}}
     config = small_config(texts, tmp_path / "counted")
     counted = seriatim.train({**config, **given})
@@ -111,18 +117,18 @@ class Trap:
 
 
 @pytest.mark.parametrize("form", ["pickle", "torch", "old torch"])
-def test_a_pickle_in_place_of_any_file_is_refused(runs, texts, tmp_path: Path, form: str) -> None:
+def test_a_pickle_in_place_of_any_file_is_refused(run, tmp_path: Path, form: str) -> None:
     mark, trap = tmp_path / "mark", tmp_path / "trap"
     if form == "pickle":
         trap.write_bytes(pickle.dumps(Trap(mark)))
     else:
         torch.save({"x": Trap(mark)}, trap, _use_new_zipfile_serialization=form == "torch")
     folder = tmp_path / "run"
-    shutil.copytree(runs["char-stream"].path, folder)
+    shutil.copytree(run.path, folder)
     state = tmp_path / "state.safetensors"
     shutil.copy(trap, state)
     with pytest.raises(InputError, match=r"state\.safetensors: damaged"):
-        runs["char-stream"].stream().load(state)
+        run.stream().load(state)
     names = ("model.safetensors", "tokenizer.json", "config.yaml", "labels.json", "summary.json", "metrics.jsonl")
     last = sorted((folder / "checkpoints").iterdir())[-1]
     kept = [path.relative_to(folder) for path in last.iterdir()]
@@ -131,12 +137,12 @@ def test_a_pickle_in_place_of_any_file_is_refused(runs, texts, tmp_path: Path, f
         shutil.copytree(folder, copied)
         shutil.copy(trap, copied / name)
         if str(name) == "metrics.jsonl":  # written anew
-            seriatim.resume(copied, overrides={"training.steps": 121})
+            seriatim.resume(copied, overrides={"training.steps": 3})
         elif len(name.parts) == 1:
             with pytest.raises(InputError, match=str(name)):
                 seriatim.load(copied)
         else:
             with pytest.warns(UserWarning, match=f"{name}: (missing or )?damaged"):
-                seriatim.resume(copied, overrides={"training.steps": 121})
+                seriatim.resume(copied, overrides={"training.steps": 3})
         shutil.rmtree(copied)
     assert not mark.exists()

@@ -14,16 +14,16 @@ from ..errors import InputError
 CONSTRUCTORS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
 TIMES, SPARE = 4, 1 << 20
 """How much more may be asked for: tied parameters are made twice, and some values come and go."""
-CALLS = 1 << 17
-"""Of PyTorch, while one model is built: some hundred a layer."""
+CALLS, BYTES = 1 << 17, 256
+"""Calls of PyTorch while one model is built: some hundred a layer; and bytes of a file that let it make one more."""
 
 
 class _Bounded(TorchFunctionMode):
-    """Counts the values of new tensors before they are made, and refuses more than ``most``."""
+    """Counts the values of new tensors before they are made, and refuses more than a file of ``size`` bytes lets."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.left, self.calls = most, CALLS
+        self.left, self.calls = TIMES * size // 4 + SPARE, CALLS + size // BYTES
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.calls -= 1
@@ -47,7 +47,7 @@ def no_larger_than(*files: Path) -> Iterator[None]:
     """
     size = max((file.stat().st_size for file in files if file.is_file()), default=0)
     try:
-        with _Bounded(TIMES * size // 4 + SPARE):
+        with _Bounded(size):
             yield
     except (_TooLargeError, RuntimeError, OverflowError, MemoryError, ZeroDivisionError):
         raise InputError(
