@@ -56,3 +56,12 @@ def read_json(path: Path, *, most: int, hint: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise InputError(f"{path}: damaged, or not JSON; {hint}") from None
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be written in UTF-8: JSON also spells halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..errors import InputError
-from ..reading import read_text
+from ..reading import is_text, read_text
 from .spelling import Spelling
 
 END = 0
@@ -254,15 +254,6 @@ def lines_of_json(value: Any) -> str:
             return "[\n" + ",\n".join(map(lines_of_json, value)) + "\n]"
         return "[\n" + json.dumps(value, ensure_ascii=False, separators=(",\n", ": "))[1:-1] + "\n]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def is_text(text: str) -> bool:
-    """Whether it can be written in UTF-8: JSON also spells halves of characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files import write_whole
-from ..reading import read_json
-from .tokenizers import MOST, Tokenizer, is_text, load_tokenizer
+from ..reading import is_text, read_json
+from .tokenizers import MOST, Tokenizer, load_tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")
 """Of the inputs (or of everything), of the targets where they have their own, of the letters of words."""
