@@ -3,6 +3,7 @@
 import glob
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ DAY = 24 * 60 * 60
 
 
 def cache_folder() -> Path:
-    """``$SERIATIM_CACHE``, else the user's cache folder, else (if neither can be written) a temporary one."""
+    """``$SERIATIM_CACHE``, else the user's cache folder, else (if neither can be written) a temporary one of theirs."""
     named = os.environ.get("SERIATIM_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(named) if named else Path(base) / "seriatim"
@@ -23,9 +24,20 @@ def cache_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        folder = Path(tempfile.gettempdir()) / "seriatim-cache"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return _own_folder()
+
+
+def _own_folder() -> Path:
+    """A folder among the temporary ones, in which nobody else can put what is then opened or run."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"seriatim-cache-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:  # something else stands there
+        return Path(tempfile.mkdtemp(prefix="seriatim-cache-"))
+    whose = (found.st_uid, stat.S_IMODE(found.st_mode)) == (user, 0o700) and stat.S_ISDIR(found.st_mode)
+    return folder if whose or os.name != "posix" else Path(tempfile.mkdtemp(prefix="seriatim-cache-"))
 
 
 def cached(name: str, make: Callable[[Path], None]) -> Path:

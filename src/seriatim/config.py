@@ -10,12 +10,16 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .errors import InputError, nearest
+from .errors import InputError, nearest, shown
+from .plain_yaml import load_plain
+from .reading import read_text
 
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
+LARGEST = 1 << 16
+"""Bytes of a configuration, at most."""
 
 
 class Section(BaseModel):
@@ -60,7 +64,7 @@ class Model(Section):
     layer: str = "lstm"
     embedding_size: Count = 128
     hidden_size: Count = 256
-    num_layers: Count = 1
+    num_layers: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
     dropout: Rate = 0.0
     variational_dropout: bool = False
     residual: bool = False
@@ -91,7 +95,7 @@ class Training(Section):
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
     learning_rate: Positive | None = None
     schedule: Literal["constant", "cosine", "plateau"] = "cosine"
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, lt=2**31)] = 0
     anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
     weight_decay: NonNegative = 0.0
     clip: Positive | None = 1.0
@@ -156,15 +160,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Reads a YAML mapping; nothing in it is executed.
 
     Raises:
-        InputError: no such file, not YAML, or not a mapping.
+        InputError: no such file, too large, not YAML, or not a mapping of plain values.
     """
+    text = read_text(path, most=LARGEST, hint="give a YAML file")
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); give a YAML file"
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        tree = load_plain(text)
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise InputError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', error)}); mend this line") from None
@@ -186,8 +187,10 @@ def fields() -> list[str]:
 
 def parse_value(text: str) -> Any:
     """The value of an option on the command line, read as YAML would read it: numbers, true, null, lists, text."""
+    if len(text) > LARGEST:
+        return text
     try:
-        return float(text) if _is_number(text) and not text.lstrip("+-").isdigit() else yaml.safe_load(text)
+        return float(text) if _is_number(text) and not text.lstrip("+-").isdigit() else load_plain(text)
     except (yaml.YAMLError, ValueError):
         return text
 
@@ -205,7 +208,7 @@ def explain(error: ValidationError) -> str:
         matches = nearest(name, siblings)
         return f"unknown key {name}; {matches if matches.startswith('did') else nearest(name, known)}"
     reason = first["msg"].removeprefix("Value error, ")
-    return f"{name}: {given!r} does not fit; {reason[0].lower()}{reason[1:]}"
+    return f"{name}: {shown(given)} does not fit; {reason[0].lower()}{reason[1:]}"
 
 
 def _section(name: str) -> Any:

@@ -6,19 +6,38 @@ SHOWN, LISTED = 60, 1000
 """Characters of a text that a message shows, and of all the texts it lists."""
 LOOKED_AT = 1000
 """Words among which the nearest is looked for."""
+LONGEST = 2000
+"""Characters of a message; what stands in the middle of a longer one is left out."""
 
 
 class InputError(ValueError):
-    """Bad input: one line that names the file and line or the config key, the reason and the next step."""
+    """Bad input: one line that names the file and line or the config key, the reason and the next step.
+
+    What a file holds may be quoted in it: line ends become spaces, and what a terminal would obey is spelled out.
+    """
+
+    def __init__(self, message: object) -> None:
+        line = " ".join(str(message).splitlines())
+        if len(line) > LONGEST:
+            line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
+        if not line.isprintable():
+            line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line)
+        super().__init__(line)
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on: a failure, though the input has the right form."""
 
 
-def shown(text: str) -> str:
-    """Some of the user's text as a message shows it: in quotes, on one line, and no longer than a message may be."""
-    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+def shown(value: object) -> str:
+    """What a user gave as a message shows it: on one line, text in quotes, and no longer than a message may be."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= SHOWN else f"{value[:SHOWN]}…")
+    try:
+        text = repr(value)
+    except ValueError:  # of a number with more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 15]} … {text[-15:]}"
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 def whole(path: Path) -> Iterator[Path]:
     """Where to write a file, which takes the place of ``path`` once it is on the disk; after an error it is gone."""
     aside = path.with_name(path.name + ".partial")
+    aside.unlink(missing_ok=True)  # a link there would have its target written over
     try:
         yield aside
         flush(aside)
@@ -38,6 +40,14 @@ def write_whole(path: Path, text: str) -> None:
     """Writes UTF-8 text, whole or not at all."""
     with whole(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a folder with all it holds, or a link; what a link leads to stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

@@ -1,7 +1,6 @@
 """A run: the folder a training leaves behind, opened."""
 
 import itertools
-import json
 import random
 import time
 from collections.abc import Iterable, Iterator
@@ -21,10 +20,14 @@ from .errors import InputError
 from .evaluation.intervals import Metrics
 from .evaluation.perplexity import LINES_TOGETHER, WINDOW
 from .identity import check_belongs, identity, read_config
+from .reading import read_json
 from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
 from .tasks import find
 from .training.precision import choose_device
 from .training.task import Task
+
+SUMMARY = 1 << 20
+"""Bytes of a `summary.json`, at most."""
 
 
 class Run:
@@ -250,12 +253,13 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
 
 
 def _read_summary(path: Path) -> dict[str, Any]:
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return {}
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        raise InputError(f"{path}: damaged; remove it to use the run without its summary") from None
+    hint = "remove it to use the run without its summary"
+    found = read_json(path, most=SUMMARY, hint=hint)
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: damaged, or not a summary; {hint}")
+    return found
 
 
 def _seed(seed: int | None) -> int:

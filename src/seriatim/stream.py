@@ -110,7 +110,7 @@ class Stream:
         """Writes what is kept of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
-        save_tensors(tensors, Path(path), {**self._whose(), "sha256": digest(tensors)})
+        save_tensors(tensors, Path(path), self._whose())
 
     def load(self, path: str | Path) -> "Stream":
         """Goes on from what `save` wrote; where that is refused, the stream stays where it was.
@@ -118,14 +118,11 @@ class Stream:
         Raises:
             InputError: missing, damaged, or of another model.
         """
-        tensors, found = load_tensors(Path(path)), read_metadata(Path(path))
-        whose, sha256 = self._whose(), digest(tensors)
-        found = {"weights": whose["weights"], "sha256": sha256, **found}  # older states do not have these
+        tensors, whose = load_tensors(Path(path)), self._whose()
+        found = {"weights": whose["weights"], **read_metadata(Path(path))}  # older states do not have them
         try:
             if any(found.get(name) != value for name, value in whose.items()):
                 raise ValueError("the saved state does not belong to this model")
-            if found["sha256"] != sha256:
-                raise ValueError("damaged")
             self.logits, self.state, self.last = self._kept(tensors)
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
@@ -144,7 +141,16 @@ class Stream:
             raise ValueError("the saved state is not that of one text")
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
+        self._try(int(last), state)
         return logits, state, int(last)
+
+    @torch.inference_mode()
+    def _try(self, last: int, state: State) -> None:
+        """Raises ValueError where the model cannot go on from a state."""
+        try:
+            self.model(self._tensor([last]), state)
+        except (IndexError, RuntimeError, ValueError) as error:
+            raise ValueError(f"the saved state does not belong to this model ({error})") from None
 
     def _whose(self) -> dict[str, str]:
         """What tells a state from those of other models: the run, and some values of each of its parameters."""

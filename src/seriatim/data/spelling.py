@@ -8,6 +8,7 @@ add-one smoothing from the word types of the training text.
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,18 @@ class Spelling:
         assert len(self.counts) == 257
         total = math.log(sum(self.counts) + 257)
         self.cost = [total - math.log(count + 1) for count in self.counts]
+
+    @classmethod
+    def of_json(cls, counts: Any) -> "Spelling":
+        """That of a file.
+
+        Raises:
+            ValueError: its counts are none.
+        """
+        whole = isinstance(counts, list) and len(counts) == END + 1 and {int}.issuperset(map(type, counts))
+        if not whole or not all(0 <= count < 2**53 for count in counts):
+            raise ValueError("counts that are none")
+        return cls(counts)
 
     @classmethod
     def fit(cls, words: Iterable[str]) -> "Spelling":

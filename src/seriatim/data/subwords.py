@@ -7,7 +7,7 @@
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,12 @@ from .tokenizers import END, Tokenizer
 DEFAULT_SIZE = 8000
 PIECE_CHARACTERS = 20_000
 PIECES_TOGETHER = 64
+AROUND = ("truncation", "padding", "added_tokens", "normalizer", "post_processor")
+SETTINGS = (
+    *("dropout", "unk_token", "unk_id", "continuing_subword_prefix", "end_of_word_suffix"),
+    *("fuse_unk", "byte_fallback", "ignore_merges"),
+)
+"""What the library's tokenizers and models can have, and ours have not."""
 
 
 class SubwordTokenizer(Tokenizer):
@@ -34,12 +40,9 @@ class SubwordTokenizer(Tokenizer):
 
     def __init__(self, kind: str, model: dict[str, Any], *, lowercase: bool = False) -> None:
         self.kind, self.lowercase = kind, lowercase  # type: ignore[misc]
-        try:
-            self.inner = tokenizers.Tokenizer.from_str(json.dumps(model))
-        except Exception as error:  # the library raises nothing narrower
-            raise ValueError(str(error)) from None
-        self.vocabulary_size = self.inner.get_vocab_size() + 1
         self._bytes = _bytes_by_symbol()
+        self.inner = _whole(_pieces_alone(kind, model, self._bytes))
+        self.vocabulary_size = self.inner.get_vocab_size() + 1
 
     @classmethod
     def fit(cls, config: TokenizerConfig, texts: Iterable[str]) -> "SubwordTokenizer":
@@ -59,13 +62,11 @@ class SubwordTokenizer(Tokenizer):
             "show_progress": False,
         }
         if config.kind == "bpe":
-            inner = tokenizers.Tokenizer(models.BPE())
+            inner = _whole(models.BPE())
             trainer: Any = trainers.BpeTrainer(min_frequency=max(2, config.min_count), **common)
         else:
-            inner = tokenizers.Tokenizer(models.Unigram())
+            inner = _whole(models.Unigram())
             trainer = trainers.UnigramTrainer(**common)
-        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        inner.decoder = decoders.ByteLevel()
         pieces = (piece.lower() if config.lowercase else piece for text in texts for piece in _pieces(text))
         inner.train_from_iterator(pieces, trainer)
         model = json.loads(inner.to_str())
@@ -96,6 +97,47 @@ def _make_finite(vocabulary: list[list[Any]]) -> None:
     """Of an empty text the library learns scores that are no numbers; there no piece is likelier than another."""
     for piece in vocabulary:
         piece[1] = -math.log(len(vocabulary)) if piece[1] is None else piece[1]
+
+
+def _whole(model: Any) -> tokenizers.Tokenizer:
+    """A model of pieces with what stands around it: it works on bytes."""
+    inner = tokenizers.Tokenizer(model)
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    return inner
+
+
+def _pieces_alone(kind: str, kept: Any, alphabet: Mapping[str, int]) -> Any:
+    """The pieces of a kept tokenizer as a model, all that is taken of it.
+
+    The rest, in which patterns and rules of any kind could stand, must be what `fit` writes.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not.
+    """
+    model, before, after = kept["model"], kept["pre_tokenizer"], kept["decoder"]
+    if any(kept[name] for name in AROUND) or any(model.get(name) for name in SETTINGS):
+        raise ValueError("more than pieces")
+    if (before["type"], before["add_prefix_space"], before.get("use_regex", True)) != ("ByteLevel", False, True):
+        raise ValueError("another way to cut words")
+    if after["type"] != "ByteLevel" or model["type"] != {"bpe": "BPE", "unigram": "Unigram"}[kind]:
+        raise ValueError("another kind of pieces")
+    scores = [] if kind == "bpe" else [(piece, score) for piece, score in model["vocab"]]
+    ids = model["vocab"] if kind == "bpe" else {piece: i for i, (piece, _) in enumerate(scores)}
+    if not isinstance(ids, dict) or len(ids) != len(model["vocab"]) or not alphabet.keys() <= ids.keys():
+        raise ValueError("pieces that stand there twice, or bytes that have none")
+    if not alphabet.keys() >= set("".join(ids)) or "" in ids:
+        raise ValueError("a piece that is not made of bytes")
+    if {type(place) for place in ids.values()} != {int} or sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError("ids that do not count the pieces")
+    if kind == "unigram":
+        if not all(type(score) is float and math.isfinite(score) for _, score in scores):
+            raise ValueError("scores that are no numbers")
+        return models.Unigram(scores)
+    merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    if any(len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys() for pair in merges):
+        raise ValueError("a merge of other pieces")
+    return models.BPE(ids, [(first, second) for first, second in merges])
 
 
 def _pieces(text: str) -> Iterable[str]:

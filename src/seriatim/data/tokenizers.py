@@ -18,12 +18,15 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..errors import InputError
+from ..reading import is_text, read_text
 from .spelling import Spelling
 
 END = 0
 BOUNDARY = np.array([END], dtype=np.int32)
 STRETCH = 1 << 20
 END_TEXT, UNKNOWN_TEXT = "</s>", "<unk>"
+MOST = 1 << 27
+"""Bytes of the file of a vocabulary, at most: about ten million words."""
 
 
 class Tokenizer(ABC):
@@ -95,7 +98,13 @@ class Tokenizer(ABC):
     @functools.cached_property
     def _json(self) -> str:
         head = {"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase}
-        return lines_of_json({**head, **self.payload()})
+        text = lines_of_json({**head, **self.payload()})
+        if len(text) > MOST // 4 and len(text.encode()) > MOST:
+            raise InputError(
+                f"tokenizer.vocabulary_size: {self.vocabulary_size:,} tokens take more than {MOST:,} bytes; set it, or "
+                "raise tokenizer.min_count"
+            )
+        return text
 
 
 class Decoder:
@@ -253,12 +262,10 @@ def load_tokenizer(path: Path) -> Tokenizer:
     Raises:
         InputError: missing, damaged, or of another program.
     """
+    text = read_text(path, most=MOST, hint="is this the folder of a run?")
     try:
-        text = path.read_text(encoding="utf-8")
         found = _of_json(json.loads(text))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); is this the folder of a run?") from None
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(
             f"{path}: not a tokenizer of this program, or damaged; restore it from the run it belongs to"
         ) from None
@@ -267,18 +274,25 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def _of_json(kept: Any) -> Tokenizer:
-    kind, lowercase = kept["kind"], bool(kept["lowercase"])
+    """A tokenizer of what `Tokenizer.to_json` writes, and of nothing else."""
+    kind, lowercase = kept["kind"], kept["lowercase"]
+    if kept["seriatim"] != 1 or not isinstance(lowercase, bool):
+        raise ValueError("not of this program")
     if kind == "byte":
         return ByteTokenizer(lowercase=lowercase)
-    if kind == "char":
-        return CharTokenizer(kept["characters"], Spelling(kept["spelling"]), lowercase=lowercase)
-    if kind == "word":
-        from .words import WordTokenizer
-
-        if {str}.issuperset(map(type, kept["words"])):
-            return WordTokenizer(kept["words"], Spelling(kept["spelling"]), lowercase=lowercase)
     if kind in ("bpe", "unigram"):
         from .subwords import SubwordTokenizer
 
         return SubwordTokenizer(kind, kept["model"], lowercase=lowercase)
-    raise ValueError(kind)
+    symbols: Any = kept[{"char": "characters", "word": "words"}[kind]]
+    if type(symbols) is not {"char": str, "word": list}[kind] or not {str}.issuperset(map(type, symbols)):
+        raise ValueError("symbols that are none")
+    if not is_text("".join(symbols)) or len(set(symbols)) < len(symbols):
+        raise ValueError("symbols that are no text, or stand there twice")
+    if kind == "char":
+        return CharTokenizer(symbols, Spelling.of_json(kept["spelling"]), lowercase=lowercase)
+    from .words import SPECIAL, WordTokenizer
+
+    if SPECIAL.intersection(symbols):
+        raise ValueError("a word that stands for something else")
+    return WordTokenizer(symbols, Spelling.of_json(kept["spelling"]), lowercase=lowercase)

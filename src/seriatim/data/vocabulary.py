@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files import write_whole
-from .tokenizers import Tokenizer, load_tokenizer
+from ..reading import is_text, read_json
+from .tokenizers import MOST, Tokenizer, load_tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")
 """Of the inputs (or of everything), of the targets where they have their own, of the letters of words."""
@@ -62,18 +63,19 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     """
     tokenizers = {"tokenizer": load_tokenizer(folder / "tokenizer.json")}
     for name in TOKENIZERS[1:]:
-        if (folder / f"{name}.json").exists():
-            tokenizers[name] = load_tokenizer(folder / f"{name}.json")
+        path = folder / f"{name}.json"
+        if path.exists() or path.is_symlink():
+            tokenizers[name] = load_tokenizer(path)
     return Vocabulary(tokenizers, _labels(folder / "labels.json"))
 
 
 def _labels(path: Path) -> tuple[str, ...]:
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return ()
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
-        raise InputError(f"{path}: not a list of labels, or damaged; restore it from the run it belongs to")
+    hint = "restore it from the run it belongs to"
+    found = read_json(path, most=MOST, hint=hint)
+    if not isinstance(found, list) or not all(isinstance(label, str) and is_text(label) for label in found):
+        raise InputError(f"{path}: not a list of labels, or damaged; {hint}")
+    if len(set(found)) < len(found):
+        raise InputError(f"{path}: a label stands there twice; {hint}")
     return tuple(found)

@@ -18,6 +18,8 @@ from .tokenizers import END, UNKNOWN_TEXT, Tokenizer, most_common
 
 LINE_END, NO_CHARACTER = "\0", "\N{REPLACEMENT CHARACTER}"
 """What stands for a line end while words are looked up: no text holds it, and readers refuse it."""
+SPECIAL = frozenset({LINE_END, UNKNOWN_TEXT})
+"""What no vocabulary lists, because it always has it."""
 
 
 class WordTokenizer(Tokenizer):

@@ -1,6 +1,7 @@
 """From a name and options to layers: what `seriatim.layer` does."""
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from types import NoneType
@@ -8,7 +9,7 @@ from typing import Any, get_args
 
 from torch import nn
 
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, shown
 from ..layer import RecurrentCell, SequenceLayer, Wrap
 from ..unroll import Recurrent
 from .bidirectional import Bidirectional
@@ -22,6 +23,8 @@ from .registry import find, split_names
 from .stack import Stack
 
 Options = Mapping[str, Any]
+LARGEST = 2**31
+"""A size that no tensor has."""
 
 
 def layer(
@@ -66,7 +69,7 @@ def layer(
         raise InputError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
     rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
-    for one in names * num_layers:
+    for one in itertools.chain.from_iterable(itertools.repeat(names, num_layers)):
         width = layers[-1].output_size if layers else input_size
         made = [_one(one, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
         layers.append(Bidirectional(*made) if bidirectional else made[0])
@@ -119,9 +122,11 @@ def check_options(name: str, options: Options) -> None:
         accepted = (*kinds, int) if float in kinds else kinds
         if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
             named = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
-            raise InputError(f"model.options.{key}: {value!r} does not fit; give a value of type {named}")
+            raise InputError(f"model.options.{key}: {shown(value)} does not fit; give a value of type {named}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"model.options.{key}: {value} does not fit; give a finite number")
+        if isinstance(value, int) and abs(value) >= LARGEST:
+            raise InputError(f"model.options.{key}: {shown(value)} does not fit; give a number below {LARGEST}")
     position = options.get("position", "none")
     if position not in (*RELATIVE, *ABSOLUTE):
         raise InputError(f"unknown position {position!r}; {nearest(position, [*RELATIVE, *ABSOLUTE])}")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..lengths import check_lengths, valid_mask
 from ..state import State
 from .ngrams.counts import BOUNDARY
-from .ngrams.orders import Order, Part, Piece
+from .ngrams.orders import Order, Part, Piece, check_order
 from .ngrams.parallel import for_all
 from .ngrams.table import Table
 from .text_model import TextModel
@@ -105,25 +105,27 @@ class NGram(TextModel):
         stream_tensors(names, path, metadata)
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "NGram":
-        """The model whose parameters have these names and values.
+    def from_tensors(cls, tensors: Mapping[str, Tensor], vocabulary_size: int) -> "NGram":
+        """The model whose parameters have these names and values; they are looked at here and there alone.
 
         Raises:
-            ValueError: some are missing, or do not fit one another.
+            ValueError: some are missing, do not fit one another, or are of another vocabulary.
         """
         order = sum(name.startswith("probabilities.") for name in tensors)
         named = {f"probabilities.{n}" for n in range(order)}
         named |= {f"{part}.{n}" for part in ("backoffs", "keys") for n in range(order - 1)}
         if not order or named != set(tensors):
             raise ValueError("not the tables of an n-gram model")
-        orders = []
+        for name, values in tensors.items():
+            if values.dim() != 1 or values.dtype != (torch.int64 if name.startswith("keys.") else torch.float64):
+                raise ValueError(f"{name} is no table of numbers of its type")
+        if len(tensors["probabilities.0"]) != vocabulary_size:
+            raise ValueError("tables of another vocabulary")
+        orders: list[Order] = []
         for n in range(order):
             probability = tensors[f"probabilities.{n}"].numpy()
             key = tensors[f"keys.{n - 1}"].numpy() if n else np.arange(len(probability))
             backoff = tensors[f"backoffs.{n}"].numpy() if n < order - 1 else np.ones(0)
-            if any(values.ndim != 1 for values in (key, probability, backoff)) or key.dtype != np.int64:
-                raise ValueError(f"tables of {n + 1}-grams that are none")
-            if len(key) != len(probability) or (n < order - 1 and len(backoff) != len(probability)):
-                raise ValueError(f"tables of {n + 1}-grams that do not fit one another")
             orders.append(Order(key, probability, backoff))
+            check_order(orders, vocabulary_size, longest=n == order - 1)
         return cls(orders)

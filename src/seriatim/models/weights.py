@@ -16,10 +16,13 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..files import whole
+from .header import Entry, read_header
 
 HEADER = 1 << 16
 """Bytes kept for the names and shapes of what is yet to come, where a file is written as it comes."""
-TYPES = {"float64": "F64", "int64": "I64"}
+TYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+DIGEST = "sha256"
+"""The name of the digest among the texts of a file."""
 
 
 def save_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -33,32 +36,34 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: missing, damaged, or the weights of another model.
     """
-    found = load_tensors(path)
-    expected = dict(model.named_parameters())
-    if odd := sorted(set(found) ^ set(expected)):
+    header, expected = read_header(path), dict(model.named_parameters())
+    if odd := sorted(set(header.tensors) ^ set(expected)):
         raise InputError(f"{path}: the weights of another model (they differ in {odd[0]}); restore the run's own file")
     for name, parameter in expected.items():
-        if found[name].shape != parameter.shape:
+        found, needed = header.tensors[name], Entry(TYPES[parameter.dtype], tuple(parameter.shape))
+        if found != needed:
             raise InputError(
-                f"{path}: {name} has shape {tuple(found[name].shape)}, the model needs {tuple(parameter.shape)}; "
-                "restore the run's own file"
+                f"{path}: {name} has shape {found.shape} of {found.dtype}, the model needs {needed.shape} of "
+                f"{needed.dtype}; restore the run's own file"
             )
+    tensors = load_tensors(path)
     with torch.no_grad():
         for name, parameter in expected.items():
-            parameter.copy_(found[name])
+            parameter.copy_(tensors[name])
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes named tensors, whole or not at all.
+    """Writes named tensors with a digest of their values, whole or not at all.
 
     Raises:
         OSError: the disk is full, or the file may not be written.
     """
+    tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
     with whole(path) as aside:
         aside.touch()
         usual = aside.stat().st_mode
         try:
-            save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, aside, metadata)
+            save_file(tensors, aside, {**(metadata or {}), DIGEST: digest(tensors)})
         except SafetensorError as error:  # which knows the number of an error in its message alone
             number = re.search(r"\(os error (\d+)\)", str(error))
             raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
@@ -71,25 +76,15 @@ def _sort_metadata(path: Path) -> None:
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
-        if "__metadata__" in header:
-            header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
         ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
         assert len(ordered) <= size
         file.seek(8)
         file.write(ordered.ljust(size))
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """The same for the same names, types, shapes and bits, and only for them."""
-    found = hashlib.sha256()
-    for name, value in sorted(tensors.items()):
-        found.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
-        found.update(value.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
-    return found.hexdigest()
-
-
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:
-    """Writes named arrays one after another, so that no two need be held; as `save_tensors` otherwise.
+    """Writes named arrays one after another, so that no two need be held; as `save_tensors`, but without a digest.
 
     Arrays of one name that follow one another become one, joined along their first dimension. The header of a
     safetensors file stands first and may end in blanks: it is filled in when everything is there.
@@ -100,7 +95,11 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
         file.seek(HEADER)
         for name, values in arrays:
             values.tofile(file)
-            new = {"dtype": TYPES[values.dtype.name], "shape": [0, *values.shape[1:]], "data_offsets": [end, end]}
+            new = {
+                "dtype": TYPES[torch.from_numpy(values[:0]).dtype],
+                "shape": [0, *values.shape[1:]],
+                "data_offsets": [end, end],
+            }
             entry = entries.setdefault(name, new)
             assert entry["data_offsets"][1] == end  # they do follow one another
             end += values.nbytes
@@ -113,30 +112,37 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Reads named tensors.
+    """Reads named tensors; where there is no digest of their values, they are not read but mapped.
 
     Raises:
         InputError: missing or damaged.
     """
+    known = read_header(path).metadata.get(DIGEST)
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except OSError:
         raise InputError(f"{path}: missing or unreadable; is this the folder of a whole run?") from None
-    except SafetensorError as error:
+    except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path}: damaged ({error}); restore it, or train again") from None
+    if known is not None and known != digest(tensors):
+        raise InputError(f"{path}: damaged (its values are not those that were written); restore it, or train again")
+    return tensors
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The same for the same names, types, shapes and bits, and only for them."""
+    found = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
+        found.update(value.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The texts stored beside the tensors.
+    """The texts that were given to be stored beside the tensors.
 
     Raises:
         InputError: missing or damaged.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except OSError:
-        raise InputError(f"{path}: missing or unreadable; is this the folder of a whole run?") from None
-    except SafetensorError as error:
-        raise InputError(f"{path}: damaged ({error}); restore it, or train again") from None
+    return {name: text for name, text in read_header(path).metadata.items() if name != DIGEST}

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, ValidationError, field_validator
 
-from ..config import Config, Count, Positive, Rate, Section, explain
+from ..config import Config, Positive, Rate, Section, explain
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError, nearest
@@ -49,7 +49,7 @@ class Options(Section):
     prune: int | list[int] = 0
     closed: bool = False
     cache: Rate = 0.0
-    cache_size: Count = 200
+    cache_size: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 200
     memory: Annotated[float, Field(gt=0, le=1e6)] | None = None
 
     @field_validator("prune", mode="before")
@@ -109,11 +109,13 @@ class Counting(LanguageModelling):
     def load_model(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
         """Opens tables; they are read where and when they are needed."""
         try:
-            model = NGram.from_tensors(load_tensors(weights))
+            model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
+            if model.order != self.options.order:
+                raise ValueError("tables of another order")
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
-        if (model.order, model.vocabulary_size) != (self.options.order, vocabulary.tokenizer.vocabulary_size):
-            raise InputError(f"{weights}: of another order or vocabulary; restore the run's own file")
         return self.with_cache(model)
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:

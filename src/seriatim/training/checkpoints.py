@@ -3,23 +3,28 @@
 import hashlib
 import itertools
 import json
-import shutil
 import warnings
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from ..errors import InputError
-from ..files import flush, write_whole
+from ..files import flush, remove, write_whole
 from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
+from ..reading import open_regular, read_json, read_text
 from ..state import State, state_from_dict, state_to_dict
 from .optimizers import optimizer_tensors, restore_optimizer
 from .progress import Progress
 
 KEPT = 2
 MANIFEST, DAMAGED = "manifest.json", ".damaged"
+NEEDED = {"model.safetensors", "optimizer.safetensors", "progress.json"}
+SMALL = 1 << 16
+"""Bytes of a manifest or of the progress, at most."""
+RESTORE = "restore the run's own, or train from the start with --overwrite"
 
 
 def save_checkpoint(
@@ -34,20 +39,21 @@ def save_checkpoint(
 
     It is written aside, each file flushed, its manifest last, and renamed: whole or not there at all.
     """
+    _refuse_link(folder)
     for left in folder.glob("step-*.partial"):  # of a training that was killed
-        shutil.rmtree(left)
+        remove(left)
     place = _free(folder, f"step-{progress.step:09d}")
     aside = place.with_name(f"{place.name}.partial")
     try:
         aside.mkdir(parents=True)
         _write(aside, model, optimizer, state, progress, metadata)
     except OSError:
-        shutil.rmtree(aside, ignore_errors=True)  # the disk may be full
+        remove(aside)  # the disk may be full
         raise
     aside.rename(place)
     flush(folder)
     for old in checkpoints(folder)[:-KEPT]:
-        shutil.rmtree(old)
+        remove(old)
 
 
 def _write(
@@ -73,18 +79,39 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if path.suffix != ".partial" and DAMAGED not in path.name)
 
 
+def kept_weights(folder: Path) -> list[Path]:
+    """The parameters of every checkpoint.
+
+    Raises:
+        InputError: there is none.
+    """
+    _refuse_link(folder)
+    found = [path / "model.safetensors" for path in checkpoints(folder)]
+    if not found:
+        raise InputError(f"{folder}: no checkpoint to go on from; train from the start with --overwrite")
+    return found
+
+
+def _refuse_link(folder: Path) -> None:
+    """Raises InputError where checkpoints lie outside the run, in which nothing may be removed."""
+    if folder.is_symlink():
+        raise InputError(f"{folder}: a link, and old checkpoints are removed there; put the folder itself in its place")
+
+
 def damage(checkpoint: Path) -> str | None:
     """The first file that is not as it was written, and what is wrong with it; None where all are."""
     try:
-        sums = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["sha256"].items()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        sums = read_json(checkpoint / MANIFEST, most=SMALL, hint="")["sha256"].items()
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"{checkpoint / MANIFEST}: missing or damaged"
+    for name in sorted(NEEDED - {name for name, _ in sums}):
+        return f"{checkpoint / MANIFEST}: damaged (it does not name {name})"
     for name, expected in sums:
         path = checkpoint / Path(name).name  # nowhere else
         try:
             if _sum(path) != expected:
                 return f"{path}: damaged"
-        except OSError:
+        except (OSError, ValueError):
             return f"{path}: missing or unreadable"
     return None
 
@@ -111,7 +138,7 @@ def load_checkpoint(
         UserWarning: a later one is damaged.
     """
     last = _last_whole(folder)
-    progress = Progress(**json.loads((last / "progress.json").read_text(encoding="utf-8")))
+    progress = _progress(last / "progress.json")
     if read_metadata(last / "model.safetensors") != metadata:
         raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
@@ -119,13 +146,28 @@ def load_checkpoint(
     if like is None or not (last / "state.safetensors").exists():
         return None, progress
     tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(last / "state.safetensors").items()}
-    return state_from_dict(tensors, like), progress
+    try:
+        return state_from_dict(tensors, like), progress
+    except ValueError as error:
+        raise InputError(f"{last / 'state.safetensors'}: {error}; {RESTORE}") from None
+
+
+def _progress(path: Path) -> Progress:
+    """What a checkpoint says of its training, every figure of its type and within what a training can reach."""
+    text = read_text(path, most=SMALL, hint=RESTORE)
+    try:
+        found = TypeAdapter(Progress).validate_json(text, strict=True)
+        if not all(-1 <= value < 2**53 for value in asdict(found).values() if isinstance(value, int)):
+            raise ValueError("a number that is none")
+    except ValueError:
+        raise InputError(f"{path}: not the progress of a training, or damaged; {RESTORE}") from None
+    return found
 
 
 def _last_whole(folder: Path) -> Path:
     """The last checkpoint that is as it was written; later ones are put aside, and said."""
     wrong: list[tuple[Path, str]] = []
-    for place in reversed(checkpoints(folder)):
+    for place in (path.parent for path in reversed(kept_weights(folder))):
         found = damage(place)
         if found is None:
             for other, what in reversed(wrong):
@@ -133,9 +175,7 @@ def _last_whole(folder: Path) -> Path:
                 warnings.warn(f"{what}; going on from the checkpoint before, {place}", stacklevel=2)
             return place
         wrong.append((place, found))
-    if wrong:
-        raise InputError(f"{wrong[0][1]}, and no checkpoint before it is whole; train from the start with --overwrite")
-    raise InputError(f"{folder}: no checkpoint to go on from; train from the start with --overwrite")
+    raise InputError(f"{wrong[0][1]}, and no checkpoint before it is whole; train from the start with --overwrite")
 
 
 def _free(folder: Path, name: str) -> Path:
@@ -145,5 +185,5 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _sum(path: Path) -> str:
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

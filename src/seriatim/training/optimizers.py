@@ -58,7 +58,10 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
     if config.schedule == "cosine":
         return rate * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2)
     if config.schedule == "plateau":
-        return rate / config.anneal**annealed
+        try:
+            return rate / config.anneal**annealed
+        except OverflowError:  # annealed beyond the smallest number
+            return 0.0
     return rate
 
 
@@ -79,11 +82,19 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
         InputError: the tensors belong to another model.
     """
     parameters = dict(model.named_parameters())
+    names = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
+    kept: dict[str, dict[str, Tensor]] = {}
     for path, value in tensors.items():
         name, _, key = path.partition("|")
-        if name not in parameters:
-            raise InputError(f"the checkpoint's optimizer keeps {name!r}, which this model does not have")
+        kept.setdefault(name, {})[key] = value
+    for name, values in kept.items():
+        if name not in parameters or values.keys() != names:
+            raise InputError(f"the checkpoint's optimizer keeps {name!r}, which this model's does not")
         parameter = parameters[name]
-        if value.dim() and value.shape != parameter.shape:
-            raise InputError(f"the checkpoint's optimizer keeps {name!r} in another shape than this model's")
-        optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+        for key, value in values.items():
+            shape, dtype = ((), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
+            if value.shape != shape or value.dtype != dtype:
+                raise InputError(
+                    f"the checkpoint's optimizer keeps {name!r} in another shape or type than this model's"
+                )
+            optimizer.state[parameter][key] = value.to(parameter.device, copy=True)

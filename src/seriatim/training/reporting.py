@@ -1,14 +1,19 @@
 """What a training tells: `metrics.jsonl` always, TensorBoard if it is installed, and whoever listens."""
 
 import importlib.util
+import itertools
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from ..files import to_json, write_whole
+from ..errors import InputError
+from ..files import to_json, whole
+from ..reading import open_regular
 
 Record = dict[str, Any]
+LONGEST = 1 << 20
+"""Characters of a record, at most."""
 
 
 class Reporter:
@@ -45,9 +50,7 @@ class MetricsLog:
 
     def __init__(self, folder: Path, *, step: int, records: int | None) -> None:
         self.path = folder / "metrics.jsonl"
-        kept = self._whole(step)[:records]
-        self.records = len(kept)
-        write_whole(self.path, "".join(kept))
+        self.records = self._keep(step, records)
         self.file = self.path.open("a", encoding="utf-8")
         self.board: Any = None
         if importlib.util.find_spec("tensorboard") is not None:
@@ -76,14 +79,29 @@ class MetricsLog:
         if self.board is not None:
             self.board.close()
 
-    def _whole(self, step: int) -> list[str]:
-        """The lines of no later step, up to one that a crash cut short."""
-        kept: list[str] = []
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        for line in text.splitlines():
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
-            except (ValueError, KeyError, TypeError):
-                break
-        return kept
+    def _keep(self, step: int, most: int | None) -> int:
+        """Drops later records, and a link to nothing, which would be filled where it leads; returns how many stay."""
+        if not self.path.exists():
+            self.path.unlink(missing_ok=True)
+            return 0
+        try:
+            descriptor = open_regular(self.path)
+        except ValueError as error:
+            raise InputError(f"{self.path}: {error}; remove it to go on without it") from None
+        with (
+            open(descriptor, encoding="utf-8", errors="replace") as source,
+            whole(self.path) as aside,
+            aside.open("w", encoding="utf-8") as kept,
+        ):
+            before = itertools.takewhile(
+                lambda line: _is_before(line, step), iter(lambda: source.readline(LONGEST), "")
+            )
+            return sum(kept.write(line) > 0 for line in itertools.islice(before, most))
+
+
+def _is_before(line: str, step: int) -> bool:
+    """Whether a record is of this step or one before; not so the line that a crash cut short."""
+    try:
+        return line.endswith("\n") and json.loads(line)["step"] <= step
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False

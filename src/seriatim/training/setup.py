@@ -1,7 +1,7 @@
 """From a configuration to everything a training needs, checked before anything is written."""
 
 import os
-import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from torch import nn
 from ..config import Config
 from ..data.vocabulary import FILES, Vocabulary
 from ..errors import InputError
-from ..files import write_whole
+from ..files import remove, write_whole
+from ..models.bounds import no_larger_than
+from .checkpoints import kept_weights
 from .initial import Initial, open_initial
 from .lock import LOCK
 from .task import Task, TaskBatches, TaskData
@@ -66,10 +68,8 @@ def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
         InputError: it cannot be written.
     """
     try:
-        for name in RUN_FILES:
-            (folder / name).unlink(missing_ok=True)
-        for name in RUN_FOLDERS:
-            shutil.rmtree(folder / name, ignore_errors=True)
+        for name in (*RUN_FILES, *RUN_FOLDERS):
+            remove(folder / name)
         vocabulary.save(folder)
         write_whole(folder / "config.yaml", config.to_yaml())
     except OSError as error:
@@ -107,10 +107,12 @@ def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> J
         InputError: whatever is wrong with data or configuration, before anything is written.
     """
     training = task.training_spec()
-    initial = None
+    initial, goes_on = None, vocabulary is not None
     if vocabulary is None:
         vocabulary, initial = learn(task)
-    model = task.make_model(vocabulary)
+    known = goes_on and task.trainer is None  # what it goes on from says how large the model can be
+    with no_larger_than(*kept_weights(folder / "checkpoints")) if known else nullcontext():
+        model = task.make_model(vocabulary)
     if initial is not None:
         initial.copy_to(model, task.config.model)
     train = task.read(training, "train", vocabulary)

@@ -16,6 +16,7 @@ from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics
+from ..models.bounds import no_larger_than
 from ..models.weights import load_weights
 from ..state import State
 
@@ -130,7 +131,8 @@ class Task(ABC):
         Raises:
             InputError: the file is missing, damaged, or another model's.
         """
-        model = self.make_model(vocabulary)
+        with no_larger_than(weights):
+            model = self.make_model(vocabulary)
         load_weights(model, weights)
         return model
 

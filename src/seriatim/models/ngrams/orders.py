@@ -6,6 +6,10 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 Part = Literal["key", "probability", "backoff"]
+SEEN = 4096
+"""N-grams of an order that are looked at when it is opened."""
+ROUNDING = 1e-6
+"""By which a probability may be above 1."""
 
 
 class Order(NamedTuple):
@@ -51,3 +55,22 @@ def orders_of(pieces: Iterable[Piece]) -> list[Order]:
         key, probability, backoff = (np.concatenate(parts.get((n, part), [np.ones(0)])) for part in get_args(Part))
         found.append(Order(np.arange(len(probability)) if n == 1 else key, probability, backoff))
     return found
+
+
+def check_order(orders: Sequence[Order], vocabulary_size: int, *, longest: bool) -> None:
+    """Raises ValueError where the last of some orders is none, as far as some of its n-grams show.
+
+    Tables can be larger than memory, so that not all of one is read. ``longest`` says that no order follows.
+    """
+    n, (key, probability, backoff) = len(orders), orders[-1]
+    if len(key) != len(probability) or len(backoff) != (0 if longest else len(probability)):
+        raise ValueError(f"tables of {n}-grams that do not fit one another")
+    seen = np.linspace(0, len(key) - 1, min(len(key), SEEN)).astype(np.int64)
+    keys = key[seen]
+    contexts = len(orders[-2].probability) if n > 1 else 1
+    if len(keys) and (keys[0] < 0 or keys[-1] // vocabulary_size >= contexts or (keys[1:] <= keys[:-1]).any()):
+        raise ValueError(f"{n}-grams that are not in order")
+    if not ((probability[seen] >= 0) & (probability[seen] <= 1 + ROUNDING)).all():
+        raise ValueError(f"probabilities of {n}-grams that are none")
+    if len(backoff) and not ((backoff[seen] >= 0) & np.isfinite(backoff[seen])).all():
+        raise ValueError(f"back-off weights of {n}-grams that are none")

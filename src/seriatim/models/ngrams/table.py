@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ...errors import InputError
 from .orders import Order
 from .windows import BITS
 
@@ -43,7 +44,8 @@ class Table:
         other = np.append(True, wanted[1:] != wanted[:-1])  # what stands twice is searched for once
         wanted = wanted[other]
         place = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(wanted)).numpy()
-        place[np.take(keys, place, mode="clip") != wanted] = -1
+        np.minimum(place, len(keys) - 1, out=place)
+        place[np.take(keys, place) != wanted] = -1
         found.ravel()[asked] = place[np.cumsum(other) - 1]
         return found
 
@@ -118,7 +120,10 @@ class Table:
                 key, probability, _ = self.orders[n]
                 begin = place * self.vocabulary_size
                 first, last = np.searchsorted(key, [begin, begin + self.vocabulary_size])
-                found[row, key[first:last] - begin] = left * probability[first:last]
+                words = key[first:last] - begin
+                if len(words) and not (words.min() >= 0 and words.max() < self.vocabulary_size):
+                    raise InputError(f"the {n + 1}-grams of the model are not in order; restore its model.safetensors")
+                found[row, words] = left * probability[first:last]
         return found
 
 

@@ -1,0 +1,162 @@
+"""Files that are whole and hold figures that do not fit together: an error, or an answer; never a fall."""
+
+import contextlib
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import seriatim
+from seriatim.data.words import WordTokenizer
+from seriatim.errors import InputError
+from seriatim.models.weights import load_tensors, read_metadata, save_tensors
+from seriatim.training.checkpoints import MANIFEST, _sum, checkpoints
+
+from ..conftest import small_config
+from . import saved
+
+FAR = 2**62
+
+
+@pytest.fixture(scope="module")
+def counted(texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tables are longer than what is looked at when it is opened."""
+    folder = tmp_path_factory.mktemp("counted")
+    generator = np.random.default_rng(0)
+    (folder / "text").write_text("".join(map(chr, generator.integers(97, 123, 40_000))) + "\n")
+    model = {"layer": "ngram", "options": {"order": 4, "smoothing": "witten-bell"}}
+    config = small_config({"train": str(folder / "text"), "valid": None}, folder / "run")
+    return seriatim.train({**config, "model": model}).path
+
+
+def with_tables(counted: Path, folder: Path, changes: dict[str, Any]) -> Path:
+    """The run with some of its tables replaced: None leaves one out."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(counted, folder)
+    path = counted / "model.safetensors"
+    tables = {name: table for name, table in (load_tensors(path) | changes).items() if table is not None}
+    save_tensors(tables, folder / "model.safetensors", read_metadata(path))
+    return folder
+
+
+def test_tables_that_do_not_fit_one_another_are_refused(counted, tmp_path: Path) -> None:
+    tables = load_tensors(counted / "model.safetensors")
+    assert len(tables["keys.2"]) > 4096
+    changes: list[dict[str, Any]] = [{name: None} for name in tables]
+    changes += [{name: table[:-1].clone()} for name, table in tables.items()]
+    changes += [{name: torch.cat([table, table[-1:]])} for name, table in tables.items()]
+    changes += [{name: table[:0].clone()} for name, table in tables.items()]
+    changes += [{name: table[None]} for name, table in tables.items()]
+    changes += [{name: table.to(kind)} for name, table in tables.items() for kind in (torch.float32, torch.int32)]
+    changes += [{name: table.flip(0)} for name, table in tables.items() if name.startswith("keys")]
+    changes += [{name: table + FAR} for name, table in tables.items() if name.startswith("keys")]
+    changes += [{name: table - FAR} for name, table in tables.items() if name.startswith("keys")]
+    for value in (math.nan, math.inf, -1.0):
+        changes += [
+            {name: torch.full_like(table, value)} for name, table in tables.items() if table.is_floating_point()
+        ]
+    changes += [{"probabilities.1": tables["probabilities.1"] * 10**6}, {"more": torch.zeros(1)}]
+    changes.append({"probabilities.4": torch.zeros(3, dtype=torch.float64)})
+    for change in changes:
+        with pytest.raises(InputError, match=r"model\.safetensors: "):
+            seriatim.load(with_tables(counted, tmp_path / "run", change))
+
+
+def test_tables_with_hidden_faults_give_an_error_or_an_answer(counted, tmp_path: Path) -> None:
+    """Between the places that are looked at, anything can stand."""
+    tables, generator = load_tensors(counted / "model.safetensors"), np.random.default_rng(1)
+    text = str(counted.parent / "text")
+    for value in (FAR, -FAR, 0, -1, math.nan, math.inf, -1e300):
+        for name in ("keys.0", "keys.1", "keys.2", "probabilities.2", "backoffs.1", "backoffs.2"):
+            table = tables[name].clone()
+            if not (math.isfinite(value) or table.is_floating_point()):
+                continue
+            seen = np.linspace(0, len(table) - 1, min(len(table), 4096)).astype(np.int64)
+            hidden = np.setdiff1d(np.arange(len(table)), seen)
+            hidden = generator.choice(hidden, len(hidden) // 2, replace=False) if len(hidden) else seen[:0]
+            table[torch.from_numpy(hidden)] = torch.tensor(value).to(table.dtype)
+            run = seriatim.load(with_tables(counted, tmp_path / "run", {name: table}))
+            with np.errstate(all="ignore"):
+                for use, given in ((run.score, ["abcab" * 20]), (run.evaluate, text), (draw, run)):
+                    with contextlib.suppress(InputError):
+                        use(given)
+
+
+def draw(run: seriatim.Run) -> None:
+    run.samples(2, "abc", max_tokens=20, seed=1)
+
+
+def test_a_cache_of_absurd_size_is_refused(counted, tmp_path: Path) -> None:
+    folder = with_tables(counted, tmp_path / "run", {})
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("cache_size: 200", "cache_size: 1000000000"))
+    with pytest.raises(InputError, match="does not belong"):
+        seriatim.load(folder)
+
+
+def test_a_tokenizer_larger_than_the_tables_is_refused(counted, tmp_path: Path) -> None:
+    from seriatim.data.spelling import Spelling
+    from seriatim.data.vocabulary import Vocabulary
+    from seriatim.identity import identity, read_config
+
+    folder = with_tables(counted, tmp_path / "run", {})
+    vocabulary = Vocabulary({"tokenizer": WordTokenizer([f"w{i}" for i in range(1000)], Spelling())})
+    vocabulary.save(folder)
+    path = folder / "model.safetensors"
+    save_tensors(load_tensors(path), path, identity(read_config(folder), vocabulary))
+    with pytest.raises(InputError, match="another vocabulary"):
+        seriatim.load(folder)
+
+
+def sealed(folder: Path) -> Path:
+    """The checkpoints, whose last one has the sums of what it holds now."""
+    last = checkpoints(folder)[-1]
+    sums = {path.name: _sum(path) for path in last.iterdir() if path.name != MANIFEST}
+    (last / MANIFEST).write_text(json.dumps({"sha256": sums}))
+    return folder
+
+
+def test_tensors_of_a_checkpoint_are_checked_where_its_sums_are_right(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    saved.save(folder, 1)
+    for name in ("optimizer.safetensors", "state.safetensors", "model.safetensors"):
+        path = checkpoints(folder)[-1] / name
+        kept, metadata, before = load_tensors(path), read_metadata(path), path.read_bytes()
+        odd = [{**kept, "nothing|exp_avg": torch.zeros(1)}]
+        for key, value in kept.items():
+            odd += [{**kept, key: torch.zeros(size)} for size in ((), (1,), (0,), (7, 7)) if size != value.shape]
+            odd += [{**kept, key: value.to(kind)} for kind in (torch.float64, torch.int64, torch.bool)]
+            odd.append({other: value for other, value in kept.items() if other != key})
+        for tensors in odd:
+            save_tensors(tensors, path, metadata)
+            with pytest.raises(InputError):
+                saved.load(sealed(folder))
+        path.write_bytes(before)
+    assert saved.load(sealed(folder)) == 1
+
+
+def test_progress_is_checked_where_its_sum_is_right(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    saved.save(folder, 1)
+    path = checkpoints(folder)[-1] / "progress.json"
+    kept = json.loads(path.read_text())
+    numbers = (-2, 2**64, 10**400, 1.5)
+    values = ("1", [1], {}, None, True, *numbers)
+    for name, known in kept.items():
+        for value in values:
+            fits = name in ("best_valid", "previous_valid") and value in (None, *numbers)
+            fits |= isinstance(known, float) and isinstance(value, int | float) and value in numbers
+            fits |= isinstance(known, str) and isinstance(value, str)
+            if not fits:
+                path.write_text(json.dumps({**kept, name: value}))
+                with pytest.raises(InputError, match=r"progress\.json"):
+                    saved.load(sealed(folder))
+    for text in ("", "null", "[]", "1", '"x"', "[" * 60_000, '{"step": '):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"progress\.json"):
+            saved.load(sealed(folder))

@@ -1,0 +1,184 @@
+"""Weights that are none, or not those that were written, are refused in one line, within the memory of good ones."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import seriatim
+from seriatim.errors import InputError
+from seriatim.models.weights import load_tensors, read_metadata, save_tensors
+
+from ..conftest import small_config
+from .judge import refuse
+
+LARGE = 200 << 20
+WEIGHTS = "model.safetensors"
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def run(texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return seriatim.train(small_config(texts, tmp_path_factory.mktemp("good") / "run", training={"steps": 2})).path
+
+
+@pytest.fixture(scope="module")
+def counted(texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = {"layer": "ngram", "options": {"order": 3, "smoothing": "witten-bell"}}
+    config = small_config(texts, tmp_path_factory.mktemp("counted") / "run")
+    return seriatim.train({**config, "model": model}).path
+
+
+def header(entries: Any, *, length: int | None = None, data: bytes = b"") -> Callable[[Path], object]:
+    """A safetensors file with this header."""
+    text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    return lambda path: path.write_bytes((length or len(text)).to_bytes(8, "little") + text + data)
+
+
+def one(dtype: str = "F32", shape: Any = (2,), places: Any = (0, 8), name: str = "x") -> dict[str, Any]:
+    return {name: {"dtype": dtype, "shape": shape, "data_offsets": places}}
+
+
+HEADERS: dict[str, Callable[[Path], object]] = {
+    "2^63": header({}, length=1 << 63),
+    "2^64 - 1": header({}, length=(1 << 64) - 1),
+    "beyond the end": header({}, length=1000),
+    "bloated": lambda path: (header({}, length=LARGE - 8)(path), os.truncate(path, LARGE)),
+    "blanks": header(b"{}" + b" " * (5 << 20)),
+    "no JSON": header(b"\x80\x04." * 30),
+    "not UTF-8": header(b'{"\xff": 1}'),
+    "deep": header(b'{"x":' * 100_000),
+    "a list": header([1]),
+    "null": header(b"null"),
+    "entries that are none": header({"x": 3, "y": []}),
+    "texts that are none": header({"__metadata__": {"format": {"a": 1}}}),
+    "texts in a list": header({"__metadata__": [1]}),
+    "twice": header(b'{"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"x":1}'),
+    "overlapping": header(one() | one(places=(4, 12), name="y"), data=bytes(12)),
+    "a hole": header(one() | one(places=(12, 20), name="y"), data=bytes(20)),
+    "beyond the data": header(one(places=(0, 1 << 40)), data=bytes(8)),
+    "backwards": header(one(places=(8, 0)), data=bytes(8)),
+    "negative places": header(one(places=(-8, 0)), data=bytes(8)),
+    "an overflowing shape": header(one(shape=[1 << 32, 1 << 32]), data=bytes(8)),
+    "a shape that wraps around": header(one(shape=[1 << 62, 4, 2]), data=bytes(8)),
+    "a negative shape": header(one(shape=[-2, -1]), data=bytes(8)),
+    "nothing of very much": header(one(shape=[0, 1 << 62], places=(0, 0))),
+    "a broken shape": header(one(shape=[1.5, "a"]), data=bytes(8)),
+    "true for one": header(one(shape=[True, 2]), data=bytes(8)),
+    "thousands of dimensions": header(one(shape=[1] * 5000 + [2]), data=bytes(8)),
+    "an unknown type": header(one("F33"), data=bytes(8)),
+    "more data": header(one(), data=bytes(16)),
+    "less data": header(one(), data=bytes(4)),
+    "nothing": lambda path: path.write_bytes(b""),
+}
+
+
+def changed(run: Path, change: Change) -> Callable[[Path], object]:
+    """The run's own weights with something changed, and texts that say that they belong to it."""
+    weights = run / WEIGHTS
+    return lambda path: save_tensors(change(load_tensors(weights)), path, read_metadata(weights))
+
+
+def test_weights_that_are_none_are_refused(run, tmp_path: Path) -> None:
+    table = "embedding.weight"
+    changes: dict[str, Change] = {
+        "float64": lambda found: {name: value.double() for name, value in found.items()},
+        "integers": lambda found: {**found, table: found[table].int()},
+        "half": lambda found: {**found, table: found[table].half()},
+        "transposed": lambda found: {**found, table: found[table].t().contiguous()},
+        "flattened": lambda found: {**found, table: found[table].flatten()},
+        "one more": lambda found: {**found, "../../../etc/x": found[table].clone()},
+        "an absolute name": lambda found: {**found, "/etc/x": found[table].clone()},
+        "NUL in a name": lambda found: {**found, "x\0y": found[table].clone()},
+        "one less": lambda found: {name: value for name, value in found.items() if name != table},
+        "none": lambda found: {},
+    }
+    places = HEADERS | {name: changed(run, change) for name, change in changes.items()}
+    refuse({name: (WEIGHTS, place) for name, place in places.items()}, run, tmp_path)
+
+
+def saved_state(run: Path, path: Path) -> Path:
+    stream = seriatim.load(run).stream()
+    stream.feed("the cat")
+    stream.save(path)
+    return path
+
+
+def split(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and data of a safetensors file."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:start]), content[start:]
+
+
+def test_values_that_were_swapped_or_changed_are_refused(run, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    path = tmp_path / "run" / WEIGHTS
+    before = path.read_bytes()
+    entries, data = split(before)
+    alike = [name for name, entry in entries.items() if entry.get("shape") == [72]]
+    assert len(alike) == 2
+    header({**entries, alike[0]: entries[alike[1]], alike[1]: entries[alike[0]]}, data=data)(path)
+    with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+        seriatim.load(path.parent)
+    for place in (len(before) - len(data), len(before) - len(data) // 2, len(before) - 1):
+        path.write_bytes(before[:place] + bytes([before[place] ^ 1]) + before[place + 1 :])
+        with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+            seriatim.load(path.parent)
+        with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+            seriatim.train({"training": {"init": str(path.parent)}, "data": {"train": "x"}, "out": str(tmp_path / "o")})
+
+
+def test_weights_without_a_digest_open(run, tmp_path: Path) -> None:
+    """As runs of earlier versions have them."""
+    shutil.copytree(run, tmp_path / "run")
+    metadata = read_metadata(run / WEIGHTS)
+    save_file(load_tensors(run / WEIGHTS), tmp_path / "run" / WEIGHTS, metadata)
+    assert "sha256" not in split((tmp_path / "run" / WEIGHTS).read_bytes())[0]["__metadata__"]
+    found, known = seriatim.load(tmp_path / "run"), seriatim.load(run)
+    assert found.score(["the cat"]) == known.score(["the cat"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_weights_that_are_no_numbers_do_no_harm(run, tmp_path: Path, value: float) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    changed(run, lambda found: {name: torch.full_like(tensor, value) for name, tensor in found.items()})(
+        tmp_path / "run" / WEIGHTS
+    )
+    opened = seriatim.load(tmp_path / "run")
+    assert len(opened.samples(2, "the", max_tokens=5, seed=1)) == 2
+    assert list(opened.generate("the", max_tokens=5, seed=1, top_p=0.5, min_p=0.1)) is not None
+
+
+def test_a_state_that_is_none_is_refused(run, counted, tmp_path: Path) -> None:
+    for folder in (run, counted):
+        path = saved_state(folder, tmp_path / f"{folder.parent.name}.safetensors")
+        opened, tensors, metadata = seriatim.load(folder), load_tensors(path), read_metadata(path)
+        opened.stream().load(path).feed(" likes")
+        vocabulary = opened.tokenizer.vocabulary_size
+        states = {name: value for name, value in tensors.items() if name.startswith("state/")}
+        odd = [
+            {**tensors, "last": value}
+            for value in map(torch.tensor, (-1, vocabulary, 2**62, [1, 2], 1.0, float("nan")))
+        ]
+        odd += [
+            {**tensors, "logits": torch.zeros(size)} for size in ((1, vocabulary + 1), (2, vocabulary), (vocabulary,))
+        ]
+        odd += [{**tensors, name: value.repeat(2, *[1] * (value.dim() - 1))} for name, value in states.items()]
+        odd += [{**tensors, name: value.double()} for name, value in states.items()]
+        odd += [{**tensors, name: value[:, :-1].contiguous()} for name, value in states.items()]
+        odd += [{name: value for name, value in tensors.items() if name != left} for left in tensors]
+        odd.append({**tensors, "state/../../x": torch.zeros(1)})
+        for changed_tensors in odd:
+            save_tensors(changed_tensors, path, metadata)
+            with pytest.raises(InputError, match=path.name):
+                opened.stream().load(path)
+        for place in HEADERS.values():
+            place(path)
+            with pytest.raises(InputError, match=path.name):
+                opened.stream().load(path)
