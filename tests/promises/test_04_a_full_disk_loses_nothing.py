@@ -39,7 +39,7 @@ def test_full_at_any_touch_of_the_disk(texts, tmp_path: Path, monkeypatch: pytes
             ) as e:
                 seriatim.train(config(out))
         assert "\n" not in str(e.value)
-        assert [damage(checkpoint) for checkpoint in checkpoints(out / "checkpoints")] in ([], [None], [None, None])
+        assert not any(map(damage, checkpoints(out / "checkpoints")))
         assert not list(out.rglob("*.partial"))
         if (out / "config.yaml").exists():
             seriatim.resume(out)

@@ -223,7 +223,7 @@ def test_tensors_that_do_not_fit_are_refused(runs, tmp_path: Path, name: str) ->
         stream.feed("the cat")
     stream.save(path)
     tensors, metadata = load_tensors(path), read_metadata(path)
-    del metadata["sha256"], metadata["weights"]
+    del metadata["weights"]
     save_tensors(tensors, path, metadata)  # as states were once
     assert kept(run.stream().load(path)) == kept(stream)
     leaf = next(key for key in tensors if key.startswith("state/"))
