@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .errors import InputError, nearest, shown
-from .plain_yaml import load_plain
+from .plain_yaml import dump_plain, load_plain
 from .reading import read_text
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
@@ -128,7 +128,7 @@ class Config(Section):
 
     def to_yaml(self) -> str:
         """The configuration as YAML, without ``out``: a run can be moved."""
-        return yaml.safe_dump(self.model_dump(exclude={"out"}), sort_keys=False, allow_unicode=True)
+        return dump_plain(self.model_dump(exclude={"out"}))
 
 
 def resolve(source: "Config | Mapping[str, Any] | str | Path", overrides: Mapping[str, Any] | None = None) -> Config:

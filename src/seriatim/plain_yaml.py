@@ -53,6 +53,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes a value that is there twice twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def dump_plain(tree: Any) -> str:
+    """A tree of plain values as `load_plain` reads it."""
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
 def refused(problem: str, where: Any) -> ConstructorError:
     """The error of a place in a YAML file."""
     return ConstructorError(None, None, problem, where.start_mark)

@@ -148,3 +148,11 @@ def test_a_message_is_one_line_that_no_terminal_obeys() -> None:
     assert message.startswith(r"a b\x1b[2J\udcff")
     assert message.endswith("; mend it")
     assert len(message) < 2000
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    """Also where one list stands in two places, which YAML would write once and refer to."""
+    shared = [1, 2]
+    config = resolve({"model": {"options": {"one": shared, "two": shared, "é: #": "2001-01-01"}}})
+    (tmp_path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+    assert resolve(tmp_path / "config.yaml") == config
