@@ -46,7 +46,7 @@ def test_dead_at_every_touch_of_the_disk(configs: dict[str, dict], tmp_path: Pat
         clock = Clock(patched, 10**9)
         seriatim.train({**config, "out": str(tmp_path / "whole")})
     assert clock.touches > 100
-    for k in range(clock.touches, 0, -7):
+    for k in range(clock.touches, 0, -13):
         out = tmp_path / str(k)
         with monkeypatch.context() as patched:
             Clock(patched, k)
