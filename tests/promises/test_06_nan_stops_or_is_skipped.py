@@ -27,6 +27,7 @@ from .jobs import OPTIONS, configurations
 from .kills import outcome
 
 TRAINED = [name for name in OPTIONS if name != "ngram"]
+ITEMS = {"lm": "lines", "mlm": "windows", "classify": "texts", "tag": "sentences", "seq2seq": "pairs"}
 BAD = 5
 """The batch that is."""
 
@@ -75,7 +76,11 @@ def spoil(patched: pytest.MonkeyPatch, config: dict, bad: Callable[[int], bool],
 def test_it_stops_and_says_where(configs, tmp_path: Path, name: str, how: str, monkeypatch) -> None:
     spoil(monkeypatch, configs[name], lambda batch: batch == BAD, how)
     what = r"the gradient of \S+ is not finite" if how == "gradient" else f"the loss is {how}"
-    where = rf"step {BAD}: {what} in batch {BAD} of epoch 1 \(rows \d+(, \d+)*( and \d+ more)?\); lower training"
+    task, running = configs[name]["task"], configs[name]["data"].get("unit") == "stream"
+    items = (
+        "tokens 65 to 80 of each of 8 parts of the text" if running else rf"{ITEMS[task]} \d+(, \d+)*( and \d+ more)?"
+    )
+    where = rf"step {BAD}: {what} in batch {BAD} of epoch 1 \({items}\); lower training"
     with pytest.raises(TrainingError, match=where):
         seriatim.train({**configs[name], "out": str(tmp_path / "run")})
     last = checkpoints(tmp_path / "run" / "checkpoints")[-1]

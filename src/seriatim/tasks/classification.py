@@ -93,6 +93,7 @@ class Classification(Task):
     selects = "accuracy"
     more_is_better = True
     own_options = Options
+    items_name = "texts"
     baseline_name = "the commonest label"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."

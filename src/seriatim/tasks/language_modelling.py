@@ -79,6 +79,13 @@ class LanguageModelling(Task):
         """Windows of ``training.sequence_length`` tokens."""
         return Batches(data, self.config.training.batch_size, self.config.training.sequence_length)
 
+    def name_batch(self, batch: Batch) -> str:
+        """Which lines; of a running text, which tokens of each of the parts that are read side by side."""
+        if self.unit == "line":
+            return super().name_batch(batch)
+        rows, time = batch.targets.shape
+        return f"tokens {batch.start + 1:,} to {batch.start + time:,} of each of {rows} parts of the text"
+
     def loss(self, model: LanguageModel, batch: Batch, state: State | None) -> tuple[Tensor, State]:
         """Teacher forcing, from the state that the window before left."""
         device = model.embedding.weight.device

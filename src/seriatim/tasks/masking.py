@@ -64,6 +64,7 @@ class Masking(Task):
     """Trains a model to fill gaps in texts."""
 
     own_options = Options
+    items_name = "windows"
     baseline_name = "a unigram"
     usage = "seriatim predict {run} LINES"
     caution = (

@@ -46,6 +46,7 @@ class SequenceToSequence(Task):
     """Trains a model to write one text for another."""
 
     own_options = Options
+    items_name = "pairs"
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."

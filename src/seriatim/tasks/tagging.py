@@ -40,6 +40,7 @@ class Tagging(Task):
     selects = "accuracy"
     more_is_better = True
     own_options = Options
+    items_name = "sentences"
     baseline_name = "each word's commonest tag"
     together = 1024
     usage = "seriatim predict {run} SENTENCES"

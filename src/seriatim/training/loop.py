@@ -145,8 +145,7 @@ class Trainer:
         self.auxiliary = 0.0
         losses = [self.backward(batch, terms) for batch in batches]
         norm = self.clip()
-        named = {f"batch {progress.window + i} of epoch {progress.epoch + 1}": b for i, b in enumerate(batches, 1)}
-        wrong = whats_wrong(self.model, losses, norm, named)
+        wrong = whats_wrong(self.model, losses, norm)
         progress.step += 1
         progress.window += len(batches)
         progress.tokens += tokens
@@ -162,7 +161,7 @@ class Trainer:
         if self.auxiliary:
             self.progress.last["auxiliary"] = self.auxiliary
         if wrong is not None:
-            self.skip(wrong)
+            self.skip(*wrong, batches)
         else:
             self.optimizer.step()
             progress.skipped_in_a_row = 0
@@ -170,13 +169,22 @@ class Trainer:
             progress.loss_terms += terms
         progress.training_seconds += time.perf_counter() - started
 
-    def skip(self, wrong: str) -> None:
+    def skip(self, what: str, which: range, batches: list[TaskBatch]) -> None:
         """Leaves the parameters as they are, where that is configured.
 
+        Args:
+            what: is wrong.
+            which: of the batches it comes from.
+            batches: of the step.
+
         Raises:
-            TrainingError: it is not, or no step could be made for a while.
+            TrainingError: it is not configured, or no step could be made for a while.
         """
-        progress, reason = self.progress, f"step {self.progress.step}: {wrong}"
+        progress = self.progress
+        first, epoch = progress.window - len(batches) + 1, progress.epoch + 1
+        named = [f"batch {first + i} of epoch {epoch} ({self.task.name_batch(batches[i])})" for i in which]
+        wrong = f"{what} in {', '.join(named)}"
+        reason = f"step {progress.step}: {wrong}"
         rate = self.progress.last["learning_rate"]
         advice = f"lower training.learning_rate (now {rate:g}), set training.clip, or look at that data"
         if self.config.nonfinite == "stop":

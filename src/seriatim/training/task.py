@@ -20,6 +20,9 @@ from ..models.bounds import no_larger_than
 from ..models.weights import load_weights
 from ..state import State
 
+NAMED = 3
+"""Rows of a batch that a message names."""
+
 
 class Figure(NamedTuple):
     """A metric as people are shown it."""
@@ -92,6 +95,7 @@ class Task(ABC):
         caution: what the model card says of its limits.
         settings: what `answer` takes by name.
         own_options: what stands beside the layer's own in ``model.options``.
+        items_name: what the rows of a batch are.
         together: items answered at once: more means batches of more alike lengths, and later first answers.
         per_token: metrics that can be compared where the tokens are the same alone.
     """
@@ -104,6 +108,7 @@ class Task(ABC):
     usage: ClassVar[str]
     caution: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
+    items_name: ClassVar[str] = "lines"
     together: ClassVar[int] = 256
     per_token: ClassVar[tuple[str, ...]] = ()
     own_options: ClassVar[type[Section] | None] = None
@@ -155,6 +160,12 @@ class Task(ABC):
     @abstractmethod
     def measures(self, model: Any, data: Any, **settings: Any) -> dict[str, Measure]:
         """Metrics by what every item adds to them, so that two models can be compared item by item."""
+
+    def name_batch(self, batch: Any) -> str:
+        """What of the training data is in a batch, in words, counted from 1 as lines of a file are."""
+        rows = [f"{row + 1:,}" for row in sorted(batch.rows.tolist())]
+        more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+        return f"{self.items_name} {', '.join(rows[:NAMED])}{more}"
 
     def validate(self, model: Any, data: Any) -> Metrics:
         """The metrics that are measured again and again while a model trains: ``loss`` and ``selects`` among them."""
