@@ -12,7 +12,8 @@ from seriatim.data.spelling import Spelling
 from seriatim.data.tokenizers import Tokenizer, fit_tokenizer
 from seriatim.data.words import WordTokenizer
 from seriatim.errors import InputError
-from seriatim.interchange.arpa import ESCAPED, read_arpa, write_arpa
+from seriatim.interchange.arpa import ESCAPED, write_arpa
+from seriatim.interchange.arpa_reader import read_arpa
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed

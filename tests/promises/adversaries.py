@@ -24,7 +24,7 @@ from seriatim.data.readers import find_sources, read_lines, read_pieces
 from seriatim.data.tables import read_labelled
 from seriatim.data.vectors import read_vectors
 from seriatim.errors import InputError
-from seriatim.interchange.arpa import read_arpa
+from seriatim.interchange.arpa_reader import read_arpa
 
 LARGE = 50_000_000
 """Bytes of the largest line."""

@@ -31,7 +31,8 @@ from seriatim.data.tokenizers import END, Tokenizer, fit_tokenizer
 from seriatim.data.vectors import read_vectors
 from seriatim.data.words import WordTokenizer
 from seriatim.errors import InputError
-from seriatim.interchange.arpa import read_arpa, write_arpa
+from seriatim.interchange.arpa import write_arpa
+from seriatim.interchange.arpa_reader import read_arpa
 
 from .hostile import (
     ANY_TEXT,

@@ -14,7 +14,8 @@ from ..run import Run, load
 from ..tasks import find
 from ..training.lock import locked
 from ..training.setup import begin_run, check_out
-from .arpa import read_arpa, write_arpa
+from .arpa import write_arpa
+from .arpa_reader import read_arpa
 
 FORMATS = ("arpa",)
 

@@ -4,6 +4,8 @@ import hashlib
 import itertools
 import json
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, TrainingError
 from ..files import flush, remove, write_whole
 from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..reading import open_regular, read_json, read_text
@@ -77,6 +79,22 @@ def _write(
 def checkpoints(folder: Path) -> list[Path]:
     """Whole checkpoints, oldest first."""
     return sorted(path for path in folder.glob("step-*") if path.suffix != ".partial" and DAMAGED not in path.name)
+
+
+@contextmanager
+def saving(folder: Path) -> Iterator[None]:
+    """While the files of a run are written: says what is there instead of one that cannot be.
+
+    Raises:
+        TrainingError: the disk is full, or takes nothing.
+    """
+    try:
+        yield
+    except OSError as error:
+        saved = checkpoints(folder / "checkpoints")
+        hint = f"{saved[-1].name} is whole, make room and go on with --resume" if saved else "make room, begin again"
+        where, reason = error.filename or folder, error.strerror or error
+        raise TrainingError(f"{where}: cannot be written ({reason}); {hint}") from None
 
 
 def kept_weights(folder: Path) -> list[Path]:

@@ -8,7 +8,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -20,7 +19,7 @@ from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
 from ..models.weights import save_weights
 from ..state import State, map_state
-from .checkpoints import checkpoints, load_checkpoint, save_checkpoint
+from .checkpoints import load_checkpoint, save_checkpoint, saving
 from .environment import changes, environment
 from .finite import MOST_SKIPPED, finite_state, odd_parameter, whats_wrong
 from .optimizers import learning_rate, make_optimizer
@@ -275,12 +274,12 @@ class Trainer:
 
     def write(self, record: Record) -> None:
         """A line of `metrics.jsonl`."""
-        with self.saving():
+        with saving(self.job.folder):
             self.log.write(record)
 
     def keep(self) -> None:
         """Makes the present weights the run's."""
-        with self.saving():
+        with saving(self.job.folder):
             save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
 
     def checkpoint(self) -> None:
@@ -296,23 +295,10 @@ class Trainer:
                 "checkpoint with a lower training.learning_rate"
             )
         progress = replace(progress, data=self.job.train.key, environment=environment(self.device))
-        with self.saving():
+        with saving(self.job.folder):
             self.log.flush()
             progress.records = self.log.records
             folder = self.job.folder / "checkpoints"
             save_checkpoint(folder, self.model, self.optimizer, self.state, progress, self.metadata)
         if self.job.valid is None:
             self.keep()
-
-    @contextmanager
-    def saving(self) -> Iterator[None]:
-        """Says of what cannot be written what is there instead."""
-        try:
-            yield
-        except OSError as error:
-            saved = checkpoints(self.job.folder / "checkpoints")
-            hint = (
-                f"{saved[-1].name} is whole, make room and go on with --resume" if saved else "make room, begin again"
-            )
-            where, reason = error.filename or self.job.folder, error.strerror or error
-            raise TrainingError(f"{where}: cannot be written ({reason}); {hint}") from None
