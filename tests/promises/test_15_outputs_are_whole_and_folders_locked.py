@@ -111,6 +111,15 @@ def test_a_lock_without_a_run_is_no_obstacle(texts, tmp_path: Path) -> None:
     seriatim.train(config, overwrite=True)
 
 
+def test_a_lock_that_is_a_link_is_not_followed(texts, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="run: cannot be written"):
+        seriatim.train(small_config(texts, tmp_path / "run"))
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
 class Look(Reporter):
     """What other processes see of a run while it is written."""
 

@@ -1,5 +1,6 @@
 """What the last bits of a training hang on, beside its configuration and data."""
 
+import functools
 import platform
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def changes(before: dict[str, str], now: dict[str, str]) -> str:
     )
 
 
+@functools.cache
 def _processor() -> str:
     """Its name, and the instructions that torch uses of it."""
     try:

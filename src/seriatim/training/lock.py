@@ -1,5 +1,6 @@
 """One process at a time writes into a folder."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +20,16 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         InputError: another one does, or the folder cannot be written.
     """
+    held = FileLock(folder / LOCK, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = FileLock(folder / LOCK, timeout=0)
         held.acquire()
     except Timeout:
         raise InputError(
             f"{folder}: another process is writing this run; wait until it has ended, or choose another --out"
         ) from None
+    except NotImplementedError:  # of versions of filelock that know nothing else to do
+        warnings.warn(f"{folder}: a disk without locks; see that no other process writes there", stacklevel=3)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
     try:
