@@ -1,15 +1,15 @@
 """Where derived data is kept, and how a folder appears there whole or not at all."""
 
-import glob
 import os
 import shutil
 import stat
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from .files import flush
+from .files import PARTIAL, flush
 
 DAY = 24 * 60 * 60
 
@@ -49,10 +49,8 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     folder = cache_folder() / name
     if folder.is_dir():
         return folder
-    for left in folder.parent.glob(f"{glob.escape(name)}.*"):
-        if time.time() - left.stat().st_mtime > DAY:
-            shutil.rmtree(left, ignore_errors=True)
-    aside = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=folder.parent))
+    _clean(folder.parent)
+    aside = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=PARTIAL, dir=folder.parent))
     try:
         make(aside)
         for path in (*aside.iterdir(), aside):
@@ -63,6 +61,18 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
         except OSError:
             if not folder.is_dir():  # else another process was quicker, with the same content
                 raise
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = f"{folder.parent} (the cache; $SERIATIM_CACHE moves it)"
+        raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
+
+
+def _clean(cache: Path) -> None:
+    """Removes what processes left that were killed long ago."""
+    for left in cache.glob(f"*{PARTIAL}"):
+        with suppress(OSError):  # another process may be renaming it
+            if time.time() - left.stat().st_mtime > DAY:
+                shutil.rmtree(left)

@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
         return 0
     except KeyboardInterrupt as error:
-        hint = "; go on with: seriatim train --resume RUN" if given[:1] == ["train"] else ""
-        return _fail(f"{error or 'interrupted'}{hint}", 128 + getattr(error, "number", signal.SIGINT))
+        hint = "; go on with: seriatim train --resume RUN" if hasattr(error, "number") else ""
+        return _fail(f"{str(error) or 'interrupted'}{hint}", 128 + getattr(error, "number", signal.SIGINT))
     except Exception as error:
         if debug:
             raise

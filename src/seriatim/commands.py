@@ -38,7 +38,8 @@ def _resume(options: argparse.Namespace, reporter: "Reporter") -> None:
 
     if options.out or options.config or options.overwrite:
         raise InputError("--resume: goes on in the run's own folder with its own configuration; leave out the rest")
-    resume(options.resume, overrides=options.fields, reporter=reporter)
+    task = {"task": options.task} if options.task else {}
+    resume(options.resume, overrides={**options.fields, **task}, reporter=reporter)
 
 
 def _start(options: argparse.Namespace, reporter: "Reporter") -> None:

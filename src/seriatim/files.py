@@ -1,28 +1,39 @@
 """Files that are whole or not there at all, and JSON that every program reads."""
 
+import errno
 import json
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+PARTIAL = ".partial"
+"""How the names of what is not yet whole end."""
+
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write a file, which takes the place of ``path`` once it is on the disk; after an error it is gone."""
-    aside = path.with_name(path.name + ".partial")
-    aside.unlink(missing_ok=True)  # a link there would have its target written over
+    """Where to write a file, which takes the place of ``path`` once it is on the disk; after an error it is gone.
+
+    Raises:
+        OSError: with the name of the file, whatever could not be written.
+    """
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")  # a name that no other process has
     try:
         yield aside
         flush(aside)
         aside.replace(path)
-    except BaseException:
+        flush(path.parent)
+    except OSError as error:
+        full = error.errno is None  # what NumPy says of it
+        number = errno.ENOSPC if full else error.errno
+        raise OSError(number, os.strerror(number or 0), str(path)) from error
+    finally:
         aside.unlink(missing_ok=True)
-        raise
-    flush(path.parent)
 
 
 def flush(path: Path) -> None:

@@ -13,22 +13,27 @@ from .allocator import freed_memory_kept
 from .config import Config, resolve
 from .data.vocabulary import load_vocabulary
 from .errors import InputError
-from .files import to_json, write_whole
+from .files import remove, to_json, write_whole
 from .identity import identity, read_config
 from .model_card import model_card
 from .run import Run, load
 from .tasks import find
+from .training.checkpoints import saving
 from .training.lock import locked, refuse_locked
 from .training.loop import Trainer
 from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
-from .training.setup import Job, begin_run, begun, check_out, prepare
+from .training.setup import Job, begin_run, begun, check_out, clear_partial, prepare
 from .training.space import check_space
 
 FIXED = (
     "task",
-    "data",
+    "data.format",
+    "data.unit",
+    "data.text",
+    "data.label",
+    "data.column",
     "tokenizer",
     "model",
     "training.batch_size",
@@ -38,7 +43,7 @@ FIXED = (
     "training.seed",
     "training.init",
 )
-"""What a checkpoint counts on."""
+"""What a checkpoint counts on, beside the contents of the data, which may lie elsewhere."""
 
 
 def train(
@@ -74,7 +79,8 @@ def train(
         check_space(folder, job.model, config.training)
     with locked(folder):
         check_out(config.out, overwrite=overwrite)  # another training may have been quicker
-        begin_run(folder, config, job.vocabulary)
+        with saving(folder):
+            begin_run(folder, config, job.vocabulary)
         return _fit(_trainer(job, device, reporter))
 
 
@@ -97,7 +103,9 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
         if _field(config, name) != _field(kept, name):
             raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")
     counted = task.trainer is not None
-    if counted and (folder / "summary.json").exists():
+    if counted and config.data.train is None:
+        raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
+    if counted and (folder / "summary.json").exists() and (folder / "model.safetensors").exists():
         warnings.warn(f"{folder}: counted in one go, nothing is left to do; count anew with --overwrite", stacklevel=2)
         return load(folder)
     if counted or not begun(folder):
@@ -110,6 +118,9 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
         check_space(folder, job.model, config.training)
         trainer = _trainer(job, device, reporter)
         trainer.resume()
+        clear_partial(folder)
+        for name in ("summary.json", "README.md"):  # which tell of a training that has ended
+            remove(folder / name)
         write_whole(folder / "config.yaml", config.to_yaml())
         return _fit(trainer)
 
@@ -156,8 +167,9 @@ def _fit(trainer: Trainer) -> Run:
         run.summary["valid"] = task.evaluate(run.model, job.valid)
         simplest = task.baseline(job.train, job.valid, job.vocabulary)
         run.summary["baseline"] = {"name": task.baseline_name, **simplest}
-    write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary))
-    write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: now it is finished
+    with saving(job.folder):
+        write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary))
+        write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: now it is finished
     trainer.reporter.end(run.summary)
     return run
 

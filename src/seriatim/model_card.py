@@ -25,7 +25,7 @@ def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
     lines += [f"| {key} | {value} |" for key, value in rows]
     lines += ["", "## Held-out text", "", *_figures(task, summary)]
     lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
-    return "\n".join(lines)
+    return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
 
 
 def _steps(summary: dict[str, Any]) -> str:

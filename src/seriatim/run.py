@@ -246,6 +246,8 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
     config = read_config(folder)
     vocabulary = load_vocabulary(folder)
     weights = folder / "model.safetensors"
+    if not weights.exists() and (folder / "checkpoints").is_dir():
+        raise InputError(f"{weights}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(weights, config, vocabulary)
     task = find(config)
     model = task.load_model(vocabulary, weights)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import seriatim
 from seriatim.errors import InputError
 from seriatim.training.checkpoints import checkpoints
 
+from ..conftest import small_config
 from .saved import load, save
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "progress.json", "state.safetensors")
@@ -67,3 +69,66 @@ def test_where_none_is_whole(folder: Path) -> None:
     with pytest.raises(InputError, match=r"step-0+2/model.safetensors: damaged, and no checkpoint before it is whole"):
         load(folder)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_what_cannot_be_read_of_a_finished_run_is_said_and_made_anew(texts, tmp_path: Path) -> None:
+    """Weights, metrics and summary, damaged or gone, when a run goes on."""
+    config = small_config(texts, tmp_path / "run", training={"steps": 20, "evaluate_every": 5})
+    seriatim.train(config)
+    run, more = tmp_path / "run", iter(range(21, 30))
+
+    def go_on() -> seriatim.Run:
+        return seriatim.resume(run, overrides={"training.steps": next(more)})
+
+    (run / "model.safetensors").unlink()
+    with pytest.warns(UserWarning, match=r"model\.safetensors: missing.*the best weights are sought anew"):
+        assert go_on().summary["best_valid"] > 0
+    content = bytearray((run / "model.safetensors").read_bytes())
+    content[-3] ^= 1
+    (run / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
+        seriatim.load(run)
+    with pytest.warns(UserWarning, match=r"model\.safetensors: damaged.*sought anew"):
+        go_on()
+    (run / "summary.json").write_text("{")
+    go_on()
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join([lines[0], "[" + lines[1], *lines[2:]]))
+    with pytest.warns(UserWarning, match=rf"metrics\.jsonl: line 2 is damaged or missing, and {len(lines) - 1} lines"):
+        go_on()
+
+
+def test_other_texts_are_not_gone_on_with_wherever_they_lie(texts, tmp_path: Path) -> None:
+    valid, moved = tmp_path / "valid.txt", tmp_path / "moved.txt"
+    shutil.copy(texts["valid"], valid)
+    config = small_config({**texts, "valid": str(valid)}, tmp_path / "run", training={"steps": 3})
+    seriatim.train(config)
+    valid.rename(moved)
+    with pytest.raises(InputError, match="no such file"):
+        seriatim.resume(tmp_path / "run")
+    seriatim.resume(tmp_path / "run", overrides={"data.valid": str(moved), "training.steps": 4})
+    moved.write_text("the cat sees the sea .\n")
+    with pytest.raises(InputError, match=r"moved\.txt: not the held-out text that the run began with"):
+        seriatim.resume(tmp_path / "run", overrides={"training.steps": 5})
+
+
+def test_a_flipped_bit_in_tables_of_ngrams(texts, tmp_path: Path) -> None:
+    model = {"layer": "ngram", "options": {"order": 2, "smoothing": "witten-bell"}}
+    run = seriatim.train(small_config(texts, tmp_path / "run", model=model))
+    path = run.path / "model.safetensors"
+    content = path.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    for place in (header, (header + len(content)) // 2, len(content) - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+            seriatim.load(run.path)
+
+
+def test_the_last_two_are_kept_and_copies_are_none(tmp_path: Path) -> None:
+    for _ in range(14):
+        save(tmp_path, 7)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000000007.12", "step-000000007.13"]
+    shutil.copytree(tmp_path / "step-000000007.12", tmp_path / "step-keep")
+    save(tmp_path, 8)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000000007.13", "step-000000008"]
+    assert load(tmp_path) == 8

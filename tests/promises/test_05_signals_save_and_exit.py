@@ -64,6 +64,20 @@ def test_the_command_says_so(texts, tmp_path: Path, number: int, code: int, monk
     assert capsys.readouterr().err.endswith(message)
 
 
+@pytest.mark.parametrize("at", ["the last step", "the last validation"])
+def test_at_the_very_end_it_is_saved_too(texts, tmp_path: Path, at: str) -> None:
+    class Late(Stopped):
+        def validation(self, record) -> None:
+            if at == "the last validation":
+                os.kill(os.getpid(), self.number)
+
+    reporter = Late(signal.SIGTERM, 9 if at == "the last step" else 0)
+    with pytest.raises(Interrupted, match="at step 9, which is saved"):
+        seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 9}), reporter=reporter)
+    assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-000000009"
+    assert seriatim.resume(tmp_path / "run").summary["steps"] == 9
+
+
 def test_a_second_one_quits_at_once() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         with noted() as came:

@@ -158,8 +158,11 @@ def test_where_no_step_can_be_made_it_stops(configs, tmp_path: Path, monkeypatch
         seriatim.train(config, overrides={"training.nonfinite": "skip"})
 
 
-def test_weights_that_are_not_finite_are_never_saved(configs, tmp_path: Path) -> None:
-    odd = {"training.optimizer": "sgd", "training.learning_rate": 1e38, "training.clip": None}
+@pytest.mark.parametrize("steps", [1, 12])
+def test_weights_that_are_not_finite_are_never_saved(configs, tmp_path: Path, steps: int) -> None:
+    """Nor kept as the run's, where no checkpoint is due."""
+    odd = {"training.optimizer": "sgd", "training.learning_rate": 1e39, "training.clip": None}
+    odd |= {"training.steps": steps, "training.checkpoint_every": 100, "data.valid": None}
     config = {**configs["feed-forward"], "out": str(tmp_path / "run")}
     with pytest.raises(TrainingError, match=r"step \d+: .* is not finite|step \d+: the loss is"):
         seriatim.train(config, overrides=odd)

@@ -148,6 +148,7 @@ def test_overwriting_a_run_leaves_what_its_links_lead_to(texts, run, tmp_path: P
     assert not any(path.is_symlink() for path in folder.rglob("*"))
 
 
+@pytest.mark.filterwarnings("ignore:.*lines with it")
 def test_nothing_is_written_through_a_link(run, tmp_path: Path, outside: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run, folder)

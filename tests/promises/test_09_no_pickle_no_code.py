@@ -116,6 +116,7 @@ class Trap:
         return Path.touch, (self.mark,)
 
 
+@pytest.mark.filterwarnings("ignore:.*lines with it")
 @pytest.mark.parametrize("form", ["pickle", "torch", "old torch"])
 def test_a_pickle_in_place_of_any_file_is_refused(run, tmp_path: Path, form: str) -> None:
     mark, trap = tmp_path / "mark", tmp_path / "trap"

@@ -111,6 +111,24 @@ def test_a_lock_without_a_run_is_no_obstacle(texts, tmp_path: Path) -> None:
     seriatim.train(config, overwrite=True)
 
 
+def write_often(path: str, text: str) -> None:
+    for _ in range(100):
+        write_whole(Path(path), text)
+
+
+def test_of_two_that_write_one_file_one_wins_whole(tmp_path: Path) -> None:
+    (tmp_path / "file.partial").write_text("mine")
+    texts = ["a" * 100_000, "b" * 150_000]
+    processes = [PROCESSES.Process(target=write_often, args=(str(tmp_path / "file"), text)) for text in texts]
+    for process in processes:
+        process.start()
+    wait_for(tmp_path / "file")
+    while any(process.is_alive() for process in processes):
+        assert (tmp_path / "file").read_text() in texts
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert sorted(os.listdir(tmp_path)) == ["file", "file.partial"]  # which is somebody's own
+
+
 def test_a_lock_that_is_a_link_is_not_followed(texts, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "run").mkdir()
@@ -171,9 +189,9 @@ def test_a_cache_is_whole_or_not_there(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(OSError, match="full"):
         cached("thing", half)
     assert not list(tmp_path.iterdir())
-    left = tmp_path / "thing.killed"
+    left = tmp_path / "other.killed.partial"
     left.mkdir()
     os.utime(left, (0, 0))  # long ago
-    (tmp_path / "thing.busy").mkdir()
+    (tmp_path / "thing.busy.partial").mkdir()
     assert (cached("thing", lambda folder: (folder / "whole").touch()) / "whole").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["thing", "thing.busy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["thing", "thing.busy.partial"]

@@ -83,7 +83,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
 
     def write(folder: Path) -> None:
         if config.kind == "word":  # one reading gives the tokenizer and the encoded text
-            with tempfile.TemporaryDirectory(dir=folder.parent) as encoded:
+            with tempfile.TemporaryDirectory(dir=folder) as encoded:
                 tokenizer = write_words(Path(encoded), sources, config, unit=unit)
                 cached(_name(tokenizer, unit, content), lambda path: _move(Path(encoded), path))
         else:

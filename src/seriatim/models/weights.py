@@ -21,8 +21,10 @@ from .header import Entry, read_header
 HEADER = 1 << 16
 """Bytes kept for the names and shapes of what is yet to come, where a file is written as it comes."""
 TYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
-DIGEST = "sha256"
-"""The name of the digest among the texts of a file."""
+DIGEST, DIGEST_OF_BYTES = "sha256", "sha256 of bytes"
+"""The names of digests among the texts of a file: of its tensors; of all that follows its header, as it is written."""
+LOOKED_AT = 1 << 28
+"""Bytes of a file of the second kind that is looked at when it is opened; a larger one is read in use alone."""
 
 
 def save_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -84,17 +86,18 @@ def _sort_metadata(path: Path) -> None:
 
 
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:
-    """Writes named arrays one after another, so that no two need be held; as `save_tensors`, but without a digest.
+    """Writes named arrays one after another, so that no two need be held; as `save_tensors` otherwise.
 
     Arrays of one name that follow one another become one, joined along their first dimension. The header of a
     safetensors file stands first and may end in blanks: it is filled in when everything is there.
     """
-    end = 0
+    end, sums = 0, hashlib.sha256()
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     with whole(path) as aside, aside.open("wb") as file:
         file.seek(HEADER)
         for name, values in arrays:
             values.tofile(file)
+            sums.update(np.ascontiguousarray(values).data)
             new = {
                 "dtype": TYPES[torch.from_numpy(values[:0]).dtype],
                 "shape": [0, *values.shape[1:]],
@@ -105,6 +108,7 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
             end += values.nbytes
             entry["shape"][0] += len(values)
             entry["data_offsets"][1] = end
+        entries["__metadata__"][DIGEST_OF_BYTES] = sums.hexdigest()
         header = json.dumps(entries).encode()
         assert len(header) <= HEADER - 8
         file.seek(0)
@@ -117,7 +121,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         InputError: missing or damaged.
     """
-    known = read_header(path).metadata.get(DIGEST)
+    metadata = read_header(path).metadata
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -125,9 +129,20 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path}: missing or unreadable; is this the folder of a whole run?") from None
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path}: damaged ({error}); restore it, or train again") from None
-    if known is not None and known != digest(tensors):
+    if not _as_written(path, tensors, metadata):
         raise InputError(f"{path}: damaged (its values are not those that were written); restore it, or train again")
     return tensors
+
+
+def _as_written(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bool:
+    """Whether the digests that a file has agree with it; older files have none."""
+    if DIGEST in metadata and metadata[DIGEST] != digest(tensors):
+        return False
+    if DIGEST_OF_BYTES not in metadata or path.stat().st_size > LOOKED_AT:
+        return True
+    with path.open("rb") as file:
+        file.seek(int.from_bytes(file.read(8), "little"), os.SEEK_CUR)
+        return hashlib.file_digest(file, "sha256").hexdigest() == metadata[DIGEST_OF_BYTES]
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -139,10 +154,19 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return found.hexdigest()
 
 
+def unusable(path: Path) -> str | None:
+    """What is wrong with a file of tensors that is missing or damaged; None where nothing is."""
+    try:
+        load_tensors(path)
+    except InputError as error:
+        return str(error).partition(";")[0]
+    return None
+
+
 def read_metadata(path: Path) -> dict[str, str]:
     """The texts that were given to be stored beside the tensors.
 
     Raises:
         InputError: missing or damaged.
     """
-    return {name: text for name, text in read_header(path).metadata.items() if name != DIGEST}
+    return {name: text for name, text in read_header(path).metadata.items() if name not in (DIGEST, DIGEST_OF_BYTES)}

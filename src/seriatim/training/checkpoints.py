@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from ..errors import InputError, TrainingError
-from ..files import flush, remove, write_whole
+from ..files import PARTIAL, flush, remove, write_whole
 from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..reading import open_regular, read_json, read_text
 from ..state import State, state_from_dict, state_to_dict
@@ -22,6 +23,8 @@ from .optimizers import optimizer_tensors, restore_optimizer
 from .progress import Progress
 
 KEPT = 2
+NAME = re.compile(r"step-([0-9]{9})(?:\.([1-9][0-9]{0,5}))?")
+"""Of a checkpoint; the number tells those of one step apart."""
 MANIFEST, DAMAGED = "manifest.json", ".damaged"
 NEEDED = {"model.safetensors", "optimizer.safetensors", "progress.json"}
 SMALL = 1 << 16
@@ -42,12 +45,15 @@ def save_checkpoint(
     It is written aside, each file flushed, its manifest last, and renamed: whole or not there at all.
     """
     _refuse_link(folder)
-    for left in folder.glob("step-*.partial"):  # of a training that was killed
+    if not folder.is_dir():
+        folder.mkdir()
+        flush(folder.parent)
+    for left in folder.glob(f"step-*{PARTIAL}"):  # of a training that was killed
         remove(left)
-    place = _free(folder, f"step-{progress.step:09d}")
-    aside = place.with_name(f"{place.name}.partial")
+    place = _next(folder, progress.step)
+    aside = place.with_name(f"{place.name}{PARTIAL}")
     try:
-        aside.mkdir(parents=True)
+        aside.mkdir()
         _write(aside, model, optimizer, state, progress, metadata)
     except OSError:
         remove(aside)  # the disk may be full
@@ -78,7 +84,20 @@ def _write(
 
 def checkpoints(folder: Path) -> list[Path]:
     """Whole checkpoints, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if path.suffix != ".partial" and DAMAGED not in path.name)
+    return sorted((path for path in folder.glob("step-*") if NAME.fullmatch(path.name)), key=_order)
+
+
+def _order(checkpoint: Path) -> tuple[int, int]:
+    """Its step, and which of those of the step it is."""
+    found = NAME.fullmatch(checkpoint.name)
+    assert found is not None
+    return int(found[1]), int(found[2] or 0)
+
+
+def _next(folder: Path, step: int) -> Path:
+    """Where the next checkpoint of a step belongs: behind those that are there."""
+    there = [again for known, again in map(_order, checkpoints(folder)) if known == step]
+    return folder / (f"step-{step:09d}" + (f".{max(there) + 1}" if there else ""))
 
 
 @contextmanager
@@ -122,8 +141,8 @@ def damage(checkpoint: Path) -> str | None:
         sums = read_json(checkpoint / MANIFEST, most=SMALL, hint="")["sha256"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{checkpoint / MANIFEST}: missing or damaged"
-    for name in sorted(NEEDED - {name for name, _ in sums}):
-        return f"{checkpoint / MANIFEST}: damaged (it does not name {name})"
+    if missing := sorted(NEEDED - {name for name, _ in sums}):
+        return f"{checkpoint / MANIFEST}: damaged (it does not name {missing[0]})"
     for name, expected in sums:
         path = checkpoint / Path(name).name  # nowhere else
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from .. import __version__
+from ..unroll.compiler import compiler
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -16,6 +17,7 @@ def environment(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "processor": _processor(),
+        "compiler": " ".join(compiler() or ["none"]),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "threads": str(torch.get_num_threads()),
     }

@@ -9,7 +9,7 @@ from filelock import FileLock, Timeout
 
 from ..errors import InputError
 
-LOCK = ".lock"
+LOCK = ".seriatim.lock"
 """A file that holds nothing and stays; what counts is who has it locked. The system unlocks what a dead process had."""
 
 
@@ -26,12 +26,14 @@ def locked(folder: Path) -> Iterator[None]:
         held.acquire()
     except Timeout:
         raise InputError(
-            f"{folder}: another process is writing this run; wait until it has ended, or choose another --out"
+            f"{folder}: another process is writing this run; wait until it has ended, or train elsewhere"
         ) from None
     except NotImplementedError:  # of versions of filelock that know nothing else to do
         warnings.warn(f"{folder}: a disk without locks; see that no other process writes there", stacklevel=3)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+        raise InputError(
+            f"{folder}: cannot be written ({error.strerror}); check the folder, or train elsewhere"
+        ) from None
     try:
         yield
     finally:

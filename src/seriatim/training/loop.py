@@ -17,7 +17,7 @@ from ..auxiliary import collect
 from ..errors import InputError, TrainingError
 from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
-from ..models.weights import save_weights
+from ..models.weights import save_weights, unusable
 from ..state import State, map_state
 from .checkpoints import load_checkpoint, save_checkpoint, saving
 from .environment import changes, environment
@@ -65,10 +65,16 @@ class Trainer:
         like = self.task.carried(self.model)
         folder = self.job.folder / "checkpoints"
         self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
-        if self.progress.data != self.job.train.key:
-            raise InputError(
-                f"{self.task.config.data.train}: not the text that the run began with; restore it, or train anew"
-            )
+        progress, data = self.progress, self.task.config.data
+        train, held_out = self.keys()
+        if progress.data != train:
+            raise InputError(f"{data.train}: not the text that the run began with; restore it, or train anew")
+        if progress.held_out not in (None, held_out):
+            raise InputError(f"{data.valid}: not the held-out text that the run began with; restore it, or train anew")
+        kept = progress.best_valid is not None
+        if kept and (lost := unusable(self.job.folder / "model.safetensors")):
+            warnings.warn(f"{lost}; the best weights are sought anew", stacklevel=2)
+            progress.best_valid, progress.evaluated_at = None, -1
         if changed := changes(self.progress.environment, environment(self.device)):
             warnings.warn(f"{self.job.folder}: goes on with {changed}; the last bits will differ", stacklevel=2)
 
@@ -86,10 +92,11 @@ class Trainer:
                 self.checkpoint()
             with noted() as signal:
                 self.train(signal)
-            self.validate()
-            self.write_metrics()
-            self.progress.seconds = time.perf_counter() - self.began
-            self.checkpoint()
+                self.validate()
+                self.write_metrics()
+                self.progress.seconds = time.perf_counter() - self.began
+                self.checkpoint()
+                self.stop_at(signal())
         finally:
             self.log.close()
         return self.progress
@@ -104,11 +111,20 @@ class Trainer:
                     break
                 if (number := signal()) is not None:
                     self.checkpoint()
-                    raise Interrupted(f"interrupted at step {self.progress.step}, which is saved", number)
+                    self.stop_at(number)
             else:
                 self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
                 self.validate()
                 self.checkpoint()
+
+    def keys(self) -> tuple[str, str]:
+        """Those of the texts, training and held-out; empty where nothing is held out."""
+        return self.job.train.key, "" if self.job.valid is None else self.job.valid.key
+
+    def stop_at(self, number: int | None) -> None:
+        """Ends a training that is saved, where a signal came."""
+        if number is not None:
+            raise Interrupted(f"interrupted at step {self.progress.step}, which is saved", number)
 
     def finished(self) -> bool:
         """Whether the budget or the patience is spent."""
@@ -279,8 +295,17 @@ class Trainer:
 
     def keep(self) -> None:
         """Makes the present weights the run's."""
+        self.refuse_odd()
         with saving(self.job.folder):
             save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
+
+    def refuse_odd(self) -> None:
+        """Raises TrainingError for weights that are not finite."""
+        if (odd := odd_parameter(self.model)) is not None:
+            raise TrainingError(
+                f"step {self.progress.step}: {odd} is not finite after this update or one before; go on from the last "
+                "checkpoint with a lower training.learning_rate"
+            )
 
     def checkpoint(self) -> None:
         """Writes a checkpoint; a run without validation also keeps the present weights.
@@ -288,13 +313,9 @@ class Trainer:
         Raises:
             TrainingError: weights are not finite, or the disk takes no more.
         """
-        progress = self.progress
-        if (odd := odd_parameter(self.model)) is not None:
-            raise TrainingError(
-                f"step {progress.step}: {odd} is not finite after this update or one before; go on from the last "
-                "checkpoint with a lower training.learning_rate"
-            )
-        progress = replace(progress, data=self.job.train.key, environment=environment(self.device))
+        self.refuse_odd()
+        train, held_out = self.keys()
+        progress = replace(self.progress, data=train, held_out=held_out, environment=environment(self.device))
         with saving(self.job.folder):
             self.log.flush()
             progress.records = self.log.records

@@ -11,8 +11,8 @@ class Progress:
     """How far a training has come. ``window`` counts what was read of the epoch; the order follows from the seed.
 
     ``last`` is what there is to tell of the last step; ``loss_sum`` and ``loss_terms`` hold what is not yet in
-    `metrics.jsonl`, which has ``records`` lines. ``data`` is the key of the training text, ``environment`` what else
-    the last bits hang on.
+    `metrics.jsonl`, which has ``records`` lines. ``data`` and ``held_out`` are the keys of the texts, ``environment``
+    is what else the last bits hang on.
     """
 
     step: int = 0
@@ -33,6 +33,7 @@ class Progress:
     skipped: int = 0
     skipped_in_a_row: int = 0
     data: str = ""
+    held_out: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
     def spent(self, config: Training, *, windows: int, seconds: float) -> float:

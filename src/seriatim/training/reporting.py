@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ class MetricsLog:
     def __init__(self, folder: Path, *, step: int, records: int | None) -> None:
         self.path = folder / "metrics.jsonl"
         self.records = self._keep(step, records)
+        if records is not None and self.records < records:
+            lost = f"line {self.records + 1} is damaged or missing, and {records - self.records} lines with it"
+            warnings.warn(f"{self.path}: {lost}; the training goes on without them", stacklevel=2)
         self.file = self.path.open("a", encoding="utf-8")
         self.board: Any = None
         if importlib.util.find_spec("tensorboard") is not None:

@@ -11,7 +11,7 @@ from torch import nn
 from ..config import Config
 from ..data.vocabulary import FILES, Vocabulary
 from ..errors import InputError
-from ..files import remove, write_whole
+from ..files import PARTIAL, remove, write_whole
 from ..models.bounds import no_larger_than
 from .checkpoints import kept_weights
 from .initial import Initial, open_initial
@@ -62,25 +62,35 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
 
 
 def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
-    """Makes a folder that of a new run: removes the files of a run, and nothing else; the configuration comes last.
+    """Makes a folder that of a new run: removes the files of a run, and nothing else.
+
+    The configuration comes first: from then on a training that is killed can go on.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it may not be written.
     """
     try:
         for name in (*RUN_FILES, *RUN_FOLDERS):
             remove(folder / name)
-        vocabulary.save(folder)
+        clear_partial(folder)
         write_whole(folder / "config.yaml", config.to_yaml())
-    except OSError as error:
+        vocabulary.save(folder)
+    except PermissionError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+
+
+def clear_partial(folder: Path) -> None:
+    """Removes files of a run that a process was killed over."""
+    for name in RUN_FILES:
+        for left in folder.glob(f"{name}.*{PARTIAL}"):
+            remove(left)
 
 
 def begun(folder: Path) -> bool:
     """Whether a run has anything that would be lost if its training began again: weights, checkpoints, figures."""
     metrics = folder / "metrics.jsonl"
     figures = (folder / "summary.json").exists() or (metrics.exists() and metrics.stat().st_size > 0)
-    saved = any(path.suffix != ".partial" for path in folder.glob("checkpoints/step-*"))
+    saved = any(path.suffix != PARTIAL for path in folder.glob("checkpoints/step-*"))
     return figures or saved or (folder / "model.safetensors").exists()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import nn
 
 from ..config import Training
-from ..errors import InputError
+from ..errors import TrainingError
 from .checkpoints import KEPT
 from .setup import RUN_FILES, RUN_FOLDERS
 
@@ -17,10 +17,10 @@ MORE = 1 << 20
 
 
 def check_space(folder: Path, model: nn.Module, config: Training) -> None:
-    """Raises InputError where the weights and checkpoints of a training do not fit; what it replaces is counted in."""
+    """Raises TrainingError where weights and checkpoints do not fit; what the training replaces is counted in."""
     needed, free = space_needed(model, config), free_space(folder)
     if needed > free:
-        raise InputError(
+        raise TrainingError(
             f"{folder}: {needed / 1e6:,.1f} MB are needed for weights and checkpoints, {free / 1e6:,.1f} MB are free; "
             "make room, or train elsewhere (--out)"
         )
