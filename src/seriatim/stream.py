@@ -12,6 +12,7 @@ from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models.text_model import TextModel
 from .models.weights import digest, load_tensors, read_metadata, save_tensors
+from .reading import is_text
 from .state import State, select_state, state_from_dict, state_leaves, state_to_dict
 
 
@@ -164,10 +165,8 @@ class Stream:
 
 def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
     """Raises InputError for a text with symbols never seen in training."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError("the text is not UTF-8; give it in UTF-8") from None
+    if not is_text(text):
+        raise InputError("the text is not UTF-8; give it in UTF-8")
     unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
     if unknown:
         shown = ", ".join(repr(piece) for piece in unknown[:3])

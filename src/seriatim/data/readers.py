@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import InputError, shown
+from ..reading import is_text
 from .builtin import builtin_format, builtin_text
 
 PIECE_BYTES = 1 << 20
@@ -176,10 +177,8 @@ def string_field(record: dict[str, Any], field: str, where: str) -> str:
     named = json.dumps(field)
     if not isinstance(value, str):
         raise InputError(f'{where}: no string field {named}; write {{{named}: "..."}}')
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{where}: half a surrogate pair in {named}; escape it whole") from None
+    if not is_text(value):
+        raise InputError(f"{where}: half a surrogate pair in {named}; escape it whole")
     if "\0" in value:
         raise InputError(f"{where}: a NUL character in {named}; remove it")
     return value.replace("\r\n", "\n")

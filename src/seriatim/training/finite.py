@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from ..errors import TrainingError
 from ..state import State, state_leaves
 
 MOST_SKIPPED = 10
@@ -39,6 +40,11 @@ def finite_state(state: State | None) -> State | None:
     return state if state is None or all(map(finite, state_leaves(state))) else None
 
 
-def odd_parameter(model: nn.Module) -> str | None:
-    """The name of the first parameter that is not finite."""
-    return next((name for name, value in model.named_parameters() if not finite(value.detach())), None)
+def refuse_odd(model: nn.Module, *, step: int) -> None:
+    """Raises TrainingError for parameters that are not finite."""
+    odd = next((name for name, value in model.named_parameters() if not finite(value.detach())), None)
+    if odd is not None:
+        raise TrainingError(
+            f"step {step}: {odd} is not finite after this update or one before; go on from the last checkpoint with a "
+            "lower training.learning_rate"
+        )

@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 
 from ..auxiliary import collect
-from ..errors import InputError, TrainingError
+from ..errors import TrainingError
 from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
-from ..models.weights import save_weights, unusable
+from ..models.weights import save_weights
 from ..state import State, map_state
 from .checkpoints import load_checkpoint, save_checkpoint, saving
-from .environment import changes, environment
-from .finite import MOST_SKIPPED, finite_state, odd_parameter, whats_wrong
+from .environment import environment
+from .finite import MOST_SKIPPED, finite_state, refuse_odd, whats_wrong
+from .going_on import check_same, keys
 from .optimizers import learning_rate, make_optimizer
 from .progress import Progress
 from .reporting import MetricsLog, Record, Reporter
@@ -60,23 +61,12 @@ class Trainer:
             InputError: there is none, or it is of another run or text.
 
         Warns:
-            UserWarning: the machine is another, so that the last bits will be.
+            UserWarning: something is not as it was; see `going_on`.
         """
         like = self.task.carried(self.model)
         folder = self.job.folder / "checkpoints"
         self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
-        progress, data = self.progress, self.task.config.data
-        train, held_out = self.keys()
-        if progress.data != train:
-            raise InputError(f"{data.train}: not the text that the run began with; restore it, or train anew")
-        if progress.held_out not in (None, held_out):
-            raise InputError(f"{data.valid}: not the held-out text that the run began with; restore it, or train anew")
-        kept = progress.best_valid is not None
-        if kept and (lost := unusable(self.job.folder / "model.safetensors")):
-            warnings.warn(f"{lost}; the best weights are sought anew", stacklevel=2)
-            progress.best_valid, progress.evaluated_at = None, -1
-        if changed := changes(self.progress.environment, environment(self.device)):
-            warnings.warn(f"{self.job.folder}: goes on with {changed}; the last bits will differ", stacklevel=2)
+        check_same(self.progress, self.job, environment(self.device))
 
     def run(self) -> Progress:
         """Trains until the budget is spent or patience ends.
@@ -116,10 +106,6 @@ class Trainer:
                 self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
                 self.validate()
                 self.checkpoint()
-
-    def keys(self) -> tuple[str, str]:
-        """Those of the texts, training and held-out; empty where nothing is held out."""
-        return self.job.train.key, "" if self.job.valid is None else self.job.valid.key
 
     def stop_at(self, number: int | None) -> None:
         """Ends a training that is saved, where a signal came."""
@@ -295,17 +281,9 @@ class Trainer:
 
     def keep(self) -> None:
         """Makes the present weights the run's."""
-        self.refuse_odd()
+        refuse_odd(self.model, step=self.progress.step)
         with saving(self.job.folder):
             save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
-
-    def refuse_odd(self) -> None:
-        """Raises TrainingError for weights that are not finite."""
-        if (odd := odd_parameter(self.model)) is not None:
-            raise TrainingError(
-                f"step {self.progress.step}: {odd} is not finite after this update or one before; go on from the last "
-                "checkpoint with a lower training.learning_rate"
-            )
 
     def checkpoint(self) -> None:
         """Writes a checkpoint; a run without validation also keeps the present weights.
@@ -313,8 +291,8 @@ class Trainer:
         Raises:
             TrainingError: weights are not finite, or the disk takes no more.
         """
-        self.refuse_odd()
-        train, held_out = self.keys()
+        refuse_odd(self.model, step=self.progress.step)
+        train, held_out = keys(self.job)
         progress = replace(self.progress, data=train, held_out=held_out, environment=environment(self.device))
         with saving(self.job.folder):
             self.log.flush()
