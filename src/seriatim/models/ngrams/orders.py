@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 Part = Literal["key", "probability", "backoff"]
-SEEN = 4096
-"""N-grams of an order that are looked at when it is opened."""
+LARGE, SEEN, SEEN_OF_LARGE = 1 << 20, 4096, 64
+"""N-grams of an order that are looked at when it is opened: each brings 64 KB with it, so few where there are many."""
 ROUNDING = 1e-6
 """By which a probability may be above 1."""
 
@@ -65,7 +65,8 @@ def check_order(orders: Sequence[Order], vocabulary_size: int, *, longest: bool)
     n, (key, probability, backoff) = len(orders), orders[-1]
     if len(key) != len(probability) or len(backoff) != (0 if longest else len(probability)):
         raise ValueError(f"tables of {n}-grams that do not fit one another")
-    seen = np.linspace(0, len(key) - 1, min(len(key), SEEN)).astype(np.int64)
+    most = SEEN if len(key) < LARGE else SEEN_OF_LARGE
+    seen = np.linspace(0, len(key) - 1, min(len(key), most)).astype(np.int64)
     keys = key[seen]
     contexts = len(orders[-2].probability) if n > 1 else 1
     if len(keys) and (keys[0] < 0 or keys[-1] // vocabulary_size >= contexts or (keys[1:] <= keys[:-1]).any()):
