@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 Part = Literal["key", "probability", "backoff"]
-LARGE, SEEN, SEEN_OF_LARGE = 1 << 20, 4096, 64
-"""N-grams of an order that are looked at when it is opened: each brings 64 KB with it, so few where there are many."""
+LARGE, SEEN, SEEN_OF_LARGE = 1 << 20, 4096, 4
+"""N-grams of an order that are looked at when it is opened: each brings up to a megabyte with it, so few of many."""
 ROUNDING = 1e-6
 """By which a probability may be above 1."""
 
