@@ -25,7 +25,7 @@ from .training.optimizers import base_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
 from .training.setup import Job, begin_run, begun, check_out, clear_partial, prepare
-from .training.space import check_space
+from .training.space import check_space, space_needed, space_to_count
 
 FIXED = (
     "task",
@@ -75,8 +75,8 @@ def train(
     torch.manual_seed(config.training.seed)
     job = prepare(task, folder)
     _settle(config, device)
-    if task.trainer is None:
-        check_space(folder, job.model, config.training)
+    words = job.vocabulary.tokenizer.vocabulary_size
+    check_space(folder, space_to_count(words) if task.trainer else space_needed(job.model, config.training))
     with locked(folder):
         check_out(config.out, overwrite=overwrite)  # another training may have been quicker
         with saving(folder):
@@ -115,7 +115,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
         device = choose_device(config.training.device)
         _settle(config, device)
         job = prepare(task, folder, vocabulary)
-        check_space(folder, job.model, config.training)
+        check_space(folder, space_needed(job.model, config.training))
         trainer = _trainer(job, device, reporter)
         trainer.resume()
         clear_partial(folder)

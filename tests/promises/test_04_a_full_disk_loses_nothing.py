@@ -78,7 +78,7 @@ def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, mon
     assert sum(sizes) < needed < 2 * sum(sizes) + 2 * 2**20
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, needed - 1))
-    with pytest.raises(TrainingError, match=r"other: .* MB are needed for weights .*, .* MB are free; make"):
+    with pytest.raises(TrainingError, match=r"other: .* MB are needed for the run, .* MB are free; make"):
         seriatim.train({**config, "out": str(tmp_path / "other")})
     assert not (tmp_path / "other").exists()
     seriatim.train(config, overwrite=True)  # what it replaces counts as room
@@ -86,3 +86,6 @@ def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, 0))
     with pytest.raises(TrainingError, match="are free"):
         seriatim.resume(first.path)
+    with pytest.raises(TrainingError, match="are free"):
+        seriatim.train(small_config(texts, tmp_path / "counted", model={"layer": "ngram"}))
+    assert not (tmp_path / "counted").exists()

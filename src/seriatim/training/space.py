@@ -12,16 +12,18 @@ from .setup import RUN_FILES, RUN_FOLDERS
 
 MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps for a parameter."""
+WORD = 16
+"""Bytes of a word that is counted: its probability, and the weight of backing off from it."""
 MORE = 1 << 20
 """Bytes for everything that is not weights: configuration, vocabulary, metrics."""
 
 
-def check_space(folder: Path, model: nn.Module, config: Training) -> None:
-    """Raises TrainingError where weights and checkpoints do not fit; what the training replaces is counted in."""
-    needed, free = space_needed(model, config), free_space(folder)
+def check_space(folder: Path, needed: int) -> None:
+    """Raises TrainingError where a run does not fit; what the training replaces is counted in."""
+    free = free_space(folder)
     if needed > free:
         raise TrainingError(
-            f"{folder}: {needed / 1e6:,.1f} MB are needed for weights and checkpoints, {free / 1e6:,.1f} MB are free; "
+            f"{folder}: {needed / 1e6:,.1f} MB are needed for the run, {free / 1e6:,.1f} MB are free; "
             "make room, or train elsewhere (--out)"
         )
 
@@ -31,6 +33,11 @@ def space_needed(model: nn.Module, config: Training) -> int:
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     checkpoint = weights * (1 + MOMENTS[config.optimizer])
     return (KEPT + 1) * checkpoint + 2 * weights + MORE
+
+
+def space_to_count(vocabulary_size: int) -> int:
+    """Bytes that a model of counts takes at least, those of its words; how many more only counting tells."""
+    return WORD * vocabulary_size + MORE
 
 
 def free_space(folder: Path) -> int:
