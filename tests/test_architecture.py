@@ -24,6 +24,8 @@ LEVELS = (
     ("run",),
     ("several", "interchange"),
     ("launch",),
+    ("inspection",),
+    ("comparison",),
     ("console",),
     ("cli", "commands"),
     ("__main__",),

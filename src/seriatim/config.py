@@ -76,7 +76,8 @@ class Model(Section):
 class Training(Section):
     """How the parameters are found.
 
-    The first of ``epochs``, ``steps`` and ``minutes`` to be spent ends the training; with none given, 10 epochs.
+    The first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` to be spent ends the training; with none given, 10
+    epochs.
     ``batch_size`` counts sequences, ``sequence_length`` tokens of each (the reach of truncated backpropagation),
     ``accumulate`` batches a step. ``learning_rate`` None takes the optimizer's usual one. ``schedule`` ``plateau``
     divides the rate by ``anneal`` whenever the validation loss does not improve. With ``tolerance`` or ``patience``
@@ -88,6 +89,7 @@ class Training(Section):
 
     epochs: Count | None = None
     steps: Count | None = None
+    tokens: Annotated[int, Field(ge=1, lt=2**53, strict=True)] | None = None
     minutes: Positive | None = None
     batch_size: Count = 32
     sequence_length: Count = 64
@@ -111,7 +113,7 @@ class Training(Section):
 
     @model_validator(mode="after")
     def _some_budget(self) -> "Training":
-        if self.epochs is None and self.steps is None and self.minutes is None:
+        if self.epochs is self.steps is self.tokens is self.minutes is None:
             self.__dict__["epochs"] = 10
         return self
 

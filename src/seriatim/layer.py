@@ -21,6 +21,8 @@ class Stateful(nn.Module):
     parallel: ClassVar[bool] = False
     """Whether training runs in parallel over time."""
     paper: ClassVar[str] = ""
+    learning_rate: ClassVar[float] = 3e-3
+    """What trains it well with AdamW where none is given; see `benchmarks/learning_rates.py`."""
     undecayed: ClassVar[tuple[str, ...]] = ()
     """Names of parameters of two dimensions or more that weight decay must leave alone, as it does vectors."""
 

@@ -37,7 +37,7 @@ class Progress:
     environment: dict[str, str] = field(default_factory=dict)
 
     def spent(self, config: Training, *, windows: int, seconds: float) -> float:
-        """The share of the budget spent: whichever of epochs, steps and minutes has gone furthest.
+        """The share of the budget spent: whichever of epochs, steps, tokens and minutes has gone furthest.
 
         Args:
             config: the budget.
@@ -50,6 +50,8 @@ class Progress:
             shares.append((self.epoch + of_epoch) / config.epochs)
         if config.steps is not None:
             shares.append(self.step / config.steps)
+        if config.tokens is not None:
+            shares.append(self.tokens / config.tokens)
         if config.minutes is not None:
             shares.append(seconds / (60 * config.minutes))
         return max(shares)
