@@ -1,0 +1,92 @@
+"use strict";
+// The theme: what was chosen before, else what the system says. Storage may be denied to a file.
+const root = document.documentElement;
+const system = matchMedia("(prefers-color-scheme: dark)");
+const remembered = () => { try { return localStorage.getItem("seriatim-theme"); } catch { return null; } };
+const remember = (theme) => { try { localStorage.setItem("seriatim-theme", theme); } catch { /* for this visit only */ } };
+const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+if (["dark", "light"].includes(remembered())) root.dataset.theme = remembered();
+
+function themes() {
+  const button = document.getElementById("theme");
+  const tell = () => button.setAttribute("aria-pressed", String(dark()));
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    remember(root.dataset.theme);
+    tell();
+  });
+  system.addEventListener("change", tell);
+  tell();
+}
+
+function copies() {
+  if (!navigator.clipboard) return;
+  for (const button of document.querySelectorAll(".copy")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
+        button.textContent = "Copied";
+      } catch { button.textContent = "Not allowed here"; }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  }
+}
+
+// A text, token by token: one of them is in the order of tabs, arrows go on from it, its alternatives stand in a box.
+function surprisal(group) {
+  const tokens = [...group.children];
+  const box = document.getElementById(group.dataset.for);
+  const data = JSON.parse(document.querySelector(`script.alternatives[data-for="${group.dataset.for}"]`).textContent);
+  let held = null;
+
+  const close = () => { box.hidden = true; held?.classList.remove("held"); held = null; };
+  const make = (name, text) => Object.assign(document.createElement(name), { textContent: text });
+  const show = (token) => {
+    close();
+    held = token;
+    token.classList.add("held");
+    const list = document.createElement("dl");
+    for (const [text, probability] of data[tokens.indexOf(token)]) {
+      list.append(make("dt", text.replaceAll("\n", "↵").replaceAll(" ", "␣")), make("dd", percent(probability)));
+    }
+    const bits = make("div", `${token.dataset.bits} bits: ${percent(2 ** -token.dataset.bits)}`);
+    box.replaceChildren(bits, ...(list.children.length ? [make("div", "Expected here:"), list] : []));
+    box.hidden = false;
+    place(token);
+  };
+  const place = (token) => {
+    const at = token.getClientRects()[0] ?? token.getBoundingClientRect();
+    const left = Math.min(at.left, root.clientWidth - box.offsetWidth - 16);
+    const below = at.bottom + 8 + box.offsetHeight < root.clientHeight;
+    box.style.left = `${Math.max(8, left) + scrollX}px`;
+    box.style.top = `${(below ? at.bottom + 8 : at.top - box.offsetHeight - 8) + scrollY}px`;
+  };
+  const go = (to) => {
+    const token = tokens[Math.max(0, Math.min(tokens.length - 1, to))];
+    for (const each of tokens) each.tabIndex = each === token ? 0 : -1;
+    token.focus();
+  };
+  const of = (event) => event.target.closest(".token");
+
+  group.addEventListener("focusin", (event) => of(event) && show(of(event)));
+  group.addEventListener("focusout", close);
+  group.addEventListener("pointerover", (event) => of(event) && show(of(event)));
+  group.addEventListener("pointerleave", () => (group.contains(document.activeElement) ? show(document.activeElement) : close()));
+  group.addEventListener("click", (event) => of(event) && go(tokens.indexOf(of(event))));
+  group.addEventListener("keydown", (event) => {
+    const now = tokens.indexOf(of(event));
+    const moves = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: tokens.length - 1 };
+    if (event.key in moves) { event.preventDefault(); go(moves[event.key]); }
+    if (event.key === "Escape") close();
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); show(of(event)); }
+  });
+}
+const percent = (p) => (p >= 0.001 ? `${(100 * p).toFixed(1)} %` : p > 0 ? "under 0.1 %" : "0 %");
+
+document.addEventListener("DOMContentLoaded", () => {
+  themes();
+  copies();
+  document.querySelectorAll(".tokens").forEach(surprisal);
+});
