@@ -162,15 +162,17 @@ def accuracy_figure(found: dict[int | None, Seen]) -> "Figure":
 
 
 def _curve(values: dict[int | None, float], name: str, label: str) -> "Figure":
-    from .theme import COLOURS, new_figure
+    from .theme import new_figure, style
 
     figure, axes = new_figure()
+    plot = axes[0, 0]
     sizes = sorted(size for size in values if size is not None)
-    axes.plot(sizes, [values[size] for size in sizes], marker="o", color=COLOURS[0], label=label or None)
+    plot.plot(sizes, [values[size] for size in sizes], label=label or "last k tokens", **style(0))
     if None in values:
-        axes.axhline(values[None], color=COLOURS[1], linestyle="--", label="full context")
-        axes.legend()
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    axes.set(xlabel="last tokens seen (k)", ylabel=name)
+        plot.axhline(values[None], label="full context", **{**style(1), "marker": ""})
+        plot.legend()
+    plot.set_xscale("log", base=2)
+    plot.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    plot.set_xticks([], minor=True)
+    plot.set(xlabel="k, last tokens seen", ylabel=name)
     return figure
