@@ -23,6 +23,8 @@ class Stateful(nn.Module):
     paper: ClassVar[str] = ""
     learning_rate: ClassVar[float] = 3e-3
     """What trains it well with AdamW where none is given; see `benchmarks/learning_rates.py`."""
+    gate_names: ClassVar[tuple[str, ...]] = ()
+    """What each sigmoid (or softplus, for a step size) of its equations decides, in the order they are computed."""
     undecayed: ClassVar[tuple[str, ...]] = ()
     """Names of parameters of two dimensions or more that weight decay must leave alone, as it does vectors."""
 

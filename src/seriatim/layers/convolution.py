@@ -33,6 +33,8 @@ class GatedConvolution(UnpaddedLayer):
         dilation: how far they are apart.
     """
 
+    gate_names = ("output",)
+
     def __init__(self, size: int, *, kernel_size: int, dilation: int) -> None:
         super().__init__()
         self.input_size = self.output_size = size

@@ -37,6 +37,7 @@ class GRU(FusedRecurrence):
 
     keeps = "one vector"
     paper = "Cho et al. 2014, reset gate after the product as in cuDNN"
+    gate_names = ("reset", "update (keeps)")
     twin = nn.GRU
     gates = 3
 

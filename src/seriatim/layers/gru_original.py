@@ -39,6 +39,7 @@ class OriginalGRU(RecurrentCell):
 
     keeps = "one vector"
     paper = "Cho et al. 2014, reset gate before the product as in the paper"
+    gate_names = ("reset", "update (takes)")
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight", "u_candidate.weight")
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

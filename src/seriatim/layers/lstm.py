@@ -51,6 +51,7 @@ class LSTM(FusedRecurrence):
 
     keeps = "two vectors: hidden and cell"
     paper = "Hochreiter & Schmidhuber 1997; Gers et al. 2000"
+    gate_names = ("forget", "input", "output")
     twin = nn.LSTM
     gates = 4
 

@@ -37,6 +37,7 @@ class CoupledLSTM(RecurrentCell):
 
     keeps = "two vectors: hidden and cell"
     paper = "Greff et al. 2017"
+    gate_names = ("forget", "output")
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
     def __init__(self, input_size: int, hidden_size: int, *, forget_bias: float = 1.0) -> None:

@@ -36,6 +36,7 @@ class LayerNormLSTM(RecurrentCell):
 
     keeps = "two vectors: hidden and cell"
     paper = "Ba, Kiros & Hinton 2016"
+    gate_names = ("forget", "input", "output")
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
     def __init__(self, input_size: int, hidden_size: int, *, forget_bias: float = 1.0) -> None:

@@ -36,6 +36,7 @@ class PeepholeLSTM(RecurrentCell):
 
     keeps = "two vectors: hidden and cell"
     paper = "Gers & Schmidhuber 2000"
+    gate_names = ("input", "forget", "output")
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
     undecayed = ("peepholes",)
 

@@ -57,6 +57,7 @@ class Mamba(UnpaddedLayer):
 
     keeps = "one small matrix, and the last inputs of a short convolution"
     paper = "Gu & Dao 2023"
+    gate_names = ("step size Δ",)
     parallel = True
     wrap = "residual"
     undecayed = ("taps", "log_a")

@@ -33,6 +33,7 @@ class MGU(RecurrentCell):
 
     keeps = "one vector"
     paper = "Zhou et al. 2016, candidate without the gate"
+    gate_names = ("update (takes)",)
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

@@ -33,6 +33,7 @@ class MinGRU(UnpaddedLayer):
     parallel = True
     keeps = "one vector"
     paper = "Feng et al. 2024"
+    gate_names = ("update (takes)",)
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()

@@ -46,6 +46,7 @@ class S4D(UnpaddedLayer):
 
     keeps = "one small complex vector a channel"
     paper = "Gu, Gupta, Goel & Ré 2022"
+    gate_names = ("output",)
     parallel = True
     wrap = "residual"
     square = True

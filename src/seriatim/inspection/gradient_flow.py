@@ -1,0 +1,215 @@
+"""How far back a loss reaches: the norm of ∂loss_t/∂h_{t−k} against k.
+
+Y. Bengio, P. Simard and P. Frasconi, "Learning long-term dependencies with gradient descent is difficult", IEEE Trans.
+Neural Networks 5(2), 1994; R. Pascanu, T. Mikolov and Y. Bengio, "On the difficulty of training recurrent neural
+networks", ICML 2013.
+
+h_{t−k} is what a layer hands on from step t − k to the next: its whole state where that has one size, and where it
+grows (keys and values) the entry of step t − k alone. So k = 1 is the state that step t itself is given, the nearest
+there is, and every kind of layer begins there. What goes from step t − k to the loss by other ways, the layer's output
+of that step, is not counted. A layer that is not causal keeps nothing; there h_{t−k} is what it reads of input t − k.
+
+One backward pass gives all k at once, for every layer and every window of a batch.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from ..run import Run
+from ..state import state_leaves
+from .leaves import leaves
+from .reading import Example, reading, windows
+from .recording import Steps, unrolled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAGS, WINDOWS = 128, 32
+TOGETHER = 8
+"""Windows differentiated at once: what attention keeps at every step is all held until then."""
+SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class LayerFlow:
+    """The norms of one layer, from lag 1 on.
+
+    Attributes:
+        name: of the layer, as in `leaves.Leaf`.
+        trained: means over windows of the trained model's norms.
+        fresh: of a model of the same configuration before its training.
+    """
+
+    name: str
+    trained: list[float]
+    fresh: list[float]
+
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """That of the trained model, and of the fresh one; see `reach`."""
+        return reach(self.trained), reach(self.fresh)
+
+
+@dataclass(frozen=True)
+class GradientFlow:
+    """What `gradient_flow` found: of how many windows, and how many lags at most."""
+
+    layers: list[LayerFlow]
+    windows: int
+    lags: int
+
+
+def reach(norms: Sequence[float], *, share: float = SHARE) -> int | None:
+    """The smallest lag at which the norm is 0, or below a share of that at lag 1; None where it nowhere is."""
+    return next((lag for lag, norm in enumerate(norms, start=1) if norm < share * norms[0] or norm == 0), None)
+
+
+def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int = WINDOWS) -> GradientFlow:
+    """Measures how far back the loss at the end of a text reaches, in every layer that keeps something.
+
+    The loss is that of the last token or word; of a classifier, of its label. Where no truth is given it is the trained
+    model's own answer, for the fresh model too.
+
+    Args:
+        run: of any task. Of n-grams there is nothing to differentiate, and no layer is found.
+        texts: one text, or a list of them; see `reading.read_examples`.
+        lags: how far back at most.
+        most_windows: stretches of the texts over which is averaged.
+
+    Raises:
+        InputError: nothing to read in the texts.
+    """
+    if not leaves(run.model):
+        return GradientFlow([], 0, 0)
+    given = texts if isinstance(texts, list) else [texts]
+    examples = windows(run, given, length=lags + 1, count=most_windows)
+    how = reading(run)
+
+    def measured(model: nn.Module) -> dict[str, list[float]]:
+        def of(batch: list[Example]) -> dict[str, Tensor]:
+            last = norms_by_lag(model, lambda: how.loss(model, run, batch, False))
+            if not how.two_ends or not any(leaf.backwards for leaf in leaves(model)):
+                return last
+            first = norms_by_lag(model, lambda: how.loss(model, run, batch, True))
+            return {leaf.name: (first if leaf.backwards else last)[leaf.name] for leaf in leaves(model)}
+
+        return _means(map(of, _batches(examples)), lags)
+
+    trained, fresh = measured(run.model), measured(fresh_model(run))
+    layers = [LayerFlow(name, trained[name], fresh[name]) for name in trained if trained[name]]
+    return GradientFlow(layers, len(examples), max((len(layer.trained) for layer in layers), default=0))
+
+
+def fresh_model(run: Run) -> Any:
+    """A model of a run's configuration as its training found it, in evaluation mode."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.config.training.seed)
+        return run.task.make_model(run.vocabulary).to(run.device).eval()
+
+
+def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
+    """The norms of one batch of windows of the same length, in float64: ``(batch, lags)`` for each layer by name.
+
+    Args:
+        model: what `loss` runs; parameters and their gradients stay as they are.
+        loss: runs it over the windows, once, and gives their losses ``(batch,)``.
+    """
+    with torch.enable_grad(), unrolled(model) as recorded:
+        losses = loss()
+    return {steps.leaf.name: _squares(steps, losses).sqrt() for steps in recorded}
+
+
+def _squares(steps: Steps, losses: Tensor) -> Tensor:
+    """Squared norms ``(batch, lags)``."""
+    return _of_states(steps, losses) if steps.inputs is None else _of_inputs(steps, losses.sum())
+
+
+def _of_inputs(steps: Steps, total: Tensor) -> Tensor:
+    """Squared norms ``(batch, lags)`` for what a layer without steps has read."""
+    assert steps.inputs is not None
+    if not steps.inputs.requires_grad:
+        return torch.zeros(len(steps.inputs), 0)
+    (gradient,) = torch.autograd.grad(total, [steps.inputs], allow_unused=True, retain_graph=True)
+    gradient = torch.zeros_like(steps.inputs) if gradient is None else gradient
+    return gradient.double().square().sum(2)[:, :-1].flip(1).cpu()
+
+
+def _of_states(steps: Steps, losses: Tensor) -> Tensor:
+    """Squared norms ``(batch, lags)`` for what a layer has handed on, step by step."""
+    kept = list(_handed_on(steps))
+    squares = torch.zeros(len(losses), max((lag for lag, _, _ in kept), default=0), dtype=torch.float64)
+    tensors = [tensor for _, tensor, _ in kept]
+    gradients = torch.autograd.grad(losses.sum(), tensors, allow_unused=True, retain_graph=True) if kept else ()
+    for (lag, _, growing), gradient in zip(kept, gradients, strict=True):
+        if gradient is not None:
+            entry = gradient if growing is None else gradient.select(growing, -1)
+            squares[:, lag - 1] += entry.double().flatten(1).square().sum(1).cpu()
+    return squares
+
+
+def _handed_on(steps: Steps) -> Iterator[tuple[int, Tensor, int | None]]:
+    """The parts of states that a step has made: lag, tensor, and the dimension along which it grows, if any.
+
+    What is handed on as it came, such as the memory of a decoder, holds nothing of any step.
+    """
+    before = [] if steps.before is None else state_leaves(steps.before)
+    sizes = [leaf.shape for leaf in before]
+    for t, state in enumerate(steps.states[:-1]):
+        parts = state_leaves(state)
+        for size, old, new in zip(sizes, before, parts, strict=True):
+            if new is not old and new.requires_grad and new.numel():
+                growing = next((dim for dim in range(1, new.dim()) if size[dim] == 0), None)
+                yield len(steps.states) - 1 - t, new, growing
+        before = parts
+
+
+def _batches(examples: Sequence[Example]) -> Iterator[list[Example]]:
+    """Examples of one shape, at most `TOGETHER`."""
+    for _, same in itertools.groupby(sorted(examples, key=lambda one: one.shape), key=lambda one: one.shape):
+        some = list(same)
+        yield from (some[start : start + TOGETHER] for start in range(0, len(some), TOGETHER))
+
+
+def _means(found: Iterable[dict[str, Tensor]], lags: int) -> dict[str, list[float]]:
+    """At every lag over the windows that reach so far back."""
+    rows: dict[str, list[Tensor]] = defaultdict(list)
+    for batch in found:
+        for name, norms in batch.items():
+            rows[name] += list(norms[:, :lags])
+    return {
+        name: torch.nanmean(pad_sequence(some, batch_first=True, padding_value=torch.nan), dim=0).tolist()
+        for name, some in rows.items()
+    }
+
+
+def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False) -> "Figure":
+    """Draws norms against lags, on logarithmic axes of norms: dashed before training, solid after it.
+
+    Args:
+        layers: a few.
+        title: above.
+        relative: as shares of the norm at lag 1, to compare layers; a line marks `SHARE`.
+    """
+    from .theme import COLOURS, SOFT, new_figure
+
+    figure, grid = new_figure()
+    axes = grid.flat[0]
+    for layer, colour in zip(layers, itertools.cycle(COLOURS), strict=False):
+        label = f"{layer.name}, " if len(layers) > 1 else ""
+        for norms, when, dashes in ((layer.trained, "after training", "-"), (layer.fresh, "before", "--")):
+            start = norms[0] or 1.0 if relative else 1.0
+            shown = [norm / start if norm > 0 else float("nan") for norm in norms]
+            axes.plot(range(1, len(norms) + 1), shown, dashes, color=colour, label=label + when)
+    if relative:
+        axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
+    axes.set(yscale="log", xlabel="k, steps back", title=title)
+    axes.set_ylabel("norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back")
+    axes.legend()
+    return figure
