@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..layer import SequenceLayer
 from ..run import Run
 from ..unroll.fast import uncompiled
-from .labels import name_tokens
+from .labels import NARROW, SPACED, name_tokens, width_for
 from .leaves import BACKWARDS, DECODER, inside, leaves, roots
 from .reading import Example, read, read_examples
 
@@ -212,19 +212,23 @@ def _map(place: Place, weights: Tensor, example: Example) -> AttentionMap:
 
 def attention_figure(found: AttentionMap) -> "Figure":
     """Draws a map for every head, small, side by side: what looks down, what is looked at across."""
-    from .theme import new_figure
+    from .theme import new_figure, plain
 
-    heads = len(found.weights)
+    heads, queries, keys = found.weights.shape
     columns = min(heads, COLUMNS)
-    figure, grid = new_figure(-(-heads // columns), columns, sharex=True, sharey=True)
+    rows, wide = -(-heads // columns), width_for(keys) if heads == 1 else min(columns, 2) * NARROW
+    each = (wide - 1) / columns
+    tall = min(max(1.2, each * queries / keys), 1.5 * each)
+    figure, grid = new_figure(rows, columns, width=wide, height=rows * (tall + 0.3) + 0.8, sharex=True, sharey=True)
     for head, axes in enumerate(grid.flat):
-        if head >= heads:
-            axes.set_visible(False)
-            continue
-        _draw(axes, found.weights[head])
-        axes.set_title(f"head {head + 1}" if heads > 1 else found.layer)
-        name_tokens(axes.xaxis, found.looked_at)
-        name_tokens(axes.yaxis, found.looking)
+        axes.set_visible(head < heads)
+        if head < heads:
+            image = _draw(axes, found.weights[head], found.weights.max().item())
+            axes.set_title(f"head {head + 1}" if heads > 1 else "", fontsize=9.5)
+            name_tokens(axes.xaxis, found.looked_at, each)
+            name_tokens(axes.yaxis, found.looking, tall)
+    figure.suptitle(plain(found.layer), fontsize=10)
+    figure.colorbar(image, ax=grid, label="weight")
     return figure
 
 
@@ -239,20 +243,23 @@ def alignment_figure(
         weights: a row for every token of the answer, of a weight for every token of the source.
         title: above.
     """
-    from .theme import new_figure
+    from .theme import new_figure, plain
 
-    figure, grid = new_figure()
+    found = torch.as_tensor(weights).float().view(len(target_tokens), len(source_tokens))
+    wide, tall = width_for(len(source_tokens)), max(2.4, 0.8 + SPACED * min(len(target_tokens), 60) * 1.2)
+    figure, grid = new_figure(width=wide, height=tall)
     axes = grid.flat[0]
-    _draw(axes, torch.as_tensor(weights).float().view(len(target_tokens), len(source_tokens)))
-    axes.set(title=title)
-    name_tokens(axes.xaxis, source_tokens)
-    name_tokens(axes.yaxis, target_tokens)
+    image = _draw(axes, found, 1.0)
+    axes.set_title(plain(title))
+    name_tokens(axes.xaxis, source_tokens, wide - 1.2)
+    name_tokens(axes.yaxis, target_tokens, tall - 0.8)
+    figure.colorbar(image, ax=axes, label="weight")
     return figure
 
 
-def _draw(axes: Any, weights: Tensor) -> None:
+def _draw(axes: Any, weights: Tensor, most: float) -> Any:
     """A map, dark for nothing."""
     from .theme import HEAT
 
     axes.grid(visible=False)
-    axes.imshow(weights.numpy(), cmap=HEAT, vmin=0, vmax=1, interpolation="none", aspect="auto")
+    return axes.imshow(weights.numpy(), cmap=HEAT, vmin=0, vmax=most, interpolation="none", aspect="auto")

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ..layer import Stateful
 from ..layers.experts import Experts, Routing
 from ..run import Run
-from .labels import name_tokens
+from .labels import name_tokens, width_for
 from .leaves import Leaf, leaves
 from .reading import Example, read, read_examples
 from .recording import Steps, unrolled
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MOST = 128
 """Tokens looked at."""
 OPEN, CLOSED = 0.9, 0.1
+MARGINS = 1.2
+"""Inches of a figure's width beside its plot."""
 SIGMOIDS = {torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit}
 
 
@@ -209,48 +211,54 @@ def tokens_of(leaf: Leaf, example: Example, steps: int) -> tuple[str, ...]:
 
 def gate_figure(found: Gate) -> "Figure":
     """Draws a gate, or a step size, as a heat map: tokens across, units down, sorted by their means."""
-    from .theme import HEAT, new_figure
+    from .theme import HEAT, new_figure, plain
 
     values = found.values[:, found.values.mean(0).argsort(descending=True)].T
-    figure, grid = new_figure()
+    wide = width_for(len(values.T))
+    figure, grid = new_figure(width=wide)
     axes = grid.flat[0]
     limits = {} if found.is_rate else {"vmin": 0.0, "vmax": 1.0}
     image = axes.imshow(values.numpy(), aspect="auto", cmap=HEAT, interpolation="none", **limits)
-    axes.set(ylabel="units, by their means", title=f"{found.layer}, {found.name}")
+    axes.set(ylabel="units, by their means")
+    axes.set_title(plain(f"{found.layer}, {found.name}"))
     axes.grid(visible=False)
-    name_tokens(axes.xaxis, found.tokens)
+    name_tokens(axes.xaxis, found.tokens, wide - MARGINS)
     figure.colorbar(image, ax=axes, label="step size Δ" if found.is_rate else "0 closed, 1 open")
     return figure
 
 
 def gate_means_figure(found: Sequence[Gate]) -> "Figure":
     """Draws the means over units of the gates of one layer, token after token."""
-    from .theme import new_figure, style
+    from .theme import new_figure, plain, style
 
-    figure, grid = new_figure()
+    wide = width_for(len(found[0].values))
+    figure, grid = new_figure(width=wide)
     axes = grid.flat[0]
     for i, gate in enumerate(found):
-        axes.plot(gate.mean.numpy(), **style(i), label=gate.name)
+        axes.plot(gate.mean.numpy(), **{**style(i), "marker": ""}, label=gate.name)
     if not any(gate.is_rate for gate in found):
         axes.set_ylim(0, 1)
-    axes.set(ylabel="mean over units", title=found[0].layer)
-    name_tokens(axes.xaxis, found[0].tokens)
-    axes.legend()
+    axes.set(ylabel="mean over units")
+    axes.set_title(plain(found[0].layer))
+    name_tokens(axes.xaxis, found[0].tokens, wide - MARGINS)
+    axes.legend(frameon=False)
     return figure
 
 
 def experts_figure(found: Choices) -> "Figure":
     """Draws which experts saw each token: tokens across, experts down, dark where their answers weigh much."""
-    from .theme import HEAT, new_figure
+    from .theme import HEAT, new_figure, plain
 
     shares = torch.zeros(found.count, len(found.experts))
     shares.scatter_(0, found.experts.T, found.weights.T)
-    figure, grid = new_figure()
+    wide = width_for(len(found.experts))
+    figure, grid = new_figure(width=wide, height=2.4)
     axes = grid.flat[0]
     image = axes.imshow(shares.numpy(), aspect="auto", cmap=HEAT, vmin=0, vmax=1, interpolation="none")
-    axes.set(ylabel="expert", title=f"{found.layer}: experts")
+    axes.set(ylabel="expert")
+    axes.set_title(plain(found.layer))
     axes.grid(visible=False)
     axes.set_yticks(range(found.count), [str(i + 1) for i in range(found.count)])
-    name_tokens(axes.xaxis, found.tokens)
+    name_tokens(axes.xaxis, found.tokens, wide - MARGINS)
     figure.colorbar(image, ax=axes, label="weight of its answer")
     return figure

@@ -197,7 +197,7 @@ def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relati
         title: above.
         relative: as shares of the norm at lag 1, to compare layers; a line marks `SHARE`.
     """
-    from .theme import COLOURS, SOFT, new_figure
+    from .theme import COLOURS, SOFT, new_figure, plain
 
     figure, grid = new_figure()
     axes = grid.flat[0]
@@ -206,10 +206,11 @@ def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relati
         for norms, when, dashes in ((layer.trained, "after training", "-"), (layer.fresh, "before", "--")):
             start = norms[0] or 1.0 if relative else 1.0
             shown = [norm / start if norm > 0 else float("nan") for norm in norms]
-            axes.plot(range(1, len(norms) + 1), shown, dashes, color=colour, label=label + when)
+            axes.plot(range(1, len(norms) + 1), shown, dashes, color=colour, label=plain(label + when))
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
-    axes.set(yscale="log", xlabel="k, steps back", title=title)
+    axes.set(yscale="log", xlabel="k, steps back")
+    axes.set_title(plain(title))
     axes.set_ylabel("norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back")
-    axes.legend()
+    axes.legend(frameon=False)
     return figure
