@@ -26,7 +26,7 @@ LEVELS = (
     ("launch",),
     ("inspection",),
     ("comparison",),
-    ("console",),
+    ("console", "console_comparison"),
     ("cli", "commands"),
     ("__main__",),
 )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import layers as layers
     from . import unroll as unroll
+    from .comparison.comparing import Comparison as Comparison
+    from .comparison.comparing import compare as compare
     from .config import Config as Config
     from .launch import resume as resume
     from .launch import train as train
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 
 HOMES = {
     "Bidirectional": "layers",
+    "Comparison": "comparison.comparing",
     "Config": "config",
     "Recurrent": "unroll",
     "RecurrentCell": "layer",
@@ -35,6 +38,7 @@ HOMES = {
     "SequenceLayer": "layer",
     "Stack": "layers",
     "State": "state",
+    "compare": "comparison.comparing",
     "load": "run",
     "resume": "launch",
     "train": "launch",

@@ -16,6 +16,8 @@ PLAIN = (
     *("training.device", "training.init"),
 )
 """Fields whose value is text even where it looks like a number."""
+CONFIGURED = ("train", "check", "compare")
+"""Verbs that take fields of the configuration."""
 SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer", "init": "training.init"}
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
 TASKS = (
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
         return 0
     except KeyboardInterrupt as error:
-        hint = "; go on with: seriatim train --resume RUN" if hasattr(error, "number") else ""
+        hint = f"; go on with: {error.go_on}" if hasattr(error, "go_on") else ""
         return _fail(f"{str(error) or 'interrupted'}{hint}", 128 + getattr(error, "number", signal.SIGINT))
     except Exception as error:
         if debug:
@@ -80,11 +82,11 @@ def _run(arguments: list[str]) -> int:
         parser.print_help()
         return 0
     rest = arguments[first + 1 :]
-    rest, fields = _split(rest) if verb in ("train", "check") else (rest, [])
+    rest, fields = _split(rest) if verb in CONFIGURED else (rest, [])
     options, unknown = parser.commands[verb].parse_known_intermixed_args(rest)
     if unknown:
         raise InputError(_unknown(unknown[0], parser, verb))
-    options.fields = dotted(fields)
+    options.fields, options.arguments = dotted(fields), arguments
     from . import commands
 
     command: Callable[[argparse.Namespace], None] = getattr(commands, "import_" if verb == "import" else verb)
@@ -152,6 +154,27 @@ def _parser() -> _Main:
     train.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
     train.add_argument("--resume", metavar="RUN", help="go on with a training that was cut off")
     train.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+    compare = verb("compare", "train several layers under one budget, and say which suits the data", **raw)
+    compare.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
+    compare.add_argument("--layers", metavar="A,B,C", help="which; A+B for a stack that mixes two; see seriatim layers")
+    compare.add_argument("--config", metavar="FILE", help="a YAML file; options on the command line come after it")
+    budget = compare.add_argument_group("the budget of each layer", "one of these; 2 minutes where none is given")
+    budget.add_argument("--minutes", type=float, metavar="M", help="of training")
+    budget.add_argument("--tokens", type=int, metavar="N", help="to learn from, the second time counted too")
+    budget.add_argument("--steps", type=int, metavar="N", help="of the optimizer")
+    compare.add_argument("--parameters", metavar="N", help="of each layer, within 2 %%: 500k, 1M; else the first's")
+    compare.add_argument("--seeds", type=int, metavar="N", help="runs of each layer")
+    compare.add_argument("--tune", type=int, metavar="K", help="try K learning rates a layer, in half of its budget")
+    compare.add_argument("--metric", metavar="NAME", help="the figure to rank by; else the task's first")
+    compare.add_argument("--out", metavar="DIR", help="the folder to write; else comparisons/TASK-DATA")
+    compare.add_argument("--overwrite", action="store_true", help="replace the comparison that stands there")
+    compare.add_argument(
+        "--resume", metavar="DIR", help="go on with a comparison; more --layers and --seeds may be given"
+    )
+    compare.add_argument("--no-report", action="store_true", help="write no report.html")
+    compare.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    compare.add_argument("--json", action="store_true", help="print one JSON object")
 
     evaluate = verb("evaluate", "measure a run on a text")
     evaluate.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
@@ -224,7 +247,7 @@ def _unknown(argument: str, parser: _Main, verb: str | None) -> str:
         return f"unexpected argument {argument!r}; options begin with --"
     actions = (parser.commands[verb] if verb else parser)._actions
     flags = [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
-    if verb in ("train", "check"):
+    if verb in CONFIGURED:
         flags += [f"--{name}" for name in SHORT]
     return f"unknown option {argument}; {nearest(argument, flags)}"
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from .errors import InputError
 from .files import to_json
 
 if TYPE_CHECKING:
+    from .comparison.comparing import Comparison
+    from .comparison.progress import ComparisonReporter
     from .run import Run
     from .training.reporting import Reporter
 
@@ -49,6 +52,54 @@ def _start(options: argparse.Namespace, reporter: "Reporter") -> None:
         raise InputError("train: no task; give one, for instance: seriatim train lm --data FILE --out RUN")
     given = {name: getattr(options, name) for name in ("task", "out") if getattr(options, name) is not None}
     start(options.config or {}, overrides={**options.fields, **given}, overwrite=options.overwrite, reporter=reporter)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """``seriatim compare TASK --data F --layers A,B,C``, or ``--resume DIR``."""
+    from .console_comparison import ComparisonConsole, finish
+
+    reporter = ComparisonConsole(quiet=options.quiet)
+    try:
+        found = _resume_comparison(options, reporter) if options.resume else _start_comparison(options, reporter)
+    finally:
+        reporter.close()
+    finish(found, report=not options.no_report, quiet=options.quiet, as_json=options.json)
+
+
+def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter") -> "Comparison":
+    from .comparison.comparing import compare as start
+
+    if options.task is None and options.config is None:
+        raise InputError("compare: no task; give one, for instance: seriatim compare lm --data FILE --layers rnn,lstm")
+    if options.layers is None:
+        raise InputError("compare: no layers; name some, for instance --layers ngram,rnn,lstm,transformer,mamba")
+    given = {name: getattr(options, name) for name in ("task", "out") if getattr(options, name) is not None}
+    return start(
+        options.config or {},
+        layers=options.layers.split(","),
+        minutes=options.minutes,
+        tokens=options.tokens,
+        steps=options.steps,
+        parameters=options.parameters,
+        seeds=1 if options.seeds is None else options.seeds,
+        tune=options.tune,
+        metric=options.metric,
+        overrides={**options.fields, **given},
+        overwrite=options.overwrite,
+        reporter=reporter,
+        command=shlex.join(["seriatim", *options.arguments]),
+    )
+
+
+def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporter") -> "Comparison":
+    from .comparison.comparing import resume
+
+    fixed = ("task", "config", "minutes", "tokens", "steps", "parameters", "tune", "metric", "out", "overwrite")
+    named = next((name for name in fixed if getattr(options, name)), next(iter(options.fields), None))
+    if named is not None:
+        raise InputError(f"--resume: {named} stays as it is; only more --layers and more --seeds may be given")
+    layers = None if options.layers is None else options.layers.split(",")
+    return resume(options.resume, layers=layers, seeds=options.seeds, reporter=reporter)
 
 
 def evaluate(options: argparse.Namespace) -> None:

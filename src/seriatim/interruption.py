@@ -14,11 +14,12 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         number: of the signal.
+        go_on: the command that goes on.
     """
 
-    def __init__(self, message: str, number: int) -> None:
+    def __init__(self, message: str, number: int, *, go_on: str = "seriatim train --resume RUN") -> None:
         super().__init__(message)
-        self.number = number
+        self.number, self.go_on = number, go_on
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import torch
 
 from ..data.batching import Batches
 from ..data.corpus import Corpus
+from ..data.encoding import Statistics
 from ..models.text_model import TextModel
 from ..state import State
 from .intervals import Metrics
@@ -37,9 +38,12 @@ def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = W
         ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
         ``NAME_high`` (None where the text is one observation), and ``tokens words bytes lines unknown_tokens``.
     """
-    losses, sizes = block_losses(model, corpus, window)
+    return text_metrics(*block_losses(model, corpus, window), corpus.statistics)
+
+
+def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> Metrics:
+    """The metrics of a text from the summed losses and the tokens of its blocks ``(blocks,)``, and its counts."""
     found, error = _mean_and_error(losses, sizes)
-    counts = corpus.statistics
     spelled = counts.spelling_nats / counts.tokens
     tokens_per_word = counts.tokens / (counts.words + counts.lines)
     tokens_per_byte = counts.tokens / counts.bytes

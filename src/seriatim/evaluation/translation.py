@@ -167,3 +167,7 @@ def _checked(hypotheses: Sequence[str], references: References) -> list[list[str
         if not own:
             raise InputError(f"sentence {i}: no reference; give at least one (it may be empty)")
     return choices
+
+
+FIGURES = {"bleu": _bleu, "chrf": _chrf, "exact_match": mean, "word_error_rate": _error_rate}
+"""What each figure makes of the sums of its statistics."""

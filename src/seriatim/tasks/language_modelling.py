@@ -16,7 +16,7 @@ from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics, mean
-from ..evaluation.perplexity import WINDOW, block_losses, evaluate_language_model, unigram_metrics
+from ..evaluation.perplexity import WINDOW, block_losses, evaluate_language_model, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
@@ -97,8 +97,12 @@ class LanguageModelling(Task):
 
     def measures(self, model: TextModel, data: Corpus, **settings: Any) -> dict[str, Measure]:
         """By lines, or by blocks of a running text."""
-        statistics = np.stack(block_losses(model, data, settings.get("window", WINDOW)), axis=1)
-        return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
+        return _measures(*block_losses(model, data, settings.get("window", WINDOW)))
+
+    def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
+        """Both in one pass."""
+        losses, sizes = block_losses(model, data, WINDOW)
+        return text_metrics(losses, sizes, data.statistics), _measures(losses, sizes)
 
     def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
         """A unigram."""
@@ -132,6 +136,12 @@ class LanguageModelling(Task):
     def unit(self) -> str:
         """One running text, or lines."""
         return self.config.data.unit
+
+
+def _measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:
+    """Of blocks: summed losses, and how many tokens."""
+    statistics = np.stack([losses, sizes], axis=1)
+    return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
 
 
 def with_window(config: Config) -> Config:

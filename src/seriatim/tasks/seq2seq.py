@@ -166,27 +166,22 @@ class SequenceToSequence(Task):
 
     def validate(self, model: EncoderDecoder, data: Pairs) -> Metrics:
         """The loss alone: writing every answer after every epoch would take as long as the epoch."""
-        found = with_interval("loss", self.losses(model, data), mean)
-        return found | {
-            name.replace("loss", "perplexity"): None if value is None else safe_exp(value)
-            for name, value in found.items()
-        }
+        return _likelihood(self.losses(model, data))
 
     def evaluate(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> Metrics:
         """The loss, and what the answers are like beside the targets."""
-        answers = self.texts(model, data, **settings)
-        counts = {
-            "pairs": len(data.sources),
-            "source_tokens": int(data.source.lengths.sum()),
-            "tokens": int(data.target.lengths.sum()) + len(data.sources),
-            "unknown_tokens": data.unknown(),
-        }
-        return {**self.validate(model, data), **translation_metrics(answers, data.targets), **counts}
+        return _metrics(self.losses(model, data), self.texts(model, data, **settings), data)
 
     def measures(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> dict[str, Measure]:
         """By pairs."""
         losses = Measure(self.losses(model, data), mean)
         return {"loss": losses, **translation_measures(self.texts(model, data, **settings), data.targets)}
+
+    def examine(self, model: EncoderDecoder, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
+        """Both from the same answers."""
+        losses, answers = self.losses(model, data), self.texts(model, data)
+        measures = {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
+        return _metrics(losses, answers, data), measures
 
     def texts(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> list[str]:
         """The answer to every source."""
@@ -265,3 +260,22 @@ class SequenceToSequence(Task):
                 for row, answer in zip(rows.tolist(), written, strict=True):
                     answers[row] = answer
         return answers
+
+
+def _likelihood(losses: np.ndarray) -> Metrics:
+    """Loss and perplexity, with intervals, of what `losses` gives."""
+    found = with_interval("loss", losses, mean)
+    return found | {
+        name.replace("loss", "perplexity"): None if value is None else safe_exp(value) for name, value in found.items()
+    }
+
+
+def _metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:
+    """Every figure of some pairs."""
+    counts = {
+        "pairs": len(data.sources),
+        "source_tokens": int(data.source.lengths.sum()),
+        "tokens": int(data.target.lengths.sum()) + len(data.sources),
+        "unknown_tokens": data.unknown(),
+    }
+    return {**_likelihood(losses), **translation_metrics(answers, data.targets), **counts}

@@ -161,6 +161,10 @@ class Task(ABC):
     def measures(self, model: Any, data: Any, **settings: Any) -> dict[str, Measure]:
         """Metrics by what every item adds to them, so that two models can be compared item by item."""
 
+    def examine(self, model: Any, data: Any) -> tuple[Metrics, dict[str, Measure]]:
+        """What `evaluate` and `measures` give, as far as can be in one pass."""
+        return self.evaluate(model, data), self.measures(model, data)
+
     def name_batch(self, batch: Any) -> str:
         """What of the training data is in a batch, in words, counted from 1 as lines of a file are."""
         rows = [f"{row + 1:,}" for row in sorted(batch.rows.tolist())]

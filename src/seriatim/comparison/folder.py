@@ -1,0 +1,94 @@
+"""The folder of a comparison: taken only where nothing is lost, and looked through when it goes on."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import InputError
+from ..files import remove
+from ..reading import read_json
+from ..training.lock import LOCK
+from .plan import Plan
+
+FILES = ("comparison.yaml", "results.json", "report.html")
+FOLDERS = ("runs", "trials", "rows")
+LARGEST = 1 << 26
+"""Bytes of a row, at most."""
+
+
+def default_out(task: str, data: str) -> str:
+    """``comparisons/TASK-DATA``."""
+    if data.startswith("builtin:"):
+        stem = data.split(":")[1]
+    else:
+        stem = Path(data.split(",")[0].rstrip("/")).name.split(".")[0]
+    return f"comparisons/{task}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stem).strip('-') or 'data'}"
+
+
+def check_folder(out: str, *, overwrite: bool) -> Path:
+    """The folder to write a comparison into.
+
+    Raises:
+        InputError: it is not empty, not a comparison that may be replaced, or cannot be written.
+    """
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: a file stands where the comparison's folder should; choose another --out")
+    found = sorted(path.name for path in folder.iterdir() if path.name != LOCK) if folder.is_dir() else []
+    if found and not overwrite:
+        raise InputError(
+            f"{folder}: not empty; choose another --out, go on with --resume {folder}, or replace the comparison there "
+            "with --overwrite"
+        )
+    if found and "comparison.yaml" not in found:
+        raise InputError(f"{folder}: not a comparison, and its {found[0]} would be lost; choose another --out")
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
+        raise InputError(f"{folder}: cannot be written (no permission in {existing}); choose another --out")
+    return folder
+
+
+def clear(folder: Path) -> None:
+    """Removes what comparisons write, and nothing else."""
+    for name in (*FILES, *FOLDERS):
+        remove(folder / name)
+
+
+def read_row(folder: Path, name: str) -> dict[str, Any] | None:
+    """A finished row; None where it is not finished.
+
+    Raises:
+        InputError: it is damaged, or of another version.
+    """
+    path = folder / "rows" / f"{name}.json"
+    if not path.exists() or not path.with_suffix(".npz").exists():
+        return None
+    hint = "remove it to measure anew"
+    row = read_json(path, most=LARGEST, hint=hint)
+    if not isinstance(row, dict) or not {"metrics", "version", "tokenizer"} <= row.keys():
+        raise InputError(f"{path}: damaged, or not a row; {hint}")
+    _check_version(path, row["version"])
+    return row
+
+
+def check_runs(folder: Path, plan: Plan) -> None:
+    """Raises InputError where a run that goes on was made by another version, or is none of the plan's."""
+    for path in sorted((folder / "runs").glob("*/summary.json")):
+        summary = read_json(path, most=1 << 20, hint="remove the run's folder to train anew")
+        found = summary.get("versions", {}).get("seriatim") if isinstance(summary, dict) else None
+        _check_version(path.parent, str(found))
+        expected = next((layer for layer in plan.layers if path.parent.name.rpartition("-")[0] == layer), None)
+        if expected is not None and summary.get("layer") != expected.replace("+", ","):
+            raise InputError(
+                f"{path.parent}: a run of {summary.get('layer')}, not of {expected}; remove it to train anew"
+            )
+
+
+def _check_version(path: Path, found: str) -> None:
+    if found != __version__:
+        raise InputError(
+            f"{path}: made by Seriatim {found}, this is {__version__}, and figures of two versions are not compared; "
+            "compare anew with another --out"
+        )

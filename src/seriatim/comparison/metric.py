@@ -1,0 +1,68 @@
+"""The figures that layers are ranked by: which way is better, and what sums over items make of them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..errors import InputError, nearest
+from ..evaluation.classification import FIGURES as LABELLED
+from ..evaluation.intervals import Measure, Metrics, Of, Paired, mean, paired
+from ..evaluation.translation import FIGURES as WRITTEN
+from ..training.task import Figure, Task
+
+LESS_IS_BETTER = frozenset(
+    ("loss", "perplexity", "word_perplexity", "bits_per_byte", "calibration_error", "word_error_rate")
+)
+"""Of the figures of all tasks; of the others more is."""
+RANKED_ALIKE = {"word_perplexity": "loss", "bits_per_byte": "loss"}
+"""Figures of a text that grow with another one of the same text, whose items are at hand."""
+
+
+def _perplexity(sums: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(np.minimum(mean(sums), 700.0)))
+
+
+OF: Mapping[str, Of] = {"loss": mean, "perplexity": _perplexity, **LABELLED, **WRITTEN}
+"""What each figure makes of the sums of its statistics."""
+
+
+def choose_metric(task: Task, wanted: str | None) -> Figure:
+    """The figure that a comparison ranks by: the one named, or the task's first headline.
+
+    Raises:
+        InputError: the task has no such figure.
+    """
+    known = {figure.key: figure for figure in task.figures}
+    if wanted is None:
+        return next(figure for figure in task.figures if figure.headline)
+    if wanted not in known:
+        raise InputError(f"--metric: {task.config.task} has no {wanted!r}; {nearest(wanted, list(known))}")
+    return known[wanted]
+
+
+def more_is_better(key: str) -> bool:
+    """Of a figure."""
+    return key not in LESS_IS_BETTER
+
+
+def statistics_of(measures: Mapping[str, Measure]) -> dict[str, np.ndarray]:
+    """What a row keeps of every measure, so that others can be paired with it ``(items, k)``."""
+    found = {name: np.asarray(measure.statistics, float) for name, measure in measures.items() if name in OF}
+    if "loss" in found:
+        found.setdefault("perplexity", found["loss"])
+    return found
+
+
+def difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], key: str) -> Metrics | None:
+    """How far one row's figure is above another's, by the paired bootstrap; None where nothing says so.
+
+    Args:
+        first: statistics of one row.
+        second: those of the other.
+        key: of the figure; where it has no statistics, the one that it grows with is taken, and named in the answer.
+    """
+    name = key if key in first else RANKED_ALIKE.get(key, key)
+    if name not in first or name not in second or first[name].shape != second[name].shape:
+        return None
+    found: Paired = paired(first[name], second[name], OF[name])
+    return {"key": name, **found._asdict()}

@@ -1,0 +1,103 @@
+"""How far a comparison has come, for whoever listens."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .plan import Plan
+
+OVERHEAD = 15.0
+"""Seconds that a row takes beside its training, as long as none is known."""
+
+
+class Standing:
+    """Which run it is, how long is left, what is best.
+
+    Attributes:
+        number, count: the run under way, from 1, and how many there are.
+        layer, seed, trial: what is being trained; ``trial`` None for the training itself.
+        share: of the run under way, 0 to 1.
+        best: the layer that is best so far and its figure; None before the first.
+        described: how much there is to learn from.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.count = len(plan.layers) * len(plan.seeds)
+        self.number, self.share = 0, 0.0
+        self.layer, self.seed, self.trial = "", 0, None  # type: str, int, int | None
+        self.best: tuple[str, float] | None = None
+        self.described = ""
+        self.durations: list[float] = []
+        self.done = 0
+        self.began = 0.0
+
+    def start(self, layer: str, seed: int) -> None:
+        """A run begins."""
+        self.layer, self.seed, self.trial = layer, seed, None
+        self.number = self.done + 1
+        self.share, self.began = 0.0, time.monotonic()
+
+    def finish(self) -> None:
+        """It has ended well."""
+        self.durations.append(time.monotonic() - self.began)
+        self.done += 1
+
+    def fail(self) -> None:
+        """It has not."""
+        self.done += 1
+
+    def best_of(self, layer: str, value: float, more_is_better: bool) -> None:
+        """Takes note of a figure."""
+        if self.best is None or ((value > self.best[1]) == more_is_better and value != self.best[1]):
+            self.best = (layer, value)
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Takes note of what a process tells."""
+        if event["event"] == "begin":
+            self.described = str(event["train"])
+        if event["event"] == "step":
+            self.share = float(event["progress"])
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of all that is to do; None as long as nothing is known."""
+        one = self._one()
+        if one is None:
+            return None
+        here = max(0.0, one - (time.monotonic() - self.began))
+        return here + one * max(0, self.count - self.number)
+
+    def _one(self) -> float | None:
+        """What a run takes."""
+        if self.durations:
+            return sum(self.durations) / len(self.durations)
+        if self.plan.budget.minutes is not None:
+            return 60 * self.plan.budget.minutes + OVERHEAD
+        passed = time.monotonic() - self.began
+        return passed / self.share + OVERHEAD if self.share > 0.02 and self.trial is None else None
+
+
+class ComparisonReporter:
+    """Listens to a comparison. The library never prints; a program passes one of its own."""
+
+    def begin(self, plan: Plan, standing: Standing) -> None:
+        """Before the first run: what is compared."""
+
+    def run(self, standing: Standing) -> None:
+        """A run begins."""
+
+    def hear(self, standing: Standing, event: Mapping[str, Any]) -> None:
+        """What the process of a run tells: ``timing``, ``begin``, ``step``, ``validation``, ``measuring``, ``done``."""
+
+    def row(self, standing: Standing, row: Mapping[str, Any]) -> None:
+        """A row is finished."""
+
+    def failure(self, layer: str, seed: int, reason: str) -> None:
+        """A layer could not be trained."""
+
+    def end(self, results: Mapping[str, Any]) -> None:
+        """All is done: what `results.json` holds."""
+
+    def close(self) -> None:
+        """When the comparison has ended, well or not."""

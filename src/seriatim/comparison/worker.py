@@ -1,0 +1,196 @@
+"""One training of a comparison, in a process of its own: ``python -m seriatim.comparison.worker JOBFILE``.
+
+What it does it tells its parent in lines of JSON on standard output. So its peak of memory is its own, and what ends it
+ends one row, not the comparison. When the parent is gone, the next line finds no reader and ends the process.
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from ..config import resolve
+from ..errors import InputError
+from ..files import to_json, whole, write_whole
+from ..launch import resume, train
+from ..run import Run, load
+from ..tasks import find
+from ..tasks.counting import LAYER as COUNTED
+from ..training.precision import choose_device, choose_precision
+from ..training.reporting import Record, Reporter
+from .budget import DEVIATION, forget, pace_of, settle_budget
+from .measuring import measure
+from .plan import Plan, read_plan
+
+EVERY = 0.2
+"""Seconds between two lines about steps."""
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one process does.
+
+    Attributes:
+        comparison: the folder.
+        layer: as the plan names it.
+        seed: of the training.
+        share: of the budget.
+        learning_rate: None for that of the plan.
+        trial: the number of a trial, of which nothing is measured; None for the training itself.
+        threads: to compute with.
+        full: whether costs, samples and distances are measured too.
+    """
+
+    comparison: str
+    layer: str
+    seed: int
+    share: float = 1.0
+    learning_rate: float | None = None
+    trial: int | None = None
+    threads: int = 1
+    full: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of the run's folder, and of the row's file."""
+        return f"{self.layer}-{self.seed}" + ("" if self.trial is None else f"-{self.trial}")
+
+    @property
+    def run(self) -> Path:
+        """The run's folder."""
+        return Path(self.comparison) / ("runs" if self.trial is None else "trials") / self.name
+
+    @property
+    def row(self) -> Path:
+        """The file that says the row is finished."""
+        return Path(self.comparison) / "rows" / f"{self.name}.json"
+
+    def write(self, path: Path) -> None:
+        """As a file for the process."""
+        write_whole(path, json.dumps(asdict(self)))
+
+
+class LineReporter(Reporter):
+    """Tells a training to the parent."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell, self.last = tell, 0.0
+
+    def begin(self, record: Record) -> None:
+        """Sizes of model and data."""
+        self.tell({"event": "begin", **{name: record[name] for name in ("parameters", "train", "valid", "step")}})
+
+    def step(self, record: Record) -> None:
+        """A step, unless one was told just now."""
+        if time.monotonic() - self.last >= EVERY:
+            self.last = time.monotonic()
+            self.tell({"event": "step", **record})
+
+    def validation(self, record: Record) -> None:
+        """The figures, without what is no number."""
+        plain = {name: value for name, value in record.items() if isinstance(value, int | float)}
+        self.tell({"event": "validation", **plain})
+
+
+def work(job: Work, tell: Tell) -> None:
+    """Trains, measures, and writes the row; tells ``done`` last."""
+    torch.set_num_threads(job.threads)
+    plan = read_plan(Path(job.comparison))
+    run, facts = _trained(job, plan, tell)
+    facts["memory_bytes"] = facts["memory_bytes"] and peak_memory()
+    if job.trial is not None:
+        tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": run.config.training.learning_rate})
+        return
+    tell({"event": "measuring"})
+    row, statistics = measure(run, plan, seed=job.seed, full=job.full)
+    job.row.parent.mkdir(exist_ok=True)
+    with whole(job.row.with_suffix(".npz")) as aside, aside.open("wb") as file:
+        np.savez(file, **statistics)  # type: ignore[arg-type]
+    write_whole(job.row, to_json({**row, **facts, "layer": job.layer, "seed": job.seed}, indent=1) + "\n")
+    tell({"event": "done"})
+
+
+def _trained(job: Work, plan: Plan, tell: Tell) -> tuple[Run, dict[str, Any]]:
+    """The run, trained to its end, and what is to be said of that."""
+    reporter = LineReporter(tell)
+    facts: dict[str, Any] = {"memory_bytes": True, "note": None}
+    if (job.run / "summary.json").exists() and (job.run / "model.safetensors").exists():
+        return load(job.run), {**facts, "memory_bytes": None}
+    if (job.run / "config.yaml").exists():
+        return resume(job.run, reporter=reporter), facts
+    config = plan.config(job.layer, job.seed)
+    overrides: dict[str, Any] = {"out": str(job.run)}
+    if job.layer == COUNTED:
+        return train(config, overrides=overrides, reporter=reporter), facts
+    if job.learning_rate is not None:
+        overrides["training.learning_rate"] = job.learning_rate
+    device = choose_device(config.training.device)
+    config.training.precision = choose_precision(config.training.precision, device)  # type: ignore[assignment]
+    tell({"event": "timing"})
+    seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
+    pace, name = pace_of(find(config), device, seconds)
+    overrides |= settle_budget(config, plan.budget, pace, share=job.share, automatic=plan.automatic)
+    run = train(resolve(config, overrides), reporter=reporter)
+    taken = run.summary["tokens"] / run.summary["tokens_per_second"]
+    if seconds is not None and abs(taken / seconds - 1) > DEVIATION:
+        forget(name)
+        facts["note"] = (
+            f"trained for {taken:.3g} s instead of {seconds:.3g} s: its speed was not what it was measured at"
+        )
+    return run, facts
+
+
+def peak_memory() -> int | None:
+    """The most memory this process has held at once, in bytes; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main(path: str, out: TextIO) -> int:
+    """Does the work of a file; returns the exit code."""
+
+    def tell(event: dict[str, Any]) -> None:
+        out.write(to_json(event) + "\n")
+        out.flush()
+
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        tell({"event": "warning", "text": str(message)})
+
+    warnings.showwarning = warn
+    try:
+        work(Work(**json.loads(Path(path).read_text(encoding="utf-8"))), tell)
+    except BrokenPipeError:  # nobody is interested any more
+        return 1
+    except KeyboardInterrupt as error:
+        tell({"event": "interrupted", "text": str(error)})
+        return 130
+    except Exception as error:
+        kind = "" if isinstance(error, InputError) or type(error).__name__ == "TrainingError" else type(error).__name__
+        tell(
+            {
+                "event": "error",
+                "text": f"{kind}: {error}" if kind else str(error),
+                "input": isinstance(error, InputError),
+            }
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what anything prints is no line of ours
+    sys.exit(main(sys.argv[1], lines))

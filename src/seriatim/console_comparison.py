@@ -1,0 +1,181 @@
+"""What `seriatim compare` prints: which run it is, how long is left, the best so far; then the table."""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from .comparison.comparing import Comparison
+from .comparison.plan import Plan
+from .comparison.progress import ComparisonReporter, Standing
+from .comparison.results import ranked
+from .console import PLAIN_SECONDS, _duration, _print, _table
+from .errors import InputError
+from .files import to_json
+
+CHANCE = 0.05
+"""A p-value above which a row cannot be told from the best."""
+
+
+class ComparisonConsole(ComparisonReporter):
+    """Shows a comparison as it goes, on standard error."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet)
+        self.bar: Progress | None = None
+        self.last_line = -math.inf
+
+    def begin(self, plan: Plan, standing: Standing) -> None:
+        """What is compared, under which budget, with which sizes."""
+        self.metric = plan.metric
+        (name, value), *_ = plan.budget.given().items()
+        equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
+        self.say(f"{len(plan.layers)} layers, {value:,} {name} each{equal}, measured on {plan.measured_in_words()}")
+        if standing.count > len(plan.layers):
+            self.say(f"{len(plan.seeds)} seeds")
+        if self.console.is_terminal and not self.console.quiet:
+            columns = [
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=20),
+                TextColumn("{task.percentage:>3.0f} %"),
+            ]
+            self.bar = Progress(*columns, console=self.console, transient=True)
+            self.task = self.bar.add_task("", total=1.0)
+            self.bar.start()
+
+    def run(self, standing: Standing) -> None:
+        """A run begins."""
+        self.show(standing, "starting", at_once=True)
+
+    def hear(self, standing: Standing, event: Mapping[str, Any]) -> None:
+        """Moves the bar, or prints a line now and then."""
+        if event["event"] == "step":
+            left = "" if event["seconds_left"] is None else f", {_duration(event['seconds_left'])} left"
+            self.show(standing, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
+        elif event["event"] in ("timing", "measuring"):
+            self.show(standing, {"timing": "timing its steps", "measuring": "measuring"}[event["event"]])
+
+    def row(self, standing: Standing, row: Mapping[str, Any]) -> None:
+        """One line for a row."""
+        value = row["metrics"].get(self.metric)
+        figure = "" if value is None else f"{self.metric} {value:,.4g}, "
+        self.say(f"{name_of(standing)}: {figure}{row['steps']:,} steps in {_duration(row['training_seconds'])}")
+
+    def failure(self, layer: str, seed: int, reason: str) -> None:
+        """Why there is no row."""
+        self.say(f"{layer}, seed {seed}: failed: {reason}")
+
+    def show(self, standing: Standing, what: str, *, at_once: bool = False) -> None:
+        """What is being done, and how much is left in all."""
+        trial = "" if standing.trial is None else f" (learning rate {standing.trial} of {standing.plan.tune})"
+        left, best = standing.seconds_left, standing.best
+        rest = "" if left is None else f"  all: {_duration(left)} left"
+        top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
+        text = f"{standing.number} of {standing.count}  {name_of(standing)}{trial}  {what}{rest}{top}"
+        if self.bar is not None:
+            self.bar.update(self.task, description=text, completed=standing.share)
+        elif at_once or time.monotonic() - self.last_line >= PLAIN_SECONDS:
+            self.last_line = time.monotonic()
+            self.say(text)
+
+    def close(self) -> None:
+        """Takes the bar away, if there is one."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def say(self, text: str) -> None:
+        """One line, above the bar if there is one."""
+        self.console.print(text, soft_wrap=True)
+
+
+def name_of(standing: Standing) -> str:
+    """Of a run: the layer, and the seed where there are several."""
+    return standing.layer if len(standing.plan.seeds) == 1 else f"{standing.layer}, seed {standing.seed}"
+
+
+def finish(found: Comparison, *, report: bool, quiet: bool, as_json: bool) -> None:
+    """Prints the results, and writes the report."""
+    if as_json:
+        print(to_json(found.results))
+    elif not quiet:
+        print_results(found.results)
+    if report:
+        _report(found, Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet))
+
+
+def print_results(results: Mapping[str, Any]) -> None:
+    """The table, best first."""
+    figures = [figure for figure in results["figures"] if figure["headline"] or figure is results["figures"][0]]
+    headings = ["layer", *(figure["name"] for figure in figures[:1]), "95 % interval"]
+    headings += [figure["name"] for figure in figures[1:]]
+    headings += ["parameters", "tokens/s", "memory (MB)", "state (bytes)", "ms/token", "at distance"]
+    table = _table(*headings)
+    for row in ranked(results):
+        if row["failed"]:
+            table.add_row(row["layer"], "failed", row["failed"])
+        else:
+            table.add_row(*_cells(row, figures))
+    _print(table)
+    _notes(results)
+
+
+def _cells(row: Mapping[str, Any], figures: list[dict[str, Any]]) -> list[str]:
+    metrics, first = row["metrics"], figures[0]
+    low, high = metrics.get(f"{first['key']}_low"), metrics.get(f"{first['key']}_high")
+    span = "" if low is None or high is None else f"{low:,.{first['digits']}f} to {high:,.{first['digits']}f}"
+    state = row["state_bytes"].get("1000") if row["state_bytes"] else None
+    distance = list(row["distance"]["values"].items())[-1:] if row["distance"] else []
+    return [
+        row["layer"],
+        _value(metrics, first) + (" =" if alike(row) else ""),
+        span,
+        *(_value(metrics, figure) for figure in figures[1:]),
+        f"{row['parameters']:,}",
+        f"{row['tokens_per_second']:,.0f}",
+        "" if row["memory_bytes"] is None else f"{row['memory_bytes'] / 1e6:,.0f}",
+        "" if state is None else f"{state:,}",
+        "" if row["milliseconds_per_token"] is None else f"{row['milliseconds_per_token']:.2f}",
+        *(f"{value:.3f} ({far})" for far, value in distance),
+    ]
+
+
+def _value(metrics: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
+    value = metrics.get(figure["key"])
+    return "" if value is None else f"{value:,.{figure['digits']}f}"
+
+
+def alike(row: Mapping[str, Any]) -> bool:
+    """Whether a row cannot be told from the best."""
+    found = row["difference"]
+    return found is not None and found["p_value"] is not None and found["p_value"] > CHANCE
+
+
+def _notes(results: Mapping[str, Any]) -> None:
+    rows = [row for row in results["rows"] if not row["failed"]]
+    named = next((row["distance"] for row in rows if row["distance"]), None)
+    print(f"measured on {results['data']['measured_on']}; state: bytes after 1,000 tokens")
+    if named is not None:
+        print(f"at distance: {named['name']} ({named['unit']})")
+    if any(alike(row) for row in rows):
+        print("=: cannot be told from the best (paired bootstrap, p > 0.05)")
+    for row in rows:
+        if row["note"]:
+            print(f"{row['layer']}: {row['note']}")
+
+
+def _report(found: Comparison, console: Console) -> None:
+    """Writes `report.html`, where what draws it is installed."""
+    try:
+        from .comparison.report import write_report  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return
+    try:
+        path = write_report(found.folder, found.results)
+    except InputError as error:
+        console.print(f"report.html was left out: {error}", soft_wrap=True)
+        return
+    console.print(f"report: {path}", soft_wrap=True)
