@@ -11,8 +11,10 @@ from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
 from seriatim.errors import InputError
 from seriatim.evaluation.perplexity import each_loss
-from seriatim.inspection.memory import Seen, by_context, context_sizes
+from seriatim.inspection.memory import Seen, by_context, context_sizes, read_on
+from seriatim.inspection.state_costs import state_costs
 from seriatim.models import LanguageModel
+from seriatim.state import state_bytes
 
 
 def model_of(name: str, **options) -> LanguageModel:
@@ -83,3 +85,22 @@ def test_sizes_double_as_far_as_the_text_reaches() -> None:
         by_context(model_of("gru"), text_of(0), [1])
     assert by_context(model_of("unigram"), text_of(1), [1, 4]).keys() == {1, 4, None}
     assert isinstance(by_context(model_of("unigram"), text_of(1), [1])[1], Seen)
+
+
+@pytest.mark.parametrize("name", ["lstm", "mamba", "self-attention", "transformer", "unigram"])
+def test_costs_are_those_of_states_really_kept(name: str) -> None:
+    model, sizes = model_of(name, num_layers=2), (1, 10, 1200)
+    costs = state_costs(model, sizes=sizes)
+    with torch.no_grad():
+        for size in sizes:
+            state = read_on(model, torch.zeros(1, size, dtype=torch.long), model.initial_state(1))
+            assert sum(cost.sizes[size] for cost in costs) == state_bytes(state)
+    assert any(cost.growth == "grows" for cost in costs) == (name in ("self-attention", "transformer"))
+
+
+def test_a_window_bounds_what_is_kept() -> None:
+    costs = {cost.name.split(".")[-1]: cost for cost in state_costs(model_of("self-attention", window=50))}
+    assert costs["kept"].growth == "bounded"
+    assert costs["kept"].sizes[10_000] == costs["kept"].sizes[1_000] == 49 * costs["kept"].sizes[1]
+    learned = state_costs(model_of("transformer", position="learned", max_length=64))
+    assert {tuple(cost.sizes) for cost in learned} == {(1, 10)}
