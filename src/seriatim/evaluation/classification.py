@@ -44,7 +44,7 @@ def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels:
     confusion = np.bincount(truth * len(labels) + predicted, minlength=len(labels) ** 2).reshape(2 * [len(labels)])
     true, own = confusion.nonzero()
     cells = confusion[true, own]  # items that agree in both labels are alike: a row stands for all of them
-    error, bins = _calibration(probabilities.max(1), predicted == truth)
+    error, bins = calibration(probabilities.max(1), predicted == truth)
     hits = np.stack([true == own, np.ones(len(true))], 1)
     return {
         **with_interval("accuracy", hits, mean, counts=cells),
@@ -113,6 +113,27 @@ def tagging_measures(truth: Tags, found: Tags) -> dict[str, Measure]:
     return measures
 
 
+def calibration(confidence: np.ndarray, right: np.ndarray) -> tuple[float, list[Metrics]]:
+    """How far confidence is from accuracy: the expected calibration error, and the bins.
+
+    Args:
+        confidence: the probability of each prediction ``(items,)``.
+        right: whether each is right ``(items,)``.
+
+    Returns:
+        The error and `BINS` equal bins, which hold their upper edges: ``confidence accuracy count``, the first two None
+        where there is nothing in a bin.
+    """
+    index = np.clip(np.ceil(confidence.astype(float) * BINS).astype(int) - 1, 0, BINS - 1)
+    counts = np.bincount(index, minlength=BINS)
+    sums = np.bincount(index, confidence, BINS), np.bincount(index, right, BINS)
+    error = float(np.abs(sums[0] - sums[1]).sum() / len(confidence))
+    return error, [
+        {"confidence": a / count if count else None, "accuracy": b / count if count else None, "count": count}
+        for a, b, count in zip(sums[0].tolist(), sums[1].tolist(), counts.tolist(), strict=True)
+    ]
+
+
 def _precision(sums: np.ndarray) -> np.ndarray:
     """From counts ``(..., 3)``: correct, guessed, gold."""
     return ratio(sums[..., 0], sums[..., 1])
@@ -150,18 +171,6 @@ def _loss(truth: np.ndarray, probabilities: np.ndarray) -> Measure:
     given = probabilities[np.arange(len(truth)), truth]
     nats = -np.log(np.maximum(given, np.finfo(given.dtype).tiny), dtype=float)
     return Measure(np.stack([nats, np.ones(len(truth))], 1), mean)
-
-
-def _calibration(confidence: np.ndarray, right: np.ndarray) -> tuple[float, list[Metrics]]:
-    """The expected calibration error and the bins, which hold their upper edges."""
-    index = np.clip(np.ceil(confidence.astype(float) * BINS).astype(int) - 1, 0, BINS - 1)
-    counts = np.bincount(index, minlength=BINS)
-    sums = np.bincount(index, confidence, BINS), np.bincount(index, right, BINS)
-    error = float(np.abs(sums[0] - sums[1]).sum() / len(confidence))
-    return error, [
-        {"confidence": a / count if count else None, "accuracy": b / count if count else None, "count": count}
-        for a, b, count in zip(sums[0].tolist(), sums[1].tolist(), counts.tolist(), strict=True)
-    ]
 
 
 def _by_class(confusion: np.ndarray, labels: Sequence[str]) -> dict[str, Metrics]:
