@@ -1,0 +1,90 @@
+"""What attention learns of reversing: that it reads backwards, and passes over the noise.
+
+    python benchmarks/alignment.py [RUN] [--steps 4000] [--plot benchmarks/plots/alignment.png]
+
+Trains a GRU with dot-product attention on `builtin:reversal`, words with a random letter after every letter and their
+reversals without these, unless a run is given; draws where the letters of four answers looked; and prints over the test
+part the share of attention on the letter that is to be written, on the two letters beside it, on all noise, and how
+many answers are exactly right.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+import seriatim
+from seriatim.data.synthetic import generate
+from seriatim.inspection.alignment import Aligned, align, mass
+from seriatim.inspection.labels import name_tokens
+from seriatim.inspection.theme import HEAT, new_figure
+
+TEST = 500
+
+
+def trained(folder: str, steps: int) -> seriatim.Run:
+    return seriatim.train(
+        {
+            "task": "seq2seq",
+            "data": {"train": "builtin:reversal"},
+            "tokenizer": {"kind": "char"},
+            "model": {
+                "layer": "gru",
+                "embedding_size": 32,
+                "hidden_size": 64,
+                "bidirectional": False,
+                "options": {"attention": "dot", "readout": "direct", "bridge": "copy"},
+            },
+            "training": {"steps": steps, "batch_size": 64, "learning_rate": 0.005, "seed": 1},
+            "out": folder,
+        }
+    )
+
+
+def places(answer: str) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    """Of each letter to be written: where it stands in the noisy word, those beside it, and all of the noise."""
+    at = [2 * (len(answer) - 1 - i) for i in range(len(answer))]
+    beside = [[place for place in (own - 1, own + 1) if 0 <= place < 2 * len(answer)] for own in at]
+    return [[own] for own in at], beside, [list(range(1, 2 * len(answer), 2))] * len(answer)
+
+
+def draw(found: list[Aligned]) -> Figure:
+    figure, axes = new_figure(1, len(found), width=3.2 * len(found), height=2.7)
+    for plot, one in zip(axes[0], found, strict=True):
+        plot.imshow(one.weights, cmap=HEAT, vmin=0, vmax=1, aspect="auto")
+        plot.grid(visible=False)
+        plot.set_title(f"{''.join(one.source_tokens)} to {one.text}", fontsize=9)
+        name_tokens(plot.xaxis, one.source_tokens)
+        name_tokens(plot.yaxis, one.target_tokens)
+        plot.tick_params(labelsize=9)
+        plot.tick_params(axis="x", labelrotation=0)
+        for i, label in enumerate(plot.get_xticklabels()):
+            label.set_alpha(0.4 if i % 2 else 1)
+    axes[0, 0].set_ylabel("written")
+    figure.supxlabel("read; noise is pale", fontsize=10)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", nargs="?")
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--plot", default="benchmarks/plots/alignment.png")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = seriatim.load(options.run) if options.run else trained(folder, options.steps)
+        pairs = list(generate("reversal", "test", TEST))
+        found = [align(run, source, beam=1)[0] for source, _ in pairs]
+    long = [one for one in found if len(one.source_tokens) >= 12]
+    figure = draw(long[:4])
+    figure.set_facecolor("white")
+    figure.savefig(Path(options.plot), dpi=140)
+    shares = [[mass(one, part) for part in places(answer)] for one, (_, answer) in zip(found, pairs, strict=True)]
+    means = [sum(column) / len(column) for column in zip(*shares, strict=True)]
+    print(f"{len(pairs)} words; exactly right: {sum(a.text == b for a, (_, b) in zip(found, pairs, strict=True))}")
+    print("attention on the letter that is written: {:.1%}; beside it: {:.1%}; on noise: {:.1%}".format(*means))
+
+
+if __name__ == "__main__":
+    main()
