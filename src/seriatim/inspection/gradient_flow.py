@@ -134,8 +134,6 @@ def _squares(steps: Steps, losses: Tensor) -> Tensor:
 def _of_inputs(steps: Steps, total: Tensor) -> Tensor:
     """Squared norms ``(batch, lags)`` for what a layer without steps has read."""
     assert steps.inputs is not None
-    if not steps.inputs.requires_grad:
-        return torch.zeros(len(steps.inputs), 0)
     (gradient,) = torch.autograd.grad(total, [steps.inputs], allow_unused=True, retain_graph=True)
     gradient = torch.zeros_like(steps.inputs) if gradient is None else gradient
     return gradient.double().square().sum(2)[:, :-1].flip(1).cpu()

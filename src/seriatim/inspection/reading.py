@@ -74,7 +74,7 @@ class Reading(NamedTuple):
         examples: from a run and one text, what is read of it, sequence by sequence.
         forward: runs a model over examples of one shape, once.
         loss: −log P of each example ``(batch,)``, in nats: where reading forwards ends, or (``first``) where reading
-            backwards does.
+            backwards does. In float64, where the gradient of an answer that is all but certain is not yet zero.
         cut: whether a stretch of a sequence is an example like another.
         two_ends: whether these are two places, so that a model that reads both ways has two losses.
     """
@@ -165,7 +165,7 @@ def _read_on(model: Any, run: Run, batch: Sequence[Example]) -> Tensor:
 
 def _next_token(model: Any, run: Run, batch: Sequence[Example], first: bool) -> Tensor:
     logits = model.output(_read_on(model, run, batch)[:, -1])
-    return F.cross_entropy(logits.float(), as_tensors(run, batch)[1][:, -1], reduction="none")
+    return F.cross_entropy(logits.double(), as_tensors(run, batch)[1][:, -1], reduction="none")
 
 
 def _gapped(run: Run, text: str) -> list[Example]:
@@ -192,7 +192,7 @@ def _masked(model: Any, run: Run, batch: Sequence[Example], first: bool) -> Tens
     place = 0 if first else inputs.shape[1] - 1
     inputs[:, place] = model.mask
     rows = torch.arange(len(batch), device=inputs.device) * inputs.shape[1] + place
-    logits = model(inputs, rows).float()
+    logits = model(inputs, rows).double()
     truth = targets[:, place]
     known = truth.where(truth < model.mask, logits.argmax(1))  # a gap of the text itself
     return F.cross_entropy(logits, known, reduction="none")
@@ -215,7 +215,7 @@ def _logits(model: Any, run: Run, batch: Sequence[Example]) -> Tensor:
 
 
 def _label(model: Any, run: Run, batch: Sequence[Example], first: bool) -> Tensor:
-    logits = _logits(model, run, batch).float()
+    logits = _logits(model, run, batch).double()
     return F.cross_entropy(logits, as_tensors(run, batch)[1][:, 0], reduction="none")
 
 
@@ -240,7 +240,7 @@ def _tags(model: Any, run: Run, batch: Sequence[Example], first: bool) -> Tensor
     """Of the last word's tag, or of the first's, each for itself."""
     place = 0 if first else -1
     targets = torch.tensor([example.targets[place] for example in batch], device=run.device)
-    return F.cross_entropy(_scores(model, run, batch)[:, place].float(), targets, reduction="none")
+    return F.cross_entropy(_scores(model, run, batch)[:, place].double(), targets, reduction="none")
 
 
 def _pair(run: Run, text: str | Sequence[Any]) -> list[Example]:
@@ -275,7 +275,7 @@ def _answer_end(model: Any, run: Run, batch: Sequence[Example], first: bool) -> 
         losses: Tensor = model.losses(source, sizes[0], targets[:, :-1], sizes[1])
         return losses
     logits = model.output(_write(model, run, batch)[:, -1])
-    return F.cross_entropy(logits.float(), targets[:, -1], reduction="none")
+    return F.cross_entropy(logits.double(), targets[:, -1], reduction="none")
 
 
 READINGS = {

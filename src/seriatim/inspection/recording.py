@@ -105,7 +105,7 @@ class _Unroller:
     def keep_inputs(self, _layer: SequenceLayer, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Gives the leaf inputs that are a tensor of its own."""
         inputs, state, lengths = self.given(args, kwargs)
-        self.steps.inputs = inputs.view_as(inputs)
+        self.steps.inputs = _by_itself(inputs)
         return (self.steps.inputs, state), {"lengths": lengths}
 
     def given(self, args: Any, kwargs: Any) -> tuple[Tensor, State | None, Tensor | None]:
@@ -131,9 +131,15 @@ class _Unroller:
                 outputs, after = self.once(inputs, state)
         finally:
             self.stepping = False
-        after = map_state(lambda new, old: new if new is old else new.view_as(new), after, state)
+        after = map_state(lambda new, old: new if new is old else _by_itself(new), after, state)
         if self.steps.before is None:
             self.steps.before = state
         self.steps.states.append(after)
         self.steps.noted.append(noted)
         return outputs, after
+
+
+def _by_itself(tensor: Tensor) -> Tensor:
+    """The same numbers as a tensor of its own, by which a loss can be differentiated."""
+    view = tensor.view_as(tensor)
+    return view.requires_grad_() if torch.is_grad_enabled() and tensor.is_floating_point() else view

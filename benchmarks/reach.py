@@ -1,0 +1,89 @@
+"""How far back a loss reaches, before training and after it: the lag at which its gradient falls to 1 % of its start.
+
+    python benchmarks/reach.py [--distance 20] [--mixed] [--steps 1500] [--plot plots/reach.png]
+
+`builtin:agreement`: is or are, when the noun that decides it stands a number of words back; trained and measured at
+that distance, or trained at 3 to 30 words (`--mixed`), where short texts show what to keep. One layer, one direction,
+the label read from the last output; see `seriatim.inspection.gradient_flow`.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import seriatim
+from seriatim.data.synthetic import generate
+from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow
+
+LAYERS = {"rnn": "Elman", "lstm": "LSTM", "gru": "GRU", "transformer": "Transformer"}
+TEXTS = 32
+
+
+def config(layer: str, data: str, steps: int, out: Path) -> dict[str, Any]:
+    options = {"causal": True, "position": "rotary"} if layer == "transformer" else {}
+    return {
+        "task": "classify",
+        "data": {"train": data.format("train"), "valid": data.format("valid")},
+        "tokenizer": {"kind": "word"},
+        "model": {
+            "layer": layer,
+            "embedding_size": 64,
+            "hidden_size": 64,
+            "bidirectional": False,
+            "options": {**options, "pooling": "final"},
+        },
+        "training": {"steps": steps, "batch_size": 64, "learning_rate": 0.003},
+        "out": str(out),
+    }
+
+
+def draw(found: dict[str, LayerFlow], distance: int, path: Path) -> None:
+    """Norms as shares of the first, before and after, a plot for each layer."""
+    from seriatim.inspection.theme import COLOURS, SOFT, new_figure
+
+    figure, grid = new_figure(1, len(found), width=11, height=3.2, sharex=True, sharey=True)
+    for axes, (name, flow), colour in zip(grid[0], found.items(), COLOURS, strict=False):
+        for norms, dashes, when in ((flow.fresh, "--", "before training"), (flow.trained, "-", "after")):
+            axes.plot(range(1, len(norms) + 1), [norm / norms[0] for norm in norms], dashes, color=colour, label=when)
+        axes.axhline(0.01, color=SOFT, linewidth=0.8, linestyle=":")
+        axes.axvline(distance, color=SOFT, linewidth=0.8, linestyle=":")
+        before, after = (lag or f"over {len(flow.trained)}" for lag in reversed(flow.reach))
+        axes.set(yscale="log", xlabel="k, words back", ylim=(1e-8, 1e2))
+        axes.set_title(f"{name}: 1 % at {before} before, {after} after", fontsize=9)
+        axes.legend(frameon=False, loc="lower left", fontsize=8)
+    grid[0, 0].set_ylabel("norm of the gradient, share of that at k = 1")
+    figure.savefig(path, dpi=150, facecolor="white")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--distance", type=int, default=20)
+    parser.add_argument("--mixed", action="store_true", help="train on texts of 3 to 30 words")
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--layer", choices=LAYERS, action="append")
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    distance, found = arguments.distance, {}
+    data = "builtin:agreement:{}" + ("" if arguments.mixed else f"-{distance}")
+    texts = [text for _, text in generate("agreement", "test", TEXTS, distance=distance)]
+    print(f"{'':14}{f'accuracy at {distance}':>15}{'reach before':>14}{'after':>8}{'seconds':>9}", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for layer in arguments.layer or LAYERS:
+            started = time.perf_counter()
+            run = seriatim.train(config(layer, data, arguments.steps, Path(temporary) / layer))
+            seconds = time.perf_counter() - started
+            (flow,) = gradient_flow(run, texts, most_windows=TEXTS).layers
+            found[LAYERS[layer]] = flow
+            before, after = (lag or f">{len(flow.trained)}" for lag in reversed(flow.reach))
+            right = run.evaluate(f"builtin:agreement:test-{distance}")["accuracy"]
+            print(f"{LAYERS[layer]:14}{right:15.3f}{before:>14}{after:>8}{seconds:9.0f}", flush=True)
+            for when, norms in (("before", flow.fresh), ("after", flow.trained)):
+                print(f"   {when:8}" + " ".join(f"{norm / norms[0]:.0e}" for norm in norms[:: len(norms) // 10]))
+    if arguments.plot:
+        draw(found, distance, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()
