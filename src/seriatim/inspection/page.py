@@ -67,12 +67,17 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, of which the first is the heading of its row; ``numeric`` are the columns set to the right."""
+    """Rows of cells, of which the first is the heading of its row.
+
+    ``numeric`` are the columns set to the right. Where there is no room a table scrolls sideways in its own box;
+    one of sentences is ``stacked`` instead, cell below cell.
+    """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
     caption: str = ""
     numeric: Collection[int] = ()
+    stacked: bool = False
 
 
 @dataclass(frozen=True)

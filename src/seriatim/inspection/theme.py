@@ -175,7 +175,12 @@ def _drawn(figure: Figure) -> str:
     with mpl.rc_context(settings), io.StringIO() as stream, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the page's fonts have what Matplotlib's lack
         warnings.filterwarnings("ignore", "constrained_layout not applied")  # for names too long for the figure
+        layout = figure.get_layout_engine()
+        if layout is not None:  # laid out here once, which saving would do twice
+            layout.execute(figure)
+            figure.set_layout_engine("none")
         figure.savefig(stream, format="svg", dpi=144, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine(layout)
         return stream.getvalue()
 
 

@@ -1,0 +1,58 @@
+"""Numbers as a reader takes them in: units, three digits, lists of names."""
+
+import math
+from collections.abc import Sequence
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def in_short(number: float) -> str:
+    """A number as an axis shows it: ``200``, ``5k``, ``10M``, from ``10¹¹`` on as a power."""
+    if number >= 1e11:
+        power = math.floor(math.log10(number) + 1e-9)
+        factor = number / 10**power
+        written = f"10{str(power).translate(_SUPERSCRIPTS)}"
+        return written if abs(factor - 1) < 1e-6 else f"{factor:.2g}·{written}"
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"
+
+
+def in_bytes(number: float) -> str:
+    """``512 B``, ``3.2 kB``, ``1.1 GB``: units of a thousand."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g} B"
+
+
+def in_time(milliseconds: float) -> str:
+    """``20 μs``, ``0.31 ms``, ``4.5 s``, ``2.1 min``, ``3.4 h``, to two digits that count or the whole unit."""
+    for size, unit in ((3.6e6, "h"), (6e4, "min"), (1e3, "s"), (0.1, "ms")):
+        if milliseconds >= 2 * size or (milliseconds >= size and size < 6e4):
+            return f"{rounded(milliseconds / (1.0 if unit == 'ms' else size), 2)} {unit}"
+    return f"{rounded(1000 * milliseconds, 2)} μs"
+
+
+def rounded(number: float, digits: int = 3) -> str:
+    """So many digits that count, whole numbers to the last but for thousands, which are set apart: ``41,200``."""
+    if number == 0:
+        return "0"
+    after = digits - 1 - math.floor(math.log10(abs(number)))
+    return f"{round(number, after) if abs(number) >= 1000 else number:,.{max(0, after)}f}"
+
+
+def percent(share: float) -> str:
+    """``0.4 %``, ``16 %``."""
+    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def times(ratio: float) -> str:
+    """``3.1 times``, ``40 times``."""
+    return f"{ratio:.1f} times" if ratio < 9.95 else f"{ratio:,.0f} times"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
