@@ -15,7 +15,7 @@ from typing import Any
 
 import seriatim
 from seriatim.data.synthetic import generate
-from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow
+from seriatim.inspection.gradient_flow import SHARE, LayerFlow, gradient_flow
 
 LAYERS = {"rnn": "Elman", "lstm": "LSTM", "gru": "GRU", "transformer": "Transformer"}
 TEXTS = 32
@@ -39,22 +39,30 @@ def config(layer: str, data: str, steps: int, out: Path) -> dict[str, Any]:
     }
 
 
-def draw(found: dict[str, LayerFlow], distance: int, path: Path) -> None:
+def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -> None:
     """Norms as shares of the first, before and after, a plot for each layer."""
     from seriatim.inspection.theme import COLOURS, SOFT, new_figure
 
-    figure, grid = new_figure(1, len(found), width=11, height=3.2, sharex=True, sharey=True)
-    for axes, (name, flow), colour in zip(grid[0], found.items(), COLOURS, strict=False):
-        for norms, dashes, when in ((flow.fresh, "--", "before training"), (flow.trained, "-", "after")):
+    figure, grid = new_figure(1, len(found), width=10.5, height=3.4, sharex=True, sharey=True)
+    for axes, (name, (flow, right)), colour in zip(grid[0], found.items(), COLOURS, strict=False):
+        for norms, dashes, when in ((flow.fresh, "--", "before training"), (flow.trained, "-", "after training")):
             axes.plot(range(1, len(norms) + 1), [norm / norms[0] for norm in norms], dashes, color=colour, label=when)
-        axes.axhline(0.01, color=SOFT, linewidth=0.8, linestyle=":")
+        axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
         axes.axvline(distance, color=SOFT, linewidth=0.8, linestyle=":")
-        before, after = (lag or f"over {len(flow.trained)}" for lag in reversed(flow.reach))
-        axes.set(yscale="log", xlabel="k, words back", ylim=(1e-8, 1e2))
-        axes.set_title(f"{name}: 1 % at {before} before, {after} after", fontsize=9)
+        axes.set(yscale="log", xlabel="k, words back", ylim=(1e-5, 1e2))
+        before, after = reaches(flow)
+        axes.set_title(f"{name}\nreach {before} before, {after} after\ntest accuracy {right:.2f}", fontsize=9)
         axes.legend(frameon=False, loc="lower left", fontsize=8)
-    grid[0, 0].set_ylabel("norm of the gradient, share of that at k = 1")
+    grid[0, 0].set_ylabel("norm, share of that at k = 1")
+    grid[0, 0].annotate("1 %", (0.5, SHARE), fontsize=8, va="bottom")
+    grid[0, 0].annotate("the noun", (distance, 40), fontsize=8, ha="right")
     figure.savefig(path, dpi=150, facecolor="white")
+
+
+def reaches(flow: LayerFlow) -> tuple[str, str]:
+    """Before and after training; "over" where it goes further than the texts do."""
+    after, before = (str(lag or f"over {len(flow.trained)}") for lag in flow.reach)
+    return before, after
 
 
 def main() -> None:
@@ -68,17 +76,17 @@ def main() -> None:
     distance, found = arguments.distance, {}
     data = "builtin:agreement:{}" + ("" if arguments.mixed else f"-{distance}")
     texts = [text for _, text in generate("agreement", "test", TEXTS, distance=distance)]
-    print(f"{'':14}{f'accuracy at {distance}':>15}{'reach before':>14}{'after':>8}{'seconds':>9}", flush=True)
+    print(f"{'':14}{f'accuracy at {distance}':>15}{'reach before':>14}{'after':>10}{'seconds':>9}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         for layer in arguments.layer or LAYERS:
             started = time.perf_counter()
             run = seriatim.train(config(layer, data, arguments.steps, Path(temporary) / layer))
             seconds = time.perf_counter() - started
             (flow,) = gradient_flow(run, texts, most_windows=TEXTS).layers
-            found[LAYERS[layer]] = flow
-            before, after = (lag or f">{len(flow.trained)}" for lag in reversed(flow.reach))
+            before, after = reaches(flow)
             right = run.evaluate(f"builtin:agreement:test-{distance}")["accuracy"]
-            print(f"{LAYERS[layer]:14}{right:15.3f}{before:>14}{after:>8}{seconds:9.0f}", flush=True)
+            found[LAYERS[layer]] = flow, right
+            print(f"{LAYERS[layer]:14}{right:15.3f}{before:>14}{after:>10}{seconds:9.0f}", flush=True)
             for when, norms in (("before", flow.fresh), ("after", flow.trained)):
                 print(f"   {when:8}" + " ".join(f"{norm / norms[0]:.0e}" for norm in norms[:: len(norms) // 10]))
     if arguments.plot:

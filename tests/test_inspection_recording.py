@@ -1,22 +1,28 @@
 """Watching a model changes nothing of what it computes, and leaves nothing behind."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 import seriatim
+from seriatim.inspection.attention import alignment_figure, attention_figure, attention_maps
+from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
+from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
 from seriatim.inspection.leaves import leaves
 from seriatim.inspection.recording import unrolled
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.unroll.fast import HOOKS, uncompiled
 
+from .conftest import small_config
 from .laws import VARIANTS, WHOLE, assert_states_close, build, example, initial
 
 LENGTHS = (None, [7, 0, 4, 1], [0, 0, 0, 0])
 
 
 def assert_bare(model: torch.nn.Module) -> None:
+    """No hook is left, and no method of ours."""
     for part in model.modules():
         assert not any(getattr(part, name) for name in HOOKS)
         assert "step" not in vars(part)
@@ -103,3 +109,40 @@ def test_initial_states_are_handed_to_the_first_step() -> None:
     with unrolled(layer) as (steps,):
         layer(torch.ones(4, 3, 5, dtype=torch.float64), start)
     assert steps.before is start
+
+
+TEXT = "the cat sees the moon .\na dog"
+
+
+@pytest.mark.parametrize("inspect", [gradient_flow, gates, attention_maps])
+def test_inspecting_leaves_a_run_as_it_was(texts: dict[str, str], tmp_path: Path, inspect: Callable) -> None:
+    model = {"layer": "mingru,transformer", "options": {"num_experts": 2}}
+    run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
+    before = [score.log_probability for score in run.score(["the cat", "a dog"])]
+    inspect(run, TEXT)
+    assert [score.log_probability for score in run.score(["the cat", "a dog"])] == before
+    assert_bare(run.model)
+    assert not run.model.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in run.model.parameters())
+
+
+def test_figures_are_drawn_of_what_was_found(texts: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    model = {"layer": "mingru,transformer,mamba", "options": {"num_experts": 2, "num_heads": 2}}
+    run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
+    flow, opened, maps = (inspect(run, TEXT) for inspect in (gradient_flow, gates, attention_maps))
+    figures = [
+        gradient_flow_figure(flow.layers, "reach $"),
+        gradient_flow_figure(flow.layers[:1], relative=True),
+        *map(gate_figure, opened.gates),
+        gate_means_figure(opened.gates[:1]),
+        *map(experts_figure, opened.choices),
+        *map(attention_figure, maps.maps),
+        alignment_figure("ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]], "greedy"),
+    ]
+    assert len(figures) == 8
+    for figure in figures:
+        assert isinstance(figure, Figure)
+        figure.draw_without_rendering()

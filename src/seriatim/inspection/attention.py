@@ -46,12 +46,14 @@ class AttentionMap:
         looking: the tokens that look ``queries``; empty where what looks is no token of the text.
         looked_at: those they look at ``keys``; as above.
         weights: ``(heads, queries, keys)``; each row sums to one.
+        crosses: whether a decoder looks at its source, and no text at itself.
     """
 
     layer: str
     looking: tuple[str, ...]
     looked_at: tuple[str, ...]
     weights: Tensor
+    crosses: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,7 @@ def _map(place: Place, weights: Tensor, example: Example) -> AttentionMap:
         looking if len(looking) == own.shape[1] else (),
         looked_at if len(looked_at) == own.shape[2] else (),
         own,
+        place.crosses,
     )
 
 

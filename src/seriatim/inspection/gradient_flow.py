@@ -16,7 +16,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +98,8 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
             if not how.two_ends or not any(leaf.backwards for leaf in leaves(model)):
                 return last
             first = norms_by_lag(model, lambda: how.loss(model, run, batch, True))
-            return {leaf.name: (first if leaf.backwards else last)[leaf.name] for leaf in leaves(model)}
+            back = {leaf.name for leaf in leaves(model) if leaf.backwards}
+            return {name: first[name] if name in back else norms for name, norms in last.items()}
 
         return _means(map(of, _batches(examples)), lags)
 
@@ -108,7 +109,7 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
 
 
 def fresh_model(run: Run) -> Any:
-    """A model of a run's configuration as its training found it, in evaluation mode."""
+    """A model of a run's configuration as its training found it (without `training.init`), in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.config.training.seed)
         return run.task.make_model(run.vocabulary).to(run.device).eval()
@@ -123,40 +124,44 @@ def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tens
     """
     with torch.enable_grad(), unrolled(model) as recorded:
         losses = loss()
-    return {steps.leaf.name: _squares(steps, losses).sqrt() for steps in recorded}
+    kept = {steps.leaf.name: list(_handed_on(steps)) for steps in recorded}
+    tensors = [part.tensor for parts in kept.values() for part in parts]
+    gradients = iter(torch.autograd.grad(losses.sum(), tensors, allow_unused=True) if tensors else ())
+    return {
+        name: _squares([(part, next(gradients)) for part in parts], len(losses)).sqrt() for name, parts in kept.items()
+    }
 
 
-def _squares(steps: Steps, losses: Tensor) -> Tensor:
+class Kept(NamedTuple):
+    """What the norm at a lag is of; at lag 0 all a layer without steps has read, input by input."""
+
+    lag: int
+    tensor: Tensor
+    growing: int | None = None
+    """The dimension along which it grows, so that only the newest entry is of its step."""
+
+
+def _squares(found: Sequence[tuple[Kept, Tensor | None]], rows: int) -> Tensor:
     """Squared norms ``(batch, lags)``."""
-    return _of_states(steps, losses) if steps.inputs is None else _of_inputs(steps, losses.sum())
-
-
-def _of_inputs(steps: Steps, total: Tensor) -> Tensor:
-    """Squared norms ``(batch, lags)`` for what a layer without steps has read."""
-    assert steps.inputs is not None
-    (gradient,) = torch.autograd.grad(total, [steps.inputs], allow_unused=True, retain_graph=True)
-    gradient = torch.zeros_like(steps.inputs) if gradient is None else gradient
-    return gradient.double().square().sum(2)[:, :-1].flip(1).cpu()
-
-
-def _of_states(steps: Steps, losses: Tensor) -> Tensor:
-    """Squared norms ``(batch, lags)`` for what a layer has handed on, step by step."""
-    kept = list(_handed_on(steps))
-    squares = torch.zeros(len(losses), max((lag for lag, _, _ in kept), default=0), dtype=torch.float64)
-    tensors = [tensor for _, tensor, _ in kept]
-    gradients = torch.autograd.grad(losses.sum(), tensors, allow_unused=True, retain_graph=True) if kept else ()
-    for (lag, _, growing), gradient in zip(kept, gradients, strict=True):
-        if gradient is not None:
-            entry = gradient if growing is None else gradient.select(growing, -1)
-            squares[:, lag - 1] += entry.double().flatten(1).square().sum(1).cpu()
+    squares = torch.zeros(rows, max((kept.lag for kept, _ in found), default=0), dtype=torch.float64)
+    for kept, gradient in found:
+        if gradient is None:
+            continue
+        gradient = gradient.double().cpu()
+        if not kept.lag:
+            return gradient.square().sum(2)[:, :-1].flip(1)
+        entry = gradient if kept.growing is None else gradient.select(kept.growing, -1)
+        squares[:, kept.lag - 1] += entry.flatten(1).square().sum(1)
     return squares
 
 
-def _handed_on(steps: Steps) -> Iterator[tuple[int, Tensor, int | None]]:
-    """The parts of states that a step has made: lag, tensor, and the dimension along which it grows, if any.
+def _handed_on(steps: Steps) -> Iterator[Kept]:
+    """The parts of states that each step has made.
 
     What is handed on as it came, such as the memory of a decoder, holds nothing of any step.
     """
+    if steps.inputs is not None:
+        yield Kept(0, steps.inputs)
     before = [] if steps.before is None else state_leaves(steps.before)
     sizes = [leaf.shape for leaf in before]
     for t, state in enumerate(steps.states[:-1]):
@@ -164,7 +169,7 @@ def _handed_on(steps: Steps) -> Iterator[tuple[int, Tensor, int | None]]:
         for size, old, new in zip(sizes, before, parts, strict=True):
             if new is not old and new.requires_grad and new.numel():
                 growing = next((dim for dim in range(1, new.dim()) if size[dim] == 0), None)
-                yield len(steps.states) - 1 - t, new, growing
+                yield Kept(len(steps.states) - 1 - t, new, growing)
         before = parts
 
 

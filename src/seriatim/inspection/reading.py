@@ -14,6 +14,7 @@ from ..data.conll import Sentence
 from ..data.tagging import TaggedCorpus
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
+from ..layers.positions import learned_positions
 from ..run import Run
 from ..tasks.filling import find_gaps
 from .leaves import roots
@@ -92,7 +93,7 @@ def reading(run: Run) -> Reading:
 
 
 def read_examples(run: Run, text: Any) -> list[Example]:
-    """What a model reads of a text, sequence by sequence.
+    """What a model reads of a text, sequence by sequence; where positions are learned, no more of each than they are.
 
     Args:
         run: of any task.
@@ -104,7 +105,10 @@ def read_examples(run: Run, text: Any) -> list[Example]:
     found = [example for example in reading(run).examples(run, text) if example.inputs]
     if not found:
         raise InputError("text: nothing in it to read; give a few words")
-    return found
+    places = learned_positions(run.model)
+    if places is None:
+        return found
+    return [example.beginning(places // max(1, len(example.tokens) // len(example.inputs))) for example in found]
 
 
 def read(run: Run, example: Example) -> None:
