@@ -112,7 +112,13 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
         "step_milliseconds": {str(10**k): 0.3 + 0.02 * i + (0.002 * 10**k if grows else 0) for k in range(4)},
         "milliseconds_per_token": 0.3 + 0.05 * i,
         "reading_milliseconds": {str(4**k): 0.2 + 4**k * (0.01 if parallel else 0.05) for k in range(2, 6)},
-        "distance": {"name": "accuracy when only the last k tokens are seen", "unit": "tokens", "values": accuracy},
+        "distance": {
+            "kind": "context",
+            "of": "accuracy",
+            "name": "accuracy when only the last k tokens are seen",
+            "unit": "tokens",
+            "values": accuracy,
+        },
         "curve": [] if counted else [each | {"loss": loss + 4 / each["step"] ** 0.5} for each in at],
         "held_out": []
         if counted

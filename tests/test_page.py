@@ -105,9 +105,7 @@ def heat():
 
 
 def sections(text: str = "text") -> list[Section]:
-    plots = [
-        Plot(draw, text, text, text) for draw in (lines(text), lines(text), heat(), new_figure(1, 3, width=9.0)[0])
-    ]
+    plots = [Plot(draw, text, text, text) for draw in (lines(text), heat(), new_figure(1, 2, width=9.0)[0])]
     return [
         Section("one", text, [Prose(f"{text}\n\n{text}"), plots[0], Plots(plots[1:])]),
         Section("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),

@@ -170,10 +170,8 @@ def _notes(results: Mapping[str, Any]) -> None:
 def _report(found: Comparison, console: Console) -> None:
     """Writes `report.html`, where what draws it is installed."""
     try:
-        from .comparison.report import write_report  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return
-    try:
+        from .comparison.report import write_report
+
         path = write_report(found.folder, found.results)
     except InputError as error:
         console.print(f"report.html was left out: {error}", soft_wrap=True)

@@ -24,7 +24,7 @@ QUARTILES = 4
 def distances(
     run: Run, data: Any, measured: tuple[str, str], metric: str, statistics: Mapping[str, np.ndarray]
 ) -> Metrics | None:
-    """A figure at several distances: ``name``, ``unit`` and ``values`` by distance; None where none can be had.
+    """A figure at several distances: which ``kind``, ``of`` what, ``name``, ``unit`` and ``values``; None where none.
 
     Args:
         run: a trained model.
@@ -68,7 +68,13 @@ def _of_known_distance(run: Run, name: str) -> Metrics:
         "copy": "letters between",
         "adding": "digits",
     }
-    return {"name": f"{what} at distance N", "unit": units[name], "values": values}
+    return {
+        "kind": "distance",
+        "of": what,
+        "name": f"{what} at distance N",
+        "unit": units[name],
+        "values": values,
+    }
 
 
 def _of_cut_contexts(run: Run, data: Corpus) -> Metrics | None:
@@ -83,6 +89,8 @@ def _of_cut_contexts(run: Run, data: Corpus) -> Metrics | None:
     places = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round().astype(np.int64)
     found = by_context(run.model, ids, CONTEXTS, positions=places, ends=ends)
     return {
+        "kind": "context",
+        "of": "accuracy",
         "name": "accuracy when only the last k tokens are seen",
         "unit": "tokens",
         "values": {str(size): float(seen.accuracy) for size, seen in found.items() if size is not None},
@@ -100,4 +108,10 @@ def _of_lengths(data: Any, metric: str, statistics: Mapping[str, np.ndarray]) ->
     for rows in np.array_split(order, QUARTILES):
         if len(rows):
             values[str(int(lengths[rows].max()))] = float(OF[metric](statistics[metric][rows].sum(0)))
-    return {"name": f"{metric} by length, in quarters of the inputs", "unit": "tokens at most", "values": values}
+    return {
+        "kind": "length",
+        "of": metric,
+        "name": f"{metric} by length, in quarters of the inputs",
+        "unit": "tokens at most",
+        "values": values,
+    }

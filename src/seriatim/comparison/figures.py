@@ -155,17 +155,20 @@ def reading_cost(rows: Rows) -> Figure | None:
 
 
 def distance_plot(rows: Rows) -> Figure | None:
-    """The accuracy of each layer that sees only the last k tokens, against k."""
+    """A figure of each layer against distance: of the tokens it sees, of what it must remember, or of input lengths."""
     curves = {i: points for i, row in enumerate(rows) if (points := _points((row.get("distance") or {}).get("values")))}
     if not curves:
         return None
     figure, axes = _tall(len(rows))
     for i, points in curves.items():
         axes.plot(*zip(*points, strict=True), **style(i))
+    _logarithmic(axes.xaxis, in_short)
+    axes.set_xticks(sorted({x for points in curves.values() for x, _ in points}))
+    axes.set_xticks([], minor=True)
     first = next(row["distance"] for row in rows if row.get("distance"))
-    _logarithmic(axes.xaxis, in_short, base=2)
-    axes.set_xlabel(plain(f"last {first.get('unit', 'tokens')} seen"))
-    axes.set_ylabel("accuracy")
+    context = first.get("kind") == "context"
+    axes.set_xlabel(plain("last tokens seen" if context else first.get("unit", "tokens")))
+    axes.set_ylabel(plain(first.get("of", "accuracy")))
     end_labels(axes, [(i, rows[i]["layer"], points[-1][1]) for i, points in curves.items()])
     return figure
 
@@ -255,13 +258,13 @@ def _directed(metric: Row) -> str:
     return plain(f"{metric['name']}, {'higher' if metric['more_is_better'] else 'lower'} is better")
 
 
-def _logarithmic(axis: Any, written: Callable[[float], str], *, base: int = 10) -> None:
+def _logarithmic(axis: Any, written: Callable[[float], str]) -> None:
     """A logarithmic axis with numbers written out; between powers too where it spans few of them."""
     setter = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
-    setter("log", base=base)
+    setter("log")
     low, high = sorted(axis.get_view_interval())
-    span = high / low if base == 10 and low > 0 else math.inf
+    span = high / low if low > 0 else math.inf
     between = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if span < 8 else (1.0, 2.0, 5.0) if span < 200 else (1.0,)
-    axis.set_major_locator(LogLocator(base=base, subs=between, numticks=12))
+    axis.set_major_locator(LogLocator(subs=between, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
     axis.set_minor_formatter(NullFormatter())

@@ -7,6 +7,9 @@ from typing import Any
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
+CHANCE = 0.05
+"""A p-value above which two rows cannot be told from each other."""
+
 
 def value_of(row: Row, key: str) -> float | None:
     """A metric of a row, or None."""
@@ -25,10 +28,17 @@ def ranked(results: Row) -> list[Row]:
 
 def tested(row: Row) -> bool:
     """Whether a row was compared with the best by the paired bootstrap."""
-    difference = row.get("difference") or {}
-    return difference.get("low") is not None and difference.get("high") is not None
+    return (row.get("difference") or {}).get("p_value") is not None
 
 
 def told_apart(row: Row) -> bool:
-    """Whether it tells a row from the best: the interval of their difference leaves zero out."""
-    return tested(row) and not row["difference"]["low"] <= 0 <= row["difference"]["high"]
+    """Whether it tells a row from the best: by chance a difference like theirs comes in at most 1 of 20."""
+    return tested(row) and row["difference"]["p_value"] <= CHANCE
+
+
+def distance_of(row: Row, kind: str) -> list[tuple[int, float]]:
+    """The figure of a row at distances of a kind (``context``, ``distance`` or ``length``), nearest first."""
+    distance = row.get("distance") or {}
+    if distance.get("kind") != kind:
+        return []
+    return sorted((int(far), value) for far, value in (distance.get("values") or {}).items() if value is not None)

@@ -61,17 +61,36 @@ def _summary(results: Row) -> list[Part]:
     )
     if len(results.get("seeds") or []) > 1:
         dots += " Small strokes are single seeds."
-    distance = (
-        "Accuracy where only the last so many tokens are seen. Where a line goes level, a layer makes no use of what "
-        "lies further back."
-    )
     size, equal_size = _against_size(results)
     plots = [
         _plot(figures.metric_plot(rows, metric), f"{_sentence(metric['name'])} of each layer", dots, results),
-        _plot(figures.distance_plot(rows), "How far back it helps to see", distance, results),
+        _far_back(results),
         size,
     ]
     return [summary.summary_table(results), *_side_by_side(plots, "No layer has a value of the metric."), *equal_size]
+
+
+def _far_back(results: Row) -> Plot | None:
+    """What distance does, which is measured in one of three ways."""
+    distance: Row = next((row["distance"] for row in results["rows"] if row.get("distance")), {})
+    title, caption = {
+        "context": (
+            "How far back it helps to see",
+            "Accuracy where only the last so many tokens are seen. Where a line goes level, a layer makes no use of "
+            "what lies further back.",
+        ),
+        "distance": (
+            "How far apart things may lie",
+            f"{_sentence(distance.get('of', ''))} where what must be remembered lies so far back. Training showed "
+            "distances up to half of the last.",
+        ),
+        "length": (
+            "Short inputs and long ones",
+            f"{_sentence(distance.get('of', ''))} over the shortest quarter of the inputs, the next, and so on, at the "
+            "greatest length of each.",
+        ),
+    }.get(distance.get("kind", ""), ("Accuracy at distance", str(distance.get("name", ""))))
+    return _plot(figures.distance_plot(results["rows"]), title, caption, results)
 
 
 def _against_size(results: Row) -> tuple[Plot | None, list[Part]]:

@@ -46,7 +46,7 @@ def words_table(results: Row) -> Table:
         else:
             said = (words.keeping(row), words.training(row, ran), words.generating(row, ran), words.seeing(row))
             cells.append([row["layer"], *said, words.standing(row, results), words.limits(row, results)])
-    headings = ["layer", "keeps", "trains", "generates", "sees", results["metric"]["name"], "limited by"]
+    headings = ["layer", "keeps", "trains", "generates", "far back", results["metric"]["name"], "limited by"]
     caption = (
         "What each layer keeps and what limits it, by the figures of this page. A limit is a cost of at least "
         f"{words.NOTABLE} times the median layer's, or seeing less than half as far as the best."
@@ -153,19 +153,26 @@ def meanings_table(results: Row) -> Table:
         ["95 % interval", interval + drawn],
         [
             "told from the best",
-            "the paired bootstrap: both layers on the same drawn items; told apart if the 95 % interval of their "
-            "difference leaves out zero. No correction is made for comparing many layers.",
+            "the paired bootstrap: both layers on the same drawn items; told apart if p, two-sided, is at most 0.05. "
+            "No correction is made for comparing many layers.",
         ],
         ["learning rate", "the layer's own default, the one given, or with tuning the best of those tried"],
         ["parameters", "all numbers that are learned, embeddings and output layer included"],
         ["training tokens/s", "tokens read in training by second of training, measuring on held-out text left out"],
         ["memory", "the most that was resident in the process that trained, the interpreter and the data included"],
         ["state", "what must be kept of a text to go on with it, for one text, in bytes; a kB is 1,000 bytes"],
-        ["ms a token", "the time of one step with its output layer, one text at a time, when generating"],
+        ["time a token", _of_a_token(results)],
     ]
     if distance:
         cells.append(["accuracy at distance", distance["name"]])
     return Table(["figure", "what it is"], cells, "What the figures mean.")
+
+
+def _of_a_token(results: Row) -> str:
+    done = {"lm": "writing a text", "seq2seq": "writing an answer"}.get(
+        results.get("task") or "", "reading and answering"
+    )
+    return f"the time of {done}, one at a time, by its tokens; the whole way from text to text where it answers"
 
 
 def _measured_on(results: Row) -> str:
@@ -184,12 +191,21 @@ def _columns(results: Row) -> list[Column]:
         Column("state at 1,000 tokens", lambda row: (row.get("state_bytes") or {}).get("1000"), in_bytes, min),
         Column("time a token", lambda row: row.get("milliseconds_per_token"), in_time, min),
         Column(
-            f"accuracy, last {longest} tokens seen",
+            _distance_heading(results["rows"], longest),
             lambda row: ((row.get("distance") or {}).get("values") or {}).get(longest),
             lambda value: f"{value:.3f}",
             max,
         ),
     ]
+
+
+def _distance_heading(rows: Rows, longest: str) -> str:
+    distance: Row = next((row["distance"] for row in rows if row.get("distance")), {})
+    if distance.get("kind") == "context":
+        return f"accuracy, last {longest} tokens seen"
+    if distance.get("kind") == "length":
+        return f"{distance['of']}, longest quarter of inputs"
+    return f"{distance.get('of', 'accuracy')} at {longest} {distance.get('unit', 'tokens')}"
 
 
 def _longest_distance(rows: Rows) -> str:
@@ -222,7 +238,8 @@ def _metric_cell(row: Row, key: str, digits: int, *, mark: str = "", sign: str =
 
 
 def _heading(row: Row) -> Cell:
-    return Cell(row["layer"], note="counted" if row.get("counted") else "")
+    notes = ("counted" if row.get("counted") else "", row.get("note") or "")
+    return Cell(row["layer"], note="; ".join(filter(None, notes)))
 
 
 def _tried(found: dict[float, float | None], rate: float) -> str:

@@ -3,7 +3,7 @@
 from statistics import median
 
 from .numbers import in_bytes, in_time, listed, percent, rounded, times
-from .ranking import Row, Rows, ranked, tested, told_apart, value_of
+from .ranking import Row, Rows, distance_of, ranked, tested, told_apart, value_of
 
 NOTABLE = 1.5
 """How many times the median a cost must be to be called a limit."""
@@ -138,21 +138,26 @@ def generating(row: Row, ran: Rows) -> str:
 
 
 def seeing(row: Row) -> str:
-    """From how many tokens on more of them help no more."""
+    """How far back it makes use of what it saw, or how well it does at the nearest and the farthest."""
     reach = reach_of(row)
-    if reach is None:
-        return "–"
-    needed, longest, best = reach
-    if needed == longest:
-        return f"gains up to the {longest:,} tokens that were the most it was shown (accuracy {best:.3f})"
-    few = "the last token brings" if needed == 1 else f"the last {needed:,} tokens bring"
-    return f"{few} all but 1 % of its accuracy, {best:.3f}"
+    if reach is not None:
+        needed, longest, best = reach
+        if needed == longest:
+            return f"gains up to the {longest:,} tokens that were the most it was shown (accuracy {best:.3f})"
+        few = "the last token brings" if needed == 1 else f"the last {needed:,} tokens bring"
+        return f"{few} all but 1 % of its accuracy, {best:.3f}"
+    for kind in ("distance", "length"):
+        found = distance_of(row, kind)
+        if found:
+            (near, first), (far, last) = found[0], found[-1]
+            distance = row["distance"]
+            return f"{distance['of']} {first:.3f} at {near:,} and {last:.3f} at {far:,} {distance['unit']}"
+    return "–"
 
 
 def reach_of(row: Row) -> tuple[int, int, float] | None:
     """The fewest last tokens that bring nearly its best accuracy, the most it was shown, and that best."""
-    values = ((row.get("distance") or {}).get("values") or {}).items()
-    seen = sorted((int(count), value) for count, value in values if value is not None)
+    seen = distance_of(row, "context")
     if len(seen) < 2:
         return None
     best = max(value for _, value in seen)
@@ -185,10 +190,17 @@ def limits(row: Row, results: Row) -> str:
 
 
 def _short_sight(row: Row, best: Row) -> str:
+    """Where it sees less than half as far as the best, or falls a tenth behind it at the greatest distance."""
     mine, other = reach_of(row), reach_of(best)
-    if not mine or not other or row is best or 2 * mine[0] > other[0] or mine[2] >= other[2]:
-        return ""
-    return f"how far it sees: {mine[0]:,} of the {other[0]:,} tokens of which {best['layer']} makes use"
+    if mine and other and row is not best and 2 * mine[0] <= other[0] and mine[2] < other[2]:
+        return f"how far it sees: {mine[0]:,} of the {other[0]:,} tokens of which {best['layer']} makes use"
+    at, theirs = distance_of(row, "distance"), dict(distance_of(best, "distance"))
+    if at and at[-1][1] < 0.9 * theirs.get(at[-1][0], 0.0):
+        far, value = at[-1]
+        return (
+            f"distance: {value:.3f} at {far:,} {row['distance']['unit']}, where {best['layer']} has {theirs[far]:.3f}"
+        )
+    return ""
 
 
 def _dearest(row: Row, ran: Rows) -> str:
