@@ -1,52 +1,20 @@
 """The same job for many architectures under one budget: what `seriatim.compare` and the command do."""
 
-import json
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..config import Config
 from ..config import resolve as resolve_config
-from ..errors import InputError, TrainingError
-from ..evaluation.intervals import Metrics
-from ..files import to_json, write_whole
-from ..interruption import Interrupted, noted
-from ..tasks import find
-from ..tasks.counting import LAYER as COUNTED
+from ..errors import InputError
 from ..training.lock import locked, refuse_locked
-from .folder import check_folder, check_runs, clear, default_out, read_row
-from .metric import more_is_better
+from .conduct import Comparison, Conduct
+from .folder import check_folder, check_runs, clear, default_out
 from .plan import Plan, Sized, check_layers, default_rate, read_plan, share_options
 from .planning import Wishes, fit_plan, make_plan, seeds_from
-from .processes import Stopped, run_worker
-from .progress import ComparisonReporter, Standing
-from .results import assemble, ranked
-from .worker import Work
+from .progress import ComparisonReporter
 
-SPREAD = 3.0
-"""How many times the next learning rate that is tried is the last."""
-
-
-@dataclass
-class Comparison:
-    """What came of a comparison.
-
-    Attributes:
-        folder: where it lies, runs and report included.
-        results: what `results.json` holds.
-    """
-
-    folder: Path
-    results: dict[str, Any]
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """One a layer, best first; those that failed last."""
-        return ranked(self.results)
+__all__ = ["Comparison", "compare", "resume"]
 
 
 def compare(
@@ -153,158 +121,3 @@ def _extend(plan: Plan, layers: Sequence[str] | None, seeds: int | None) -> list
             raise InputError(f"--seeds: the comparison has {len(plan.seeds)} already; give as many or more")
         plan.seeds = wanted_seeds
     return added
-
-
-class Conduct:
-    """Runs what a plan says, one training after another.
-
-    Args:
-        folder: of the comparison, held by this process.
-        plan: settled.
-        reporter: who listens.
-    """
-
-    def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None) -> None:
-        self.folder, self.plan = folder, plan
-        self.reporter = reporter or ComparisonReporter()
-        self.rows: dict[tuple[str, int], Metrics] = {}
-        self.failed: dict[str, str] = {}
-        self.refused: dict[str, bool] = {}
-        self.tried: dict[str, list[Metrics]] = {}
-        self.standing = Standing(plan)
-
-    def run(self) -> Comparison:
-        """Trains what is not trained yet, and writes the results."""
-        started = time.perf_counter()
-        before = self._seconds_before()
-        write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
-        for layer in self.plan.layers:
-            for seed in self.plan.seeds:
-                if (row := read_row(self.folder, f"{layer}-{seed}")) is not None:
-                    self.keep(layer, seed, row)
-        self.reporter.begin(self.plan, self.standing)
-        with noted() as signal:
-            try:
-                for seed in self.plan.seeds:
-                    for layer in self.plan.layers:
-                        if (layer, seed) not in self.rows:
-                            self.one(layer, seed, signal)
-            except Stopped:
-                pass
-            number = signal()
-        self._write(before + time.perf_counter() - started)
-        if number is not None:
-            raise Interrupted(
-                f"interrupted, what is finished is kept in {self.folder}",
-                number,
-                go_on=f"seriatim compare --resume {self.folder}",
-            )
-        return self._finish()
-
-    def one(self, layer: str, seed: int, signal: Any) -> None:
-        """One layer with one seed: its trials, its training, its row; or why there is none."""
-        self.standing.start(layer, seed)
-        self.reporter.run(self.standing)
-        try:
-            share, rate = 1.0, None
-            if self.plan.tune and layer != COUNTED:
-                share, rate = 0.5, self.tuned(layer, signal)
-            self.work(Work(str(self.folder), layer, seed, share, rate, full=seed == self.plan.seeds[0]), signal)
-            row = read_row(self.folder, f"{layer}-{seed}")
-            assert row is not None
-            self.keep(layer, seed, row)
-        except (InputError, TrainingError) as error:
-            self.failed[layer] = str(error)
-            self.refused[layer] = isinstance(error, InputError)
-            self.standing.fail()
-            self.reporter.failure(layer, seed, str(error))
-            return
-        self.standing.finish()
-        self.reporter.row(self.standing, row)
-
-    def tuned(self, layer: str, signal: Any) -> float:
-        """The best of the learning rates that are tried, once for all seeds."""
-        count, base = int(self.plan.tune or 1), self.plan.sized[layer].learning_rate
-        kept = self.folder / "trials" / f"{layer}.json"
-        if kept.exists():
-            self.tried[layer] = json.loads(kept.read_text(encoding="utf-8"))
-        else:
-            found = []
-            for i in range(count):
-                rate = (base or 1.0) * SPREAD ** (i - (count - 1) / 2)
-                job = Work(str(self.folder), layer, self.plan.seeds[0], 0.5 / count, rate, trial=i + 1)
-                self.standing.trial = i + 1
-                try:
-                    value = self.work(job, signal)["value"]
-                except TrainingError:  # a rate at which it does not train is tried, and no more
-                    value = None
-                found.append({"learning_rate": rate, "value": value})
-            self.standing.trial = None
-            kept.parent.mkdir(exist_ok=True)
-            write_whole(kept, to_json(found))
-            self.tried[layer] = found
-        sign = -1 if find(self.plan.config(layer, self.plan.seeds[0])).more_is_better else 1
-        good = [one for one in self.tried[layer] if one["value"] is not None]
-        if not good:
-            raise TrainingError("with none of the learning rates tried did it train")
-        return float(min(good, key=lambda one: sign * one["value"])["learning_rate"])
-
-    def work(self, job: Work, signal: Any) -> dict[str, Any]:
-        """A piece of work in a process of its own."""
-
-        def listen(event: dict[str, Any]) -> None:
-            self.standing.hear(event)
-            self.reporter.hear(self.standing, event)
-
-        return run_worker(replace(job, threads=torch.get_num_threads()), listen, signal)
-
-    def keep(self, layer: str, seed: int, row: Metrics) -> None:
-        """Takes a finished row in.
-
-        Raises:
-            InputError: it was measured with another tokenizer.
-        """
-        known = next(iter(self.rows.values()), row)
-        if row["tokenizer"] != known["tokenizer"]:
-            raise InputError(
-                f"{self.folder / 'rows'}/{layer}-{seed}.json: of another tokenizer; compare anew with another --out"
-            )
-        self.rows[layer, seed] = row
-        kept = self.folder / "trials" / f"{layer}.json"
-        if kept.exists():
-            self.tried[layer] = json.loads(kept.read_text(encoding="utf-8"))
-        value = row["metrics"].get(self.plan.metric)
-        if value is not None:
-            self.standing.best_of(layer, value, more_is_better(self.plan.metric))
-
-    def _seconds_before(self) -> float:
-        try:
-            return float(json.loads((self.folder / "results.json").read_text(encoding="utf-8"))["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0.0
-
-    def _write(self, seconds: float) -> None:
-        """`results.json`."""
-        self.results = assemble(
-            self.folder,
-            self.plan,
-            rows=self.rows,
-            failed=self.failed,
-            tried=self.tried,
-            described=self.standing.described,
-            seconds=seconds,
-        )
-        write_whole(self.folder / "results.json", to_json(self.results, indent=1) + "\n")
-
-    def _finish(self) -> Comparison:
-        """Says that all is done.
-
-        Raises:
-            InputError, TrainingError: no layer could be trained.
-        """
-        if not self.rows:
-            layer, reason = next(iter(self.failed.items()))
-            raise InputError(reason) if self.refused[layer] else TrainingError(f"{layer}: {reason}")
-        found = Comparison(self.folder, self.results)
-        self.reporter.end(found.results)
-        return found

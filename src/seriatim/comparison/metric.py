@@ -14,6 +14,7 @@ LESS_IS_BETTER = frozenset(
     ("loss", "perplexity", "word_perplexity", "bits_per_byte", "calibration_error", "word_error_rate")
 )
 """Of the figures of all tasks; of the others more is."""
+OF_CHUNKS = ("f1", "precision", "recall")
 RANKED_ALIKE = {"word_perplexity": "loss", "bits_per_byte": "loss"}
 """Figures of a text that grow with another one of the same text, whose items are at hand."""
 
@@ -26,15 +27,22 @@ OF: Mapping[str, Of] = {"loss": mean, "perplexity": _perplexity, **LABELLED, **W
 """What each figure makes of the sums of its statistics."""
 
 
-def choose_metric(task: Task, wanted: str | None) -> Figure:
-    """The figure that a comparison ranks by: the one named, or the task's first headline.
+def choose_metric(task: Task, wanted: str | None, *, selects: str | None = None) -> Figure:
+    """The figure that a comparison ranks by: the one named, or what chooses weights, or the task's first headline.
+
+    Args:
+        task: one of those compared.
+        wanted: the key of a figure; None for the usual one.
+        selects: what chooses weights, where only the model says that: of a tagger, whose tags may mark no chunks.
 
     Raises:
         InputError: the task has no such figure.
     """
-    known = {figure.key: figure for figure in task.figures}
+    chunks = selects is None or selects == "f1" or not any(figure.key == "f1" for figure in task.figures)
+    known = {figure.key: figure for figure in task.figures if chunks or figure.key not in OF_CHUNKS}
     if wanted is None:
-        return next(figure for figure in task.figures if figure.headline)
+        headlines = [figure for figure in known.values() if figure.headline]
+        return next((figure for figure in headlines if figure.key == (selects or task.selects)), headlines[0])
     if wanted not in known:
         raise InputError(f"--metric: {task.config.task} has no {wanted!r}; {nearest(wanted, list(known))}")
     return known[wanted]

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -53,7 +53,7 @@ class Budget(Section):
     """What each layer may spend: one of three."""
 
     minutes: Positive | None = None
-    tokens: Count | None = None
+    tokens: Annotated[int, Field(ge=1, lt=2**53, strict=True)] | None = None
     steps: Count | None = None
 
     def given(self) -> dict[str, Any]:
@@ -67,6 +67,7 @@ class Plan(Section):
     ``base`` is the configuration of every training but for the layer, its sizes and its budget. ``automatic`` names the
     fields of it that follow from the number of steps, which is not known before a layer's speed is. ``parameters`` is
     what the widths were solved for; None where only counting is compared.
+    ``described`` is how much there is to learn from, in words.
     """
 
     format: Literal["seriatim comparison 1"] = "seriatim comparison 1"
@@ -80,6 +81,7 @@ class Plan(Section):
     seeds: list[int]
     tune: int | None = None
     metric: str
+    described: str = ""
     automatic: list[str] = Field(default_factory=list)
 
     def config(self, layer: str, seed: int) -> Config:
@@ -127,6 +129,11 @@ def read_plan(folder: Path) -> Plan:
     tree = read_yaml(path)
     if tree.get("format") != FORMAT:
         raise InputError(f"{path}: not of this version's format; compare anew with another --out")
+    if tree.get("version") != __version__:
+        raise InputError(
+            f"{path}: begun with Seriatim {tree.get('version')}, this is {__version__}, and figures of two versions do not "
+            "go together; compare anew with another --out"
+        )
     try:
         return Plan.model_validate(tree)
     except ValidationError as error:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..config import Config, read_yaml, resolve
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
@@ -84,8 +86,8 @@ def make_plan(
         automatic=[name for name in ("warmup_steps", "evaluate_every") if not _has(given, f"training.{name}")]
         + (["embedding_size"] if not _has(given, "model.embedding_size") else []),
     )
-    for layer in layers:
-        plan.metric = choose_metric(find(plan.config(layer, plan.seeds[0])), wishes.metric).key
+    for layer in layers:  # whose options are looked at, too
+        choose_metric(find(plan.config(layer, plan.seeds[0])), wishes.metric)
     return plan
 
 
@@ -110,9 +112,13 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     train = task.read(task.training_spec(), "train", vocabulary)
     valid = None if spec is None else task.read(spec, "valid", vocabulary)
     task.read(*plan.measured(), vocabulary)
+    plan.described = task.describe(train)
     for layer in wanted:
         find(plan.config(layer, plan.seeds[0])).check(train, valid)
     _check_tokens(plan, task, train)
+    with torch.device("meta"):
+        task.make_model(vocabulary)
+    plan.metric = choose_metric(task, plan.metric or None, selects=task.selects).key
     trained = [layer for layer in wanted if layer != COUNTED]
     if trained:
         _solve(plan, trained, vocabulary, fresh=layers is None)

@@ -63,7 +63,7 @@ def run_worker(job: Work, listen: Callable[[Event], None], signalled: Callable[[
             process.stdout.close()
         if last.get("event") == "done":
             return last
-        if signalled() is not None or last.get("event") == "interrupted":
+        if signalled() is not None:
             raise Stopped
         raise _failure(process, last, errors)
 
@@ -115,6 +115,8 @@ def _failure(process: "subprocess.Popen[bytes]", last: Event, errors: IO[bytes])
     """What is wrong, in one line."""
     if last.get("event") == "error":
         return InputError(last["text"]) if last["input"] else TrainingError(last["text"])
+    if last.get("event") == "interrupted":
+        return TrainingError("its process was interrupted")
     code = process.returncode
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)

@@ -9,6 +9,9 @@ from .plan import Plan
 OVERHEAD = 15.0
 """Seconds that a row takes beside its training, as long as none is known."""
 
+KNOWN = 0.05
+"""The share of a run from which on its speed is known."""
+
 
 class Standing:
     """Which run it is, how long is left, what is best.
@@ -16,18 +19,17 @@ class Standing:
     Attributes:
         number, count: the run under way, from 1, and how many there are.
         layer, seed, trial: what is being trained; ``trial`` None for the training itself.
-        share: of the run under way, 0 to 1.
+        share, left: of the run under way, 0 to 1; seconds of training that are left of it.
         best: the layer that is best so far and its figure; None before the first.
-        described: how much there is to learn from.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.count = len(plan.layers) * len(plan.seeds)
         self.number, self.share = 0, 0.0
+        self.left: float | None = None
         self.layer, self.seed, self.trial = "", 0, None  # type: str, int, int | None
         self.best: tuple[str, float] | None = None
-        self.described = ""
         self.durations: list[float] = []
         self.done = 0
         self.began = 0.0
@@ -36,7 +38,7 @@ class Standing:
         """A run begins."""
         self.layer, self.seed, self.trial = layer, seed, None
         self.number = self.done + 1
-        self.share, self.began = 0.0, time.monotonic()
+        self.share, self.left, self.began = 0.0, None, time.monotonic()
 
     def finish(self) -> None:
         """It has ended well."""
@@ -54,10 +56,9 @@ class Standing:
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Takes note of what a process tells."""
-        if event["event"] == "begin":
-            self.described = str(event["train"])
         if event["event"] == "step":
             self.share = float(event["progress"])
+            self.left = event["seconds_left"] if self.share > KNOWN else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -74,8 +75,9 @@ class Standing:
             return sum(self.durations) / len(self.durations)
         if self.plan.budget.minutes is not None:
             return 60 * self.plan.budget.minutes + OVERHEAD
-        passed = time.monotonic() - self.began
-        return passed / self.share + OVERHEAD if self.share > 0.02 and self.trial is None else None
+        if self.left is None or self.trial is not None:
+            return None
+        return time.monotonic() - self.began + self.left + OVERHEAD
 
 
 class ComparisonReporter:

@@ -52,6 +52,7 @@ def assemble(
     """
     task = find(plan.config(plan.layers[0], plan.seeds[0]))
     metric = choose_metric(task, plan.metric)
+    there = {key for row in rows.values() for key in row["metrics"]} or {figure.key for figure in task.figures}
     figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
     found = [
         _layer(folder, plan, layer, rows=rows, failed=failed.get(layer), tried=tried.get(layer, []))
@@ -82,6 +83,7 @@ def assemble(
         "figures": [
             {"key": figure.key, "name": figure.name, "digits": figure.digits, "headline": figure.headline}
             for figure in figures
+            if figure.key in there
         ],
         "command": plan.command,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -128,4 +128,4 @@ def _accepted(count: Count, widths: Iterable[int]) -> int | None:
 
 def _widest(target: int) -> int:
     """Beyond this a width only makes up for a layer that has hardly any parameters of its own."""
-    return max(1024, 16 * math.isqrt(target))
+    return max(1024, 4 * math.isqrt(target))

@@ -1,0 +1,403 @@
+"""Comparing: equal parameters, equal budgets, the same data, and what is made of finished rows."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seriatim
+from seriatim.cli import main
+from seriatim.comparison import budget, conduct, cost, distance, widths
+from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
+from seriatim.comparison.comparing import resume
+from seriatim.comparison.distance import known_distances
+from seriatim.comparison.metric import OF, difference, more_is_better
+from seriatim.comparison.plan import Budget, read_plan, share_options
+from seriatim.comparison.planning import Wishes, fit_plan, make_plan, parse_parameters
+from seriatim.comparison.worker import Work, work
+from seriatim.config import resolve
+from seriatim.errors import InputError, TrainingError
+from seriatim.evaluation.classification import classification_measures, tagging_measures
+from seriatim.evaluation.intervals import paired
+from seriatim.evaluation.translation import translation_measures
+from seriatim.layers import find, names
+from seriatim.tasks import TASKS
+from seriatim.training.setup import learn
+from seriatim.unroll.fast import uncompiled
+
+SMALL = {
+    "model": {"embedding_size": 8, "hidden_size": 12},
+    "training": {"batch_size": 4, "sequence_length": 16},
+}
+LINES = {
+    "classify": "label\ttext\n" + "yes\tthis is good\nno\tthat is bad\n" * 6,
+    "seq2seq": "ab\tba\ncd e\te dc\nabc\tcba\n" * 4,
+    "tag": "the DET\ncat NOUN\nsees VERB\n\na DET\ndog NOUN\n\n" * 4,
+}
+
+
+def small(texts: dict[str, str], out: Path | str, **data: str) -> dict:
+    return {**SMALL, "data": {"train": texts["train"], "valid": texts["valid"], **data}, "out": str(out)}
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains without processes of their own, which take seconds to start."""
+
+    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+        events: list[dict] = []
+
+        def tell(event: dict) -> None:
+            events.append(json.loads(json.dumps(event)))
+            listen(events[-1])
+
+        with uncompiled():
+            work(job, tell)
+        return events[-1]
+
+    monkeypatch.setattr(conduct, "run_worker", run)
+    monkeypatch.setattr(budget, "SHORTEST", 0.0)
+    monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 1000))
+    monkeypatch.setattr(cost, "GENERATED", 5)
+    monkeypatch.setattr(distance, "CONTEXTS", (1, 4))
+
+
+# Equal parameters
+
+
+@pytest.mark.parametrize("name", names())
+def test_widths_are_solved_to_within_two_percent(name: str, texts: dict[str, str]) -> None:
+    for target in (30_000, 400_000):
+        plan = make_plan(
+            {"data": {"train": texts["train"], "valid": texts["valid"]}}, Wishes([name], parameters=target)
+        )
+        vocabulary = fit_plan(plan)
+        sized = plan.sized[name]
+        assert abs(sized.parameters - target) <= widths.TOLERANCE * target
+        made = seriatim.tasks.find(plan.config(name, 1)).make_model(vocabulary)
+        assert sum(parameter.numel() for parameter in made.parameters()) == sized.parameters
+
+
+@pytest.mark.parametrize("name", ["gru", "convolution", "transformer"])
+@pytest.mark.parametrize("task", ["classify", "seq2seq"])
+def test_widths_of_other_tasks(name: str, task: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.tsv"
+    path.write_text(LINES[task])
+    options = {"tokenizer": {"kind": "char"}, "model": {"layer": name}}
+    config = resolve({"task": task, "data": {"train": str(path)}, **options})
+    vocabulary, _ = learn(seriatim.tasks.find(config))
+    _, _, parameters = widths.Widths(config, vocabulary).solve(150_000, 32)
+    assert abs(parameters - 150_000) <= widths.TOLERANCE * 150_000
+
+
+def test_widths_are_round_where_that_is_near_enough(texts: dict[str, str]) -> None:
+    plan = make_plan({"data": {"train": texts["train"], "valid": texts["valid"]}}, Wishes(["rnn"], parameters="1M"))
+    fit_plan(plan)
+    assert plan.sized["rnn"].hidden_size % 8 == 0
+
+
+def test_the_first_layer_says_how_many_parameters(texts: dict[str, str], tmp_path: Path) -> None:
+    plan = make_plan(small(texts, tmp_path / "x"), Wishes(["ngram", "lstm", "rnn"]))
+    fit_plan(plan)
+    assert plan.sized["lstm"].hidden_size == 12
+    assert plan.sized["lstm"].parameters == plan.parameters
+    assert plan.sized["ngram"].parameters is None
+    assert plan.sized["rnn"].hidden_size > 12
+
+
+def test_a_large_vocabulary_narrows_the_embedding_of_all(texts: dict[str, str]) -> None:
+    data = {"train": texts["train"], "valid": texts["valid"]}
+    plan = make_plan({"data": data, "tokenizer": {"kind": "word"}}, Wishes(["rnn", "transformer"], parameters=6_000))
+    fit_plan(plan)
+    assert plan.base.model.embedding_size < 128
+    assert len({sized.embedding_size for sized in plan.sized.values()}) == 1
+    with pytest.raises(
+        InputError, match=r"--parameters: 5 is less than .* can have with this vocabulary; give at least"
+    ):
+        fit_plan(make_plan({"data": data}, Wishes(["rnn", "lstm"], parameters=5)))
+
+
+@pytest.mark.parametrize(("text", "number"), [("1M", 10**6), ("500k", 500_000), ("1_000_000", 10**6), (7, 7)])
+def test_numbers_of_parameters(text: object, number: int) -> None:
+    assert parse_parameters(text) == number
+
+
+# Budgets
+
+
+@pytest.mark.parametrize("step_seconds", [0.001, 0.3])
+@pytest.mark.parametrize("share", [1.0, 0.5, 1 / 6])
+def test_steps_fit_the_minutes(step_seconds: float, share: float) -> None:
+    fields = settle_budget(
+        resolve({}), Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), share=share, automatic=["warmup_steps"]
+    )
+    steps = fields["training.steps"]
+    assert steps * step_seconds <= 30 * share < (steps + 1) * step_seconds + 1e-9
+    assert fields["training.warmup_steps"] == int(0.05 * steps)
+    assert "training.evaluate_every" not in fields
+
+
+@pytest.mark.parametrize("validation_seconds", [0.0, 0.1, 3.0, 1e3])
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_validations_are_worth_their_time(validation_seconds: float, steps: int) -> None:
+    every = evaluate_every(steps, Pace(0.01, 64, validation_seconds))
+    times = -(-steps // every)
+    assert 1 <= every <= steps
+    assert times <= VALIDATIONS[0]
+    assert times == 1 or times * validation_seconds <= VALIDATING * steps * 0.01 + 1e-9
+
+
+def test_a_budget_shorter_than_a_step() -> None:
+    with pytest.raises(InputError, match=r"--minutes: 0\.01 is too little, one step takes 2 s; give 0\.034 or more"):
+        settle_budget(resolve({}), Budget(minutes=0.01), Pace(2.0, 64, 0), share=1.0, automatic=[])
+    with pytest.raises(InputError, match="--steps: 3 is too little to be shared with trials; give 6 or more"):
+        settle_budget(resolve({}), Budget(steps=3), Pace(2.0, 64, 0), share=1 / 6, automatic=[])
+
+
+# What is given to whom
+
+
+def test_options_go_to_the_layers_that_know_them() -> None:
+    shared = share_options(["ngram", "transformer", "rnn"], {"order": 3, "num_heads": 2}, "lm")
+    assert shared == {"ngram": {"order": 3}, "transformer": {"num_heads": 2}, "rnn": {}}
+    assert share_options(["rnn"], {"pooling": "mean"}, "classify") == {"rnn": {"pooling": "mean"}}
+    with pytest.raises(InputError, match="none of rnn, gru has such an option; did you mean 'activation'"):
+        share_options(["rnn", "gru"], {"activaton": "relu"}, "lm")
+
+
+def test_rates_are_the_layers_own(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find("mamba"), "learning_rate", 5e-4)
+    config = {"data": {"train": texts["train"], "valid": texts["valid"]}}
+    plan = make_plan(config, Wishes(["mamba", "mamba+gru", "gru"]))
+    assert plan.sized["mamba"].learning_rate == plan.sized["mamba+gru"].learning_rate == 5e-4
+    assert plan.sized["gru"].learning_rate == find("gru").learning_rate
+    assert plan.config("mamba+gru", 1).model.layer == "mamba,gru"
+    plan = make_plan({**config, "training": {"learning_rate": 1e-2}}, Wishes(["mamba", "gru"]))
+    assert {sized.learning_rate for sized in plan.sized.values()} == {1e-2}
+
+
+def test_a_plan_is_read_as_it_was_written(texts: dict[str, str], tmp_path: Path) -> None:
+    plan = make_plan(small(texts, tmp_path), Wishes(["ngram", "mamba+gru"], tokens=5000, seeds=3, tune=2))
+    (tmp_path / "comparison.yaml").write_text(plan.to_yaml())
+    assert read_plan(tmp_path) == plan.model_copy(update={"base": plan.base.model_copy(update={"out": None})})
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_figure_has_a_direction(task: str) -> None:
+    for figure in TASKS[task].figures:
+        assert more_is_better(figure.key) == ("loss" not in figure.name and "perplexity" not in figure.name and
+                                              "bits" not in figure.name and "error" not in figure.name)  # fmt: skip
+
+
+# Differences
+
+
+def test_figures_of_sums_are_those_of_the_tasks() -> None:
+    random = np.random.default_rng(0)
+    probabilities = random.dirichlet(np.ones(3), size=20)
+    tags = [[["B-X", "I-X", "O", "B-Y"][i] for i in random.integers(4, size=5)] for _ in range(8)]
+    found = {
+        **classification_measures(random.integers(3, size=20), probabilities, ["a", "b", "c"]),
+        **tagging_measures(tags, tags[1:] + tags[:1]),
+        **translation_measures(["a b c", "d"], ["a b d", "d e"]),
+    }
+    for name, measure in found.items():
+        sums = measure.statistics.sum(0)
+        assert OF[name](sums) == measure.of(sums)
+
+
+def test_differences_are_paired() -> None:
+    random = np.random.default_rng(1)
+    first, second = (np.stack([random.random(50), np.ones(50)], 1) for _ in range(2))
+    found = difference({"loss": first}, {"loss": second}, "bits_per_byte")
+    assert found == {"key": "loss", **paired(first, second, OF["loss"])._asdict()}
+    assert difference({"loss": first}, {"loss": second}, "calibration_error") is None
+    assert difference({"loss": first}, {"loss": second[1:]}, "loss") is None
+
+
+def test_distances_of_tasks_go_to_twice_the_longest() -> None:
+    assert known_distances("copy")[-1] == 200
+    assert known_distances("adding")[0] == 4
+    assert known_distances("reversal") == [2, 5, 10, 20]
+
+
+# Costs
+
+
+def test_what_is_measured_of_a_model(texts, tmp_path: Path, in_process: None) -> None:
+    settings = {"model": {"embedding_size": 8, "hidden_size": 12, "options": {"num_heads": 2, "window": 20}}}
+    found = seriatim.compare({**small(texts, tmp_path / "a"), **settings}, layers=["lstm", "transformer"], steps=1)
+    for row in found.rows:
+        assert list(row["state_bytes"]) == ["1", "10", "1000"]
+        assert all(value > 0 for value in row["step_milliseconds"].values())
+        assert all(value > 0 for value in row["reading_milliseconds"].values())
+        assert row["milliseconds_per_token"] > 0
+        assert all(0 <= value <= 1 for value in row["distance"]["values"].values())
+    lstm, transformer = found.results["rows"]
+    assert set(lstm["state_bytes"].values()) == {2 * lstm["hidden_size"] * 4}
+    sizes = transformer["state_bytes"]
+    assert sizes["1"] < sizes["10"] < sizes["1000"]
+
+
+# From the beginning to the end
+
+
+def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_process: None) -> None:
+    model = {**SMALL["model"], "options": {"smoothing": "witten-bell"}}
+    first, again = (
+        seriatim.compare(
+            {**small(texts, tmp_path / out, test=texts["test"]), "model": model},
+            layers=layers,
+            steps=6,
+            parameters=3000,
+        )
+        for out, layers in (("a", ["ngram", "rnn"]), ("b", ["rnn", "ngram"]))
+    )
+    results = first.results
+    metrics = {row["layer"]: row["metrics"] for row in results["rows"]}
+    assert metrics == {row["layer"]: row["metrics"] for row in again.results["rows"]}
+    assert json.loads((tmp_path / "a" / "results.json").read_text()) == json.loads(json.dumps(results))
+    assert results["metric"]["key"] == results["figures"][0]["key"] == "perplexity"
+    assert results["data"]["measured_on"] == texts["test"]
+
+    rnn = results["rows"][1]
+    run = seriatim.load(tmp_path / "a" / rnn["runs"][0]["path"])
+    assert run.evaluate(texts["test"])["perplexity"] == pytest.approx(rnn["metrics"]["perplexity"])
+    assert rnn["parameters"] == sum(parameter.numel() for parameter in run.model.parameters())
+    assert rnn["runs"][0]["steps"] == 6
+    assert rnn["held_out"][-1]["step"] == 6
+    assert rnn["difference"]["to"] == "ngram"
+    assert [row["layer"] for row in first.rows] == ["ngram", "rnn"]
+
+    more = resume(tmp_path / "a", layers=["ngram", "rnn", "rnn+gru"], seeds=2)
+    assert [row["layer"] for row in more.results["rows"]] == ["ngram", "rnn", "rnn+gru"]
+    kept = more.results["rows"][1]
+    assert kept["runs"][0] == rnn["runs"][0]
+    assert kept["spread"]["loss"] == sorted(one["metrics"]["loss"] for one in kept["runs"])
+    assert kept["metrics"]["loss"] == pytest.approx(np.mean(kept["spread"]["loss"]))
+    for wrong, what in (({"layers": ["rnn"]}, "--layers: ngram"), ({"seeds": 1}, "--seeds: the comparison has 2")):
+        with pytest.raises(InputError, match=what):
+            resume(tmp_path / "a", **wrong)
+
+    plan = tmp_path / "a" / "comparison.yaml"
+    plan.write_text(plan.read_text().replace(f"version: {seriatim.__version__}", "version: 0.0.1"))
+    with pytest.raises(InputError, match=r"begun with Seriatim 0\.0\.1"):
+        resume(tmp_path / "a")
+
+
+def test_half_a_budget_goes_to_trials(texts, tmp_path: Path, in_process: None) -> None:
+    found = seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn"], steps=12, tune=3, metric="bits_per_byte")
+    (row,) = found.rows
+    tried = [one["learning_rate"] for one in row["tried"]]
+    assert np.allclose(np.array(tried) / find("rnn").learning_rate, [1 / 3, 1, 3])
+    assert row["learning_rate"] == min(row["tried"], key=lambda one: one["value"])["learning_rate"]
+    assert row["runs"][0]["steps"] == 6
+    assert found.results["metric"]["key"] == "bits_per_byte"
+
+
+def test_a_layer_that_fails_is_a_row(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:
+    usual = conduct.run_worker
+
+    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+        if job.layer == "gru":
+            raise TrainingError("its process was ended by SIGKILL")
+        return usual(job, listen, signalled)
+
+    monkeypatch.setattr(conduct, "run_worker", run)
+    found = seriatim.compare(small(texts, tmp_path / "a"), layers=["gru", "rnn"], steps=2)
+    assert [row["layer"] for row in found.rows] == ["rnn", "gru"]
+    assert found.rows[1]["failed"] == "its process was ended by SIGKILL"
+    with pytest.raises(TrainingError, match="gru: its process"):
+        seriatim.compare(small(texts, tmp_path / "b"), layers=["gru"], steps=2)
+
+
+@pytest.mark.parametrize("task", ["classify", "seq2seq", "tag"])
+def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
+    path = tmp_path / ("data.conll" if task == "tag" else "data.tsv")
+    path.write_text(LINES[task])
+    config = {**SMALL, "task": task, "data": {"train": str(path), "valid": str(path)}, "out": str(tmp_path / "out")}
+    kind = "word" if task == "tag" else "char"
+    found = seriatim.compare({**config, "tokenizer": {"kind": kind}}, layers=["rnn", "window"], steps=2)
+    assert found.results["metric"]["key"] == {"classify": "accuracy", "seq2seq": "perplexity", "tag": "accuracy"}[task]
+    for row in found.rows:
+        assert row["failed"] is None
+        assert row["milliseconds_per_token"] > 0
+        assert row["distance"]["values"]
+        assert {"input", "truth", "text"} <= row["samples"][0].keys()
+    assert found.rows[1]["difference"]["to"] == found.rows[0]["layer"]
+
+
+# The command
+
+
+def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    sizes = ("--model.hidden_size", "12", "--model.embedding_size=8", "--training.batch_size", "4")
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--no-report", *sizes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 0
+    printed = capsys.readouterr()
+    assert "perplexity per token" in printed.out
+    assert "1 of 1  rnn" in printed.err
+    results = json.loads(Path(out, "results.json").read_text())
+    assert results["command"].startswith("seriatim compare lm --data")
+    assert results["rows"][0]["memory_bytes"] > 10**7
+    assert results["rows"][0]["failed"] is None
+
+    assert main(["compare", "--resume", out, "--json", "--quiet", "--no-report"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["rows"] == results["rows"]
+    assert printed.err == ""
+    assert main(["compare", "--resume", out, "--steps", "9"]) == 2
+    assert "--resume: steps stays as it is" in capsys.readouterr().err
+    assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layers", "lstmm,rnn"), "--layers: unknown layer 'lstmm'; did you mean 'lstm'"),
+        (("--layers", ","), "--layers: none is named"),
+        ((), "compare: no layers"),
+        (("--layers", "rnn,rnn"), "--layers: rnn stands there twice"),
+        (("--layers", "rnn+ngram"), "--layers: ngram is a language model by itself"),
+        (("--layers", "rnn", "--steps", "0"), "--steps: 0 is no budget"),
+        (("--layers", "rnn", "--steps", "5", "--minutes", "2"), "the budget is given in"),
+        (("--layers", "rnn", "--steps", "5", "--training.minutes", "2"), "the budget is given in"),
+        (("--layers", "rnn", "--tokens", "5"), "--tokens: 5 is too little, one step reads 1,024"),
+        (("--layers", "rnn", "--training.epochs", "2"), "training.epochs: a comparison gives every layer the same"),
+        (("--layers", "rnn", "--seeds", "0"), "--seeds: 0 does not fit"),
+        (("--layers", "rnn", "--tune", "1"), "--tune: 1 does not fit"),
+        (("--layers", "rnn", "--metric", "accuracy"), "--metric: lm has no 'accuracy'; choose from loss, perplexity"),
+        (("--layers", "rnn", "--parameters", "5"), "--parameters: 5 is less than rnn can have"),
+        (("--layers", "rnn", "--parameters", "many"), "--parameters: 'many' is no number"),
+        (("--layers", "rnn", "--layer", "gru"), "model.layer: a comparison has several"),
+        (("--layers", "rnn", "--data", "/nothing/there"), "/nothing/there: no such file"),
+        (("--resume", "/nothing/there"), "not a comparison"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, texts, tmp_path: Path, monkeypatch, arguments: tuple, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    begin = () if "--resume" in arguments else ("lm", "--data", texts["train"], "--valid", texts["valid"])
+    assert main(["compare", *begin, *arguments]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert len(errors.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_comparison_needs_something_to_measure_on(texts) -> None:
+    with pytest.raises(InputError, match=r"no held-out data to measure on; give --valid FILE, or --data\.test FILE"):
+        fit_plan(make_plan({"data": {"train": texts["train"]}}, Wishes(["rnn"])))
+
+
+def test_folders_that_are_no_comparisons_are_left_alone(texts, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match=r"not a comparison, and its letter\.txt would be lost"):
+        seriatim.compare(small(texts, tmp_path), layers=["rnn"], steps=1, overwrite=True)
+    assert (tmp_path / "letter.txt").read_text() == "dear"
