@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .comparison.comparing import Comparison as Comparison
     from .comparison.comparing import compare as compare
     from .config import Config as Config
+    from .inspection.inspect import inspect as inspect
     from .launch import resume as resume
     from .launch import train as train
     from .layer import RecurrentCell as RecurrentCell
@@ -39,6 +40,7 @@ HOMES = {
     "Stack": "layers",
     "State": "state",
     "compare": "comparison.comparing",
+    "inspect": "inspection.inspect",
     "load": "run",
     "resume": "launch",
     "train": "launch",

@@ -220,6 +220,15 @@ def _parser() -> _Main:
     taken.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     taken.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
 
+    inspect = verb("inspect", "what a model expects, attends to, keeps and forgets: a page on one text")
+    inspect.add_argument("run", metavar="RUN")
+    inspect.add_argument("--text", metavar="S", help="to read")
+    inspect.add_argument("--text-file", metavar="FILE", help="a file with the text; - for standard input")
+    inspect.add_argument("--data", metavar="F", help="labelled data to find mistakes in; else the run's own test data")
+    inspect.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
+    inspect.add_argument("--out", metavar="FILE", help="the page to write; else inspect.html in the run's folder")
+    inspect.add_argument("--beam", type=int, default=5, metavar="N", help="hypotheses kept at once (seq2seq)")
+
     layers = verb("layers", "list every architecture")
     layers.add_argument("--json", action="store_true", help="print one JSON object")
     parser.commands = dict(verbs.choices)

@@ -219,6 +219,18 @@ def import_(options: argparse.Namespace) -> None:
     import_run(options.source, options.out, overwrite=options.overwrite)
 
 
+def inspect(options: argparse.Namespace) -> None:
+    """``seriatim inspect RUN --text S [--data F] [--out FILE]``: a page on what a model does with a text."""
+    from .inspection.inspect import inspect as look
+    from .inspection.inspect import read_whole
+
+    if (options.text is None) == (options.text_file is None):
+        raise InputError("inspect: no text to look at, or two; give --text S or --text-file FILE")
+    text = options.text if options.text is not None else read_whole(options.text_file)
+    found = look(options.run, text, out=options.out, data=options.data, file_format=options.format, beam=options.beam)
+    _write([f"{line}\n" for line in (*found.summary, found.path)])
+
+
 def check(options: argparse.Namespace) -> None:
     """``seriatim check TASK --data F``: reads everything, and says what it found."""
     from .console import print_statistics

@@ -1,0 +1,259 @@
+"""The sections of a page on the model itself: how far back it learns and looks, what it keeps, what it gets wrong."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InputError
+from ..training.task import Task
+from .answers import answer_by_context
+from .error_figures import LABELS, calibration_figure, confusion_figure
+from .errors import Bad, Mistakes, find_mistakes
+from .gradient_flow import SHARE, GradientFlow, gradient_flow, gradient_flow_figure
+from .memory import Seen, accuracy_figure, by_context, context_sizes, loss_figure
+from .page import Cell, Code, Part, Plot, Plots, Prose, Section, Table
+from .sections import Found
+from .state_costs import Cost, state_costs, state_figure
+from .subject import Subject
+
+OTHERS = 15
+"""Items of the held-out data whose gradients are averaged with those of a single line."""
+NEAR = 0.01
+"""The share by which a loss may lie above that of the full context, and count as equal to it."""
+CUT = 400
+"""Characters of an example that are shown."""
+
+
+def flow(subject: Subject) -> Found:
+    """How far back the gradient reaches, before training and after it."""
+    found = gradient_flow(subject.run, [subject.text, *_others(subject)])
+    if not found.layers:
+        return [Prose(_no_flow(subject))], []
+    intro = (
+        "How much a loss depends on what each layer handed on k steps before it: the norm of ∂loss/∂h against k, for "
+        "the trained model and for the same model before its training. A line that falls fast is a gradient that "
+        "vanishes: nothing so far back can be learned from. The reach is the k at which the norm falls below "
+        f"{SHARE:.0%} of that at k = 1. Means over {found.windows} stretches of text."
+    )
+    rows = [[layer.name, *(_reach(reach, found) for reach in reversed(layer.reach))] for layer in found.layers]
+    plots = [
+        Plot(
+            gradient_flow_figure([layer]),
+            f"Gradient flow of {layer.name}",
+            f"Reach: {_reach(layer.reach[1], found)} before training, {_reach(layer.reach[0], found)} after it.",
+            f"Norm of the gradient against steps back, up to {len(layer.trained)}.",
+        )
+        for layer in found.layers
+    ]
+    table = Table(["layer", "reach before training", "after it"], rows, "Steps back.", {1, 2})
+    lines = [f"gradient reach of {row[0]}: {row[2]} steps ({row[1]} before training)" for row in rows]
+    return [Prose(intro), table, Plots(plots)], lines
+
+
+def _reach(steps: int | None, found: GradientFlow) -> str:
+    return f"beyond {found.lags:,}" if steps is None else f"{steps:,}"
+
+
+def _no_flow(subject: Subject) -> str:
+    if getattr(subject.run.task, "trainer", None) is not None:
+        return "Left out: n-grams are counted, and there is no gradient."
+    return "Left out: the text has one token, and nothing came before it; give a longer one."
+
+
+def _others(subject: Subject) -> list[Any]:
+    """Some held-out items, where the text is but one line."""
+    task: Any = subject.run.task
+    spec = None if subject.models_text else subject.held_out()
+    if spec is None:
+        return []
+    given = (spec, "test", subject.file_format)
+    try:
+        if subject.run.config.task == "classify":
+            rows = [row.text for row in itertools.islice(task.rows(*given), OTHERS)]
+            return [row for row in rows if row.strip()]
+        if subject.run.config.task == "tag":
+            return list(itertools.islice(task.sentences(*given), OTHERS))
+        pairs = itertools.islice(task.pairs(*given), OTHERS)
+        return [(pair.source, pair.target) for pair in pairs if pair.source.strip()]
+    except InputError:  # of which the section on mistakes tells
+        return []
+
+
+def memory(subject: Subject) -> Found:
+    """How much of its context a model uses, and what its state costs."""
+    parts, lines = _context(subject) if subject.run.config.task in ("lm",) else _own_context(subject)
+    try:
+        costs = state_costs(subject.run.model)
+    except InputError as error:
+        return [*parts, Prose(f"Of its state nothing is shown. {str(error).capitalize()}.")], lines
+    return [*parts, *_costs(costs)], lines
+
+
+def _context(subject: Subject) -> Found:
+    corpus = subject.corpus
+    sizes = context_sizes(len(corpus.ids))
+    found = by_context(subject.run.model, corpus.ids, sizes, ends=corpus.ends)
+    needed = _needed({size: seen.loss for size, seen in found.items()})
+    plots = [
+        Plot(
+            loss_figure(found),
+            "Loss when only the last k tokens are seen",
+            f"The same tokens each time. {_said(needed)}",
+            f"Loss in nats per token for k from 1 to {sizes[-1]}; {found[sizes[0]].loss:.3f} to {_full(found):.3f}.",
+        ),
+        Plot(
+            accuracy_figure(found),
+            "Accuracy when only the last k tokens are seen",
+            "The share of the same tokens that is held likeliest.",
+            f"Accuracy for k from 1 to {sizes[-1]}.",
+        ),
+    ]
+    return [Plots(plots)], [f"memory: {_said(needed)}"]
+
+
+def _own_context(subject: Subject) -> Found:
+    if subject.run.config.task == "mlm":
+        return [Prose("A masked model reads from both sides; there is no last token before a gap to count from.")], []
+    count = (
+        len(subject.text.split())
+        if subject.run.config.task == "tag"
+        else len(subject.run.tokenizer.encode(subject.text))
+    )
+    sizes = context_sizes(2 * count)
+    found = answer_by_context(subject.run, subject.text, [size for size in sizes if size < count] or [1])
+    needed = _needed(found)
+    figure = loss_figure({size: Seen(loss, 0.0) for size, loss in found.items()}, names=("−log P (nats)", ""))
+    what = {"classify": "the label", "tag": "the tag of the last word", "seq2seq": "each token of the answer"}
+    caption = f"How surprised the model is by its own answer, {what[subject.run.config.task]}, where only the last k "
+    caption += f"tokens of the text are seen. {_said(needed)}"
+    return [
+        Plots([Plot(figure, "The answer with only the last k tokens", caption, "−log P of the answer against k.")])
+    ], []
+
+
+def _full(found: dict[int | None, Seen]) -> float:
+    return found[None].loss
+
+
+def _needed(losses: dict[int | None, float]) -> int | None:
+    """The smallest k from which on the loss is as good as that of the full context."""
+    sizes = sorted(size for size in losses if size is not None)
+    enough = [losses[size] <= losses[None] * (1 + NEAR) + 1e-3 for size in sizes]
+    return next((size for i, size in enumerate(sizes) if all(enough[i:])), None)
+
+
+def _said(needed: int | None) -> str:
+    if needed is None:
+        return "The more it sees, the better it predicts: no k that was tried is as good as the full context."
+    return f"From k = {needed} on the loss is that of the full context, within {NEAR:.0%}."
+
+
+def _costs(costs: Sequence[Cost]) -> list[Part]:
+    sizes = list(costs[0].sizes)
+    rows = [[cost.name or "state", *(f"{cost.sizes[size]:,}" for size in sizes), cost.growth] for cost in costs]
+    rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
+    caption = "Bytes of each part of the state after so many tokens: what is kept of a text that goes on."
+    table = Table(["part", *(f"{size:,}" for size in sizes), ""], rows, caption, set(range(1, len(sizes) + 1)))
+    if not any(map(max, (cost.sizes.values() for cost in costs))):
+        return [Prose("Nothing is kept: the state has no bytes.")]
+    growing = ", ".join(cost.name for cost in costs if cost.growth == "grows") or "nothing"
+    plot = Plot(
+        state_figure(costs), "What the state costs", f"Without bound grows: {growing}.", "Bytes against tokens."
+    )
+    return [table, plot]
+
+
+def mistakes(subject: Subject) -> Found:
+    """What goes wrong on labelled data."""
+    spec = subject.held_out()
+    if spec is None:
+        return [Prose("Left out: the run names no test or held-out data; give some with --data.")], []
+    try:
+        found = find_mistakes(subject.run, spec, file_format=subject.file_format)
+    except InputError as error:
+        if subject.data:
+            raise
+        return [Prose(f"Left out: the run's own data cannot be read; give some with --data. ({error})")], []
+    right = f"{found.right:,} of {found.of:,} right ({found.right / max(1, found.of):.1%})"
+    parts: list[Part] = [Prose(f"Of {spec} {found.seen} were looked at; {right}.")]
+    plots = []
+    if found.confusion is not None:
+        many = f" Of {len(found.labels)} labels the {LABELS} most confused." if len(found.labels) > LABELS else ""
+        plots.append(
+            Plot(
+                confusion_figure(found.confusion, found.labels),
+                "What is taken for what",
+                f"A row is a true label, its cells shares of what was found; what is right lies on the diagonal.{many}",
+                f"Confusion matrix of {len(found.labels)} labels.",
+            )
+        )
+    if found.calibration and found.calibration_error is not None:
+        plots.append(
+            Plot(
+                calibration_figure(found.calibration, found.calibration_error),
+                "What confidence is worth",
+                "Accuracy of predictions of each confidence; below the diagonal the model is too sure. Expected "
+                f"calibration error {found.calibration_error:.3f}.",
+                "Reliability diagram with counts.",
+            )
+        )
+    elif subject.run.config.task == "seq2seq":
+        parts.append(Prose("Confidence is left out: an answer is many tokens, and right or wrong as a whole."))
+    parts += [Plots(plots)] if plots else []
+    return [*parts, *_named(found)], [f"errors: {right} on {spec}"]
+
+
+def _named(found: Mistakes) -> list[Part]:
+    parts: list[Part] = []
+    if found.confused:
+        rows = [[one.truth, one.found, f"{one.times:,}"] for one in found.confused]
+        parts.append(Table(["true", "found instead", "times"], rows, "The commonest mistakes.", {2}))
+    if found.worst:
+        own = [_row(one) for one in found.worst]
+        headings = (
+            ["text", "true", "found", found.score]
+            if found.worst[0].truth or found.worst[0].found
+            else ["text", found.score]
+        )
+        parts.append(Table(headings, own, "The worst examples.", {len(headings) - 1}))
+    return parts
+
+
+def _row(one: Bad) -> list[str | Cell]:
+    labelled: list[str | Cell] = [_cut(one.truth), Cell(_cut(one.found), "wrong")] if one.truth or one.found else []
+    return [_cut(one.text), *labelled, f"{one.score:.3g}"]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CUT else f"{text[: CUT - 1]}…"
+
+
+def about(subject: Subject) -> Section:
+    """What was looked at, and how to look again."""
+    run, task = subject.run, subject.run.task
+    config, summary = run.config, run.summary
+    rows = [
+        ["task", config.task],
+        ["layer", f"{config.model.layer}, {config.model.num_layers} × {config.model.hidden_size}"],
+        ["parameters", f"{summary.get('parameters', 0):,}"],
+        ["tokens", f"{config.tokenizer.kind}, {run.tokenizer.vocabulary_size:,} in the vocabulary"],
+        [
+            "trained on",
+            f"{config.data.train}, {summary.get('tokens', 0):,} tokens in {summary.get('seconds', 0):.0f} s",
+        ],
+        *_held_out(task, summary),
+        ["versions", ", ".join(f"{name} {value}" for name, value in summary.get("versions", {}).items())],
+    ]
+    text = subject.text if len(subject.text) <= 200 else f"{subject.text[:200]}…"
+    again = Code(f"seriatim inspect {run.path} --text {text!r}", "To see this page again:")
+    return Section("about", "About this run", [Table(["", "this run"], rows, str(run.path)), again])
+
+
+def _held_out(task: Task, summary: dict[str, Any]) -> list[list[str]]:
+    found = summary.get("valid", {})
+    rows = []
+    for figure in task.figures:
+        if found.get(figure.key) is not None:
+            span = figure.span(found)
+            rows.append([f"held out: {figure.name}", figure.of(found) + (f" ({span})" if span else "")])
+    return rows

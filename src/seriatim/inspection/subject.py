@@ -1,0 +1,127 @@
+"""What is looked at: a run, and a text made ready for its task."""
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from .. import __version__
+from ..data.corpus import Corpus
+from ..data.encoding import Statistics
+from ..errors import InputError
+from ..reading import is_text, read_json
+from ..run import SUMMARY, Run, load
+from .predictions import encode_text
+
+READ = {"lm": 10_000, "mlm": 400}
+"""Tokens that a language model is asked about."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run and a text.
+
+    Attributes:
+        run: of any task.
+        text: all of it for language models, its first line that is not blank for the others.
+        notes: sentences on what is not looked at.
+        beam: hypotheses kept at once where answers are written.
+        data: labelled data to look for mistakes in; None for the run's own.
+        file_format: of it.
+    """
+
+    run: Run
+    text: str
+    notes: tuple[str, ...]
+    beam: int
+    data: str | None = None
+    file_format: str | None = None
+
+    @property
+    def models_text(self) -> bool:
+        """Whether the run predicts the tokens of the text itself."""
+        return self.run.config.task in READ
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The beginning of a language model's text, encoded."""
+        return beginning(encode_text(self.run, self.text), READ[self.run.config.task])
+
+    def held_out(self) -> str | None:
+        """The data to look for mistakes in: what was named, or the run's own test or held-out data."""
+        named = self.data or self.run.config.data.test or self.run.task.validation_spec()
+        return named if self.data or named != "-" else None
+
+
+def beginning(corpus: Corpus, tokens: int) -> Corpus:
+    """So many tokens of a text; of lines those that are whole, or else the beginning of the first."""
+    if corpus.ends is None:
+        return Corpus(corpus.ids[:tokens], None, Statistics())
+    ends = corpus.ends[corpus.ends <= tokens]
+    ends = ends if len(ends) else np.array([tokens])
+    return Corpus(corpus.ids[: ends[-1]], ends, Statistics())
+
+
+def prepare(run: Run, text: str, *, beam: int, data: str | None, file_format: str | None) -> Subject:
+    """A run and a text, looked over.
+
+    Raises:
+        InputError: no text, or one that the run cannot read; a beam below 1.
+    """
+    if beam < 1:
+        raise InputError(f"--beam: {beam} keeps no hypothesis; at least 1")
+    if not is_text(text):
+        raise InputError("the text is not UTF-8; give it in UTF-8")
+    text = text.replace("\r\n", "\n")
+    if not text.strip():
+        raise InputError("the text is empty; give some with --text or --text-file")
+    notes = []
+    if run.config.task in READ:
+        whole, most = encode_text(run, text), READ[run.config.task]
+        if len(whole.ids) > most:
+            notes.append(f"The text has {len(whole.ids):,} tokens, of which the first {most:,} are looked at.")
+        unknown = int((whole.ids == run.tokenizer.unknown_id).sum()) if run.tokenizer.unknown_id is not None else 0
+        if unknown:
+            notes.append(f"{unknown:,} of its words are not in the vocabulary, and read as <unk>.")
+    else:
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        if len(lines) > 1:
+            notes.append(f"The run answers one line at a time: of the {len(lines):,} lines the first is looked at.")
+        text = lines[0]
+    return Subject(run, text, tuple(notes), beam, data, file_format)
+
+
+def open_run(path: str | Path) -> tuple[Run, tuple[str, ...]]:
+    """Opens a run, and says where another version of Seriatim made it.
+
+    Returns:
+        The run, and sentences on what may differ, of which each is also a warning.
+
+    Raises:
+        InputError: there is no such run, it is damaged, or another version made it in a way this one cannot read.
+    """
+    made_by = _version(Path(path))
+    other = made_by is not None and made_by != __version__
+    said = f"{path}: made by seriatim {made_by}, and this is {__version__}"
+    try:
+        run = load(path)
+    except InputError as error:
+        raise InputError(f"{error} ({said})" if other else error) from None
+    if not other:
+        return run, ()
+    warnings.warn(f"{said}; it opens, but its figures may differ from those of its own time", stacklevel=3)
+    return run, (f"The run was made by seriatim {made_by}, and this page by {__version__}.",)
+
+
+def _version(folder: Path) -> str | None:
+    """That of the Seriatim which made a run, as far as its summary says."""
+    path = folder / "summary.json"
+    if not path.is_file():
+        return None
+    try:
+        found = read_json(path, most=SUMMARY, hint="")
+        return str(found["versions"]["seriatim"])
+    except (InputError, LookupError, TypeError):  # `load` says what is wrong with it
+        return None
