@@ -73,6 +73,7 @@ class Mistakes:
         calibration_error: as above, the expected one.
         worst: the worst first.
         score: what the score of `worst` is.
+        chrf: of a translator's answers together, 0 to 100.
     """
 
     seen: str
@@ -85,6 +86,7 @@ class Mistakes:
     confusion: np.ndarray | None = None
     calibration: list[Metrics] = field(default_factory=list)
     calibration_error: float | None = None
+    chrf: float | None = None
 
 
 def find_mistakes(run: "Run", data: str, *, file_format: str | None = None) -> Mistakes:
@@ -206,13 +208,14 @@ def _of_pairs(run: "Run", spec: str, file_format: str | None) -> Mistakes:
     pairs = pairs[:PAIRS]
     answers, targets = list(run.predict(pair.source for pair in pairs)), [pair.target for pair in pairs]
     measures = translation_measures(answers, targets)
-    right = int(measures["exact_match"].statistics[:, 0].sum())
-    scores = measures["chrf"].of(measures["chrf"].statistics)
+    exact, statistics = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"].statistics
+    scores, together = measures["chrf"].of(statistics), float(measures["chrf"].of(statistics.sum(0)))
     worst = [
         Bad(float(scores[i]), pairs[i].source, targets[i], answers[i])
         for i in np.argsort(scores, kind="stable")[:WORST].tolist()
+        if not exact[i]
     ]
-    return Mistakes(seen, right, len(pairs), [], worst, "chrF of the sentence, 0 to 100")
+    return Mistakes(seen, int(exact.sum()), len(pairs), [], worst, "chrF of the sentence, 0 to 100", chrf=together)
 
 
 def _judged(

@@ -11,6 +11,13 @@ from .page import Section, render, write_page
 from .subject import Subject, open_run, prepare
 
 PAGE = "inspect.html"
+KINDS = {
+    "lm": "language model",
+    "mlm": "masked language model",
+    "classify": "classifier",
+    "tag": "tagger",
+    "seq2seq": "translator",
+}
 
 
 class Inspection(NamedTuple):
@@ -52,9 +59,8 @@ def inspect(
     _refuse_folder(path)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format)
     found, summary = _sections(subject)
-    lead = "\n\n".join(
-        [" ".join([_lead(subject), *notes, *subject.notes]), *(f"{line}." for line in map(_sentence, summary))]
-    )
+    said = " ".join([_lead(subject), *notes, *subject.notes])
+    lead = "\n\n".join([said, *(f"{_sentence(line)}." for line in summary)])
     write_page(path, render(f"{opened.path.name}: inside the model", lead, found))
     return Inspection(path, summary)
 
@@ -81,10 +87,11 @@ def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
 
 
 def _lead(subject: Subject) -> str:
-    model = subject.run.config.model
-    start = subject.text[:80].replace("\n", " ")
+    model, parameters = subject.run.config.model, subject.run.summary.get("parameters", 0)
+    start = " ".join(subject.text[:80].split())
     more = "…" if len(subject.text) > 80 else ""
-    return f"A {model.layer} trained to {subject.run.config.task}, reading “{start}{more}”."
+    size = f", {parameters:,} parameters" if parameters else ""
+    return f"A {KINDS[subject.run.config.task]} ({model.layer}{size}) reads “{start}{more}”."
 
 
 def _sentence(line: str) -> str:

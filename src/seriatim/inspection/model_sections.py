@@ -9,7 +9,7 @@ from ..training.task import Task
 from .answers import answer_by_context
 from .error_figures import LABELS, calibration_figure, confusion_figure
 from .errors import Bad, Mistakes, find_mistakes
-from .gradient_flow import SHARE, GradientFlow, gradient_flow, gradient_flow_figure
+from .gradient_flow import SHARE, LayerFlow, gradient_flow, gradient_flow_figure
 from .memory import Seen, accuracy_figure, by_context, context_sizes, loss_figure
 from .page import Cell, Code, Part, Plot, Plots, Prose, Section, Table
 from .sections import Found
@@ -22,36 +22,51 @@ NEAR = 0.01
 """The share by which a loss may lie above that of the full context, and count as equal to it."""
 CUT = 400
 """Characters of an example that are shown."""
+RIGHT = {
+    "lm": "tokens are those held likeliest",
+    "mlm": "masked tokens are those held likeliest",
+    "classify": "labels right",
+    "tag": "tags right",
+    "seq2seq": "answers exactly right",
+}
 
 
 def flow(subject: Subject) -> Found:
     """How far back the gradient reaches, before training and after it."""
-    found = gradient_flow(subject.run, [subject.text, *_others(subject)])
+    others = _others(subject)
+    found = gradient_flow(subject.run, [subject.text, *others])
     if not found.layers:
         return [Prose(_no_flow(subject))], []
     intro = (
         "How much a loss depends on what each layer handed on k steps before it: the norm of ∂loss/∂h against k, for "
         "the trained model and for the same model before its training. A line that falls fast is a gradient that "
         "vanishes: nothing so far back can be learned from. The reach is the k at which the norm falls below "
-        f"{SHARE:.0%} of that at k = 1. Means over {found.windows} stretches of text."
+        f"{SHARE:.0%} of that at k = 1. Means over {found.windows} stretches of text{_of_which(others)}."
     )
-    rows = [[layer.name, *(_reach(reach, found) for reach in reversed(layer.reach))] for layer in found.layers]
+    rows = [[layer.name, *(_reach(reach, layer) for reach in reversed(layer.reach))] for layer in found.layers]
     plots = [
         Plot(
             gradient_flow_figure([layer]),
             f"Gradient flow of {layer.name}",
-            f"Reach: {_reach(layer.reach[1], found)} before training, {_reach(layer.reach[0], found)} after it.",
+            f"Reach: {_reach(layer.reach[1], layer)} before training, {_reach(layer.reach[0], layer)} after it.",
             f"Norm of the gradient against steps back, up to {len(layer.trained)}.",
         )
         for layer in found.layers
     ]
     table = Table(["layer", "reach before training", "after it"], rows, "Steps back.", {1, 2})
-    lines = [f"gradient reach of {row[0]}: {row[2]} steps ({row[1]} before training)" for row in rows]
+    lines = [
+        f"gradient reach, {name.replace(': ', ' ')}: {after} steps ({before} before training)"
+        for name, before, after in rows
+    ]
     return [Prose(intro), table, Plots(plots)], lines
 
 
-def _reach(steps: int | None, found: GradientFlow) -> str:
-    return f"beyond {found.lags:,}" if steps is None else f"{steps:,}"
+def _of_which(others: Sequence[Any]) -> str:
+    return f", this one and {len(others)} held-out ones" if others else ""
+
+
+def _reach(steps: int | None, layer: LayerFlow) -> str:
+    return f"beyond {len(layer.trained):,}" if steps is None else f"{steps:,}"
 
 
 def _no_flow(subject: Subject) -> str:
@@ -85,7 +100,7 @@ def memory(subject: Subject) -> Found:
     try:
         costs = state_costs(subject.run.model)
     except InputError as error:
-        return [*parts, Prose(f"Of its state nothing is shown. {str(error).capitalize()}.")], lines
+        return [*parts, Prose(f"What its state costs is left out. {str(error)[:1].upper()}{str(error)[1:]}.")], lines
     return [*parts, *_costs(costs)], lines
 
 
@@ -154,11 +169,12 @@ def _costs(costs: Sequence[Cost]) -> list[Part]:
     rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
     caption = "Bytes of each part of the state after so many tokens: what is kept of a text that goes on."
     table = Table(["part", *(f"{size:,}" for size in sizes), ""], rows, caption, set(range(1, len(sizes) + 1)))
-    if not any(map(max, (cost.sizes.values() for cost in costs))):
-        return [Prose("Nothing is kept: the state has no bytes.")]
-    growing = ", ".join(cost.name for cost in costs if cost.growth == "grows") or "nothing"
+    growing = ", ".join(cost.name for cost in costs if cost.growth != "stays")
+    if not growing:
+        return [table, Prose("What is kept of a text is of one size, however long the text.")]
+    bound = "" if any(cost.growth == "grows" for cost in costs) else ", up to a bound"
     plot = Plot(
-        state_figure(costs), "What the state costs", f"Without bound grows: {growing}.", "Bytes against tokens."
+        state_figure(costs), "What the state costs", f"What grows: {growing}{bound}.", "Bytes kept against tokens read."
     )
     return [table, plot]
 
@@ -174,7 +190,8 @@ def mistakes(subject: Subject) -> Found:
         if subject.data:
             raise
         return [Prose(f"Left out: the run's own data cannot be read; give some with --data. ({error})")], []
-    right = f"{found.right:,} of {found.of:,} right ({found.right / max(1, found.of):.1%})"
+    right = f"{found.right:,} of {found.of:,} {RIGHT[subject.run.config.task]} ({found.right / max(1, found.of):.1%})"
+    right += "" if found.chrf is None else f", chrF {found.chrf:.1f}"
     parts: list[Part] = [Prose(f"Of {spec} {found.seen} were looked at; {right}.")]
     plots = []
     if found.confusion is not None:

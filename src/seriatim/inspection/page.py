@@ -99,10 +99,14 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokens:
-    """A text, token by token, each shaded by its surprisal; a token in hand shows its alternatives."""
+    """A text, token by token, each shaded by its surprisal; a token in hand shows its alternatives.
+
+    ``scale`` is what no shade and full shade mean.
+    """
 
     tokens: Sequence[Token]
     caption: str = ""
+    scale: tuple[str, str] = ("expected", "surprising")
 
 
 class Sample(NamedTuple):

@@ -19,6 +19,8 @@ from .surprisal import Surprise, answer_surprisals, bits, surprisal_figure, surp
 
 SHOWN = 1_000
 """Tokens that are shown one by one."""
+CURVE = 20
+"""Tokens from which on a curve says more than they do."""
 MAPS = 12
 """Layers whose maps are drawn."""
 
@@ -75,7 +77,7 @@ def _spelled(found: Sequence[Surprise], most: float, caption: str, name: str) ->
     tokens = [Token(one.text, one.bits, min(1.0, one.bits / most), one.alternatives) for one in found[:SHOWN]]
     said = f"{mean:.2f} bits on average over {len(found):,} {name}; the likeliest in {first / len(found):.0%} of them"
     parts: list[Part] = [Tokens(tokens, caption + scale + cut)]
-    if len(found) > 1:
+    if len(found) >= CURVE:
         curve = Plot(
             surprisal_figure(found),
             "How many cost how much",
@@ -103,6 +105,7 @@ def _labelled(found: Labelling) -> Found:
             f"Each token shaded by how many bits it adds to log₂ P({label}): what is lost when it alone is left out. "
             f"Full shade is {largest:.2f} bits; tokens that speak against the label are not shaded, and their bits are "
             "negative. In hand a token shows the labels' probabilities without it.",
+            ("adds nothing", "adds much"),
         ),
     ]
     if found.after is not None and len(found.tokens) > 1:
@@ -126,7 +129,7 @@ def _without(found: Labelling, place: int) -> list[tuple[str, float]]:
 def alignments(subject: Subject) -> Found:
     """Of a translation, greedy and by beam."""
     found = align(subject.run, subject.text, beam=subject.beam)
-    samples = [Sample(f"{one.how}, log P {one.log_probability:.2f}", one.text) for one in found]
+    samples = [Sample(f"{one.how}, P = {math.exp(one.log_probability):.2g}", one.text) for one in found]
     parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
     lines = [f"answer: {found[-1].text[:100]}"]
     drawn = [one for one in found if one.weights]

@@ -65,7 +65,7 @@ def _reader(model: Any) -> tuple[State, Callable[[int, State], State]]:
         return model.encode(ids(MEMORY)), lambda count, state: model.features(ids(count), state, None)[1]
     layer = getattr(model, "layer", None)
     if layer is None or not layer.causal:
-        raise InputError("state: a model that reads from both sides keeps the whole text; it has no state to measure")
+        raise InputError("a model that reads from both sides keeps the whole text; it has no state to measure")
     width: int = layer.input_size
     return layer.initial_state(1), lambda count, state: layer(layer.zeros(1, count, width), state)[1]
 
