@@ -31,9 +31,9 @@ from .recording import Steps, unrolled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LAGS, WINDOWS = 128, 32
-TOGETHER = 8
-"""Windows differentiated at once: what attention keeps at every step is all held until then."""
+LAGS, WINDOWS = 128, 16
+TOGETHER, TOGETHER_GROWING = 16, 4
+"""Windows differentiated at once; fewer where states grow, for those of all steps are held until then."""
 SHARE = 0.01
 
 
@@ -90,7 +90,7 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
         return GradientFlow([], 0, 0)
     given = texts if isinstance(texts, list) else [texts]
     examples = windows(run, given, length=lags + 1, count=most_windows)
-    how = reading(run)
+    how, together = reading(run), TOGETHER_GROWING if _grows(run.model) else TOGETHER
 
     def measured(model: nn.Module) -> dict[str, list[float]]:
         def of(batch: list[Example]) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
             back = {leaf.name for leaf in leaves(model) if leaf.backwards}
             return {name: first[name] if name in back else norms for name, norms in last.items()}
 
-        return _means(map(of, _batches(examples)), lags)
+        return _means(map(of, _batches(examples, together)), lags)
 
     trained, fresh = measured(run.model), measured(fresh_model(run))
     layers = [LayerFlow(name, trained[name], fresh[name]) for name in trained if trained[name]]
@@ -173,11 +173,17 @@ def _handed_on(steps: Steps) -> Iterator[Kept]:
         before = parts
 
 
-def _batches(examples: Sequence[Example]) -> Iterator[list[Example]]:
-    """Examples of one shape, at most `TOGETHER`."""
+def _grows(model: nn.Module) -> bool:
+    """Whether what a layer keeps grows with time."""
+    states = (leaf.layer.initial_state(1) for leaf in leaves(model) if not leaf.layer.takes_memory)
+    return any(0 in part.shape for state in states for part in state_leaves(state))
+
+
+def _batches(examples: Sequence[Example], together: int) -> Iterator[list[Example]]:
+    """Examples of one shape, at most so many together."""
     for _, same in itertools.groupby(sorted(examples, key=lambda one: one.shape), key=lambda one: one.shape):
         some = list(same)
-        yield from (some[start : start + TOGETHER] for start in range(0, len(some), TOGETHER))
+        yield from (some[start : start + together] for start in range(0, len(some), together))
 
 
 def _means(found: Iterable[dict[str, Tensor]], lags: int) -> dict[str, list[float]]:

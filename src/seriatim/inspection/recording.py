@@ -75,29 +75,40 @@ class _Unroller:
         self.once = leaf.layer.step
         self.signature = inspect.signature(leaf.layer.forward)
         self.stepping = False
+        self.withheld: tuple[Tensor, State, Tensor | None]
 
     @contextmanager
     def standing(self) -> Iterator[None]:
         """Within it the leaf is watched."""
         if self.layer.causal:
-            hook = self.layer.register_forward_hook(self.replace, with_kwargs=True)
+            hooks = [
+                self.layer.register_forward_pre_hook(self.withhold, with_kwargs=True),
+                self.layer.register_forward_hook(self.replace),
+            ]
             vars(self.layer)["step"] = self.step
         else:
-            hook = self.layer.register_forward_pre_hook(self.keep_inputs, with_kwargs=True)
+            hooks = [self.layer.register_forward_pre_hook(self.keep_inputs, with_kwargs=True)]
         try:
             yield
         finally:
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
             vars(self.layer).pop("step", None)
 
-    def replace(self, layer: SequenceLayer, args: Any, kwargs: Any, _output: Any) -> tuple[Tensor, State] | None:
-        """What `forward` gives, step by step."""
+    def withhold(self, layer: SequenceLayer, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Gives `forward` no inputs, so that nothing is computed twice."""
         if self.stepping:  # a leaf whose step is a forward of one input
             return None
         inputs, state, lengths = self.given(args, kwargs)
         state, lengths = layer.admit(inputs, state, lengths)
-        if 0 in inputs.shape[:2]:
-            return None
+        self.withheld = inputs, state, lengths
+        return (inputs[:, :0], state), {}
+
+    def replace(self, _layer: SequenceLayer, _args: Any, output: Any) -> tuple[Tensor, State]:
+        """What `forward` would have given, step by step."""
+        if self.stepping or 0 in self.withheld[0].shape[:2]:
+            return output  # type: ignore[no-any-return]
+        inputs, state, lengths = self.withheld
         if lengths is None:
             return self.run(inputs, state)
         return run_by_length(self.run, inputs, state, lengths)
