@@ -284,7 +284,7 @@ def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_pr
 
     plan = tmp_path / "a" / "comparison.yaml"
     plan.write_text(plan.read_text().replace(f"version: {seriatim.__version__}", "version: 0.0.1"))
-    with pytest.raises(InputError, match=r"begun with Seriatim 0\.0\.1"):
+    with pytest.raises(InputError, match=r"made by Seriatim 0\.0\.1"):
         resume(tmp_path / "a")
 
 

@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..errors import InputError
 from ..files import remove
 from ..reading import read_json
 from ..training.lock import LOCK
-from .plan import Plan
+from .plan import Plan, refuse_version
 
 FILES = ("comparison.yaml", "results.json", "report.html")
 FOLDERS = ("runs", "trials", "rows")
@@ -69,7 +68,7 @@ def read_row(folder: Path, name: str) -> dict[str, Any] | None:
     row = read_json(path, most=LARGEST, hint=hint)
     if not isinstance(row, dict) or not {"metrics", "version", "tokenizer"} <= row.keys():
         raise InputError(f"{path}: damaged, or not a row; {hint}")
-    _check_version(path, row["version"])
+    refuse_version(path, row["version"])
     return row
 
 
@@ -78,17 +77,9 @@ def check_runs(folder: Path, plan: Plan) -> None:
     for path in sorted((folder / "runs").glob("*/summary.json")):
         summary = read_json(path, most=1 << 20, hint="remove the run's folder to train anew")
         found = summary.get("versions", {}).get("seriatim") if isinstance(summary, dict) else None
-        _check_version(path.parent, str(found))
+        refuse_version(path.parent, str(found))
         expected = next((layer for layer in plan.layers if path.parent.name.rpartition("-")[0] == layer), None)
         if expected is not None and summary.get("layer") != expected.replace("+", ","):
             raise InputError(
                 f"{path.parent}: a run of {summary.get('layer')}, not of {expected}; remove it to train anew"
             )
-
-
-def _check_version(path: Path, found: str) -> None:
-    if found != __version__:
-        raise InputError(
-            f"{path}: made by Seriatim {found}, this is {__version__}, and figures of two versions are not compared; "
-            "compare anew with another --out"
-        )

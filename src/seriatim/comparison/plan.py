@@ -129,15 +129,20 @@ def read_plan(folder: Path) -> Plan:
     tree = read_yaml(path)
     if tree.get("format") != FORMAT:
         raise InputError(f"{path}: not of this version's format; compare anew with another --out")
-    if tree.get("version") != __version__:
-        raise InputError(
-            f"{path}: begun with Seriatim {tree.get('version')}, this is {__version__}, and figures of two versions do not "
-            "go together; compare anew with another --out"
-        )
+    refuse_version(path, tree.get("version"))
     try:
         return Plan.model_validate(tree)
     except ValidationError as error:
         raise InputError(f"{path}: {explain(error)}; restore it, or compare anew with --overwrite") from None
+
+
+def refuse_version(path: Path, found: object) -> None:
+    """Raises InputError for what another version made: its figures would stand beside those of this one."""
+    if found != __version__:
+        raise InputError(
+            f"{path}: made by Seriatim {found}, this is {__version__}, and figures of two versions do not go together; "
+            "compare anew with another --out"
+        )
 
 
 def check_layers(layers: Sequence[str], task: str) -> list[str]:
