@@ -26,6 +26,7 @@ from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
 from .training.setup import Job, begin_run, begun, check_out, clear_partial, prepare
 from .training.space import check_space, space_needed, space_to_count
+from .training.task import Task
 
 FIXED = (
     "task",
@@ -164,7 +165,8 @@ def _fit(trainer: Trainer) -> Run:
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
     }
     if job.valid is not None:
-        run.summary["valid"] = task.evaluate(run.model, job.valid)
+        again = type(task).validate is not Task.validate  # which measures less than is told in the end
+        run.summary["valid"] = (None if again else trainer.best_now) or task.evaluate(run.model, job.valid)
         simplest = task.baseline(job.train, job.valid, job.vocabulary)
         run.summary["baseline"] = {"name": task.baseline_name, **simplest}
     with saving(job.folder):

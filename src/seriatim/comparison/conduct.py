@@ -74,6 +74,7 @@ class Conduct:
             for seed in self.plan.seeds:
                 if (row := read_row(self.folder, f"{layer}-{seed}")) is not None:
                     self.keep(layer, seed, row)
+                    self.standing.keep()
         self.reporter.begin(self.plan, self.standing)
         with noted() as signal:
             try:

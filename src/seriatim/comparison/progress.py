@@ -34,6 +34,10 @@ class Standing:
         self.done = 0
         self.began = 0.0
 
+    def keep(self) -> None:
+        """A run was finished before."""
+        self.done += 1
+
     def start(self, layer: str, seed: int) -> None:
         """A run begins."""
         self.layer, self.seed, self.trial = layer, seed, None

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..allocator import freed_memory_kept
+from ..evaluation.intervals import Metrics
 from .progress import Progress
 from .reporting import MetricsLog, Reporter
 from .setup import Job
@@ -28,6 +29,7 @@ class CountingTrainer:
 
     def __init__(self, job: Job, device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
         self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
+        self.best_now: Metrics | None = None
         self.task, self.progress = cast(Any, job.task), Progress(data=job.train.key)
 
     @cached_property
@@ -47,7 +49,7 @@ class CountingTrainer:
         train: Any = self.job.train
         progress.tokens = len(train.ids)
         if self.job.valid is not None:
-            metrics = self.task.validate(self.model, self.job.valid)
+            self.best_now = metrics = self.task.validate(self.model, self.job.valid)
             progress.best_valid = float(metrics[self.task.selects])
             progress.seconds = progress.training_seconds + time.perf_counter() - started
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": progress.seconds, **metrics}

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..auxiliary import collect
 from ..errors import TrainingError
+from ..evaluation.intervals import Metrics
 from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
 from ..models.weights import save_weights
@@ -41,6 +42,9 @@ class Trainer:
         device: where to compute.
         reporter: who listens.
         metadata: written beside the weights, to tell them from those of another run.
+
+    Attributes:
+        best_now: the metrics of the held-out text where the last validation was the best, so that they are the run's.
     """
 
     def __init__(self, job: Job, device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
@@ -52,7 +56,7 @@ class Trainer:
         self.progress = Progress()
         self.state: State | None = None
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
-        self.last_validation: Record | None = None
+        self.best_now: Metrics | None = None
 
     def resume(self) -> None:
         """Goes back to the run's last checkpoint.
@@ -263,6 +267,7 @@ class Trainer:
                 "lower training.learning_rate"
             )
         best = progress.judge(found, self.config, more_is_better=self.task.more_is_better)
+        self.best_now = metrics if best else None
         if best:
             self.keep()
         progress.seconds = time.perf_counter() - self.began
@@ -271,8 +276,7 @@ class Trainer:
         if chosen:
             record["experts"] = {name: counts.tolist() for name, counts in chosen.items()}
         self.write(record)
-        self.last_validation = {**record, "best": best}
-        self.reporter.validation(self.last_validation)
+        self.reporter.validation({**record, "best": best})
 
     def write(self, record: Record) -> None:
         """A line of `metrics.jsonl`."""
