@@ -1,5 +1,6 @@
 """Samples side by side: what each layer made of the same inputs."""
 
+import re
 from collections.abc import Mapping
 
 from ..inspection.page import Cell, Part, Prose, Sample, Samples, Table
@@ -7,6 +8,8 @@ from .ranking import Row, ranked
 
 SHORT = 24
 """Characters up to which answers fit the columns of a table."""
+_BLANK = re.compile(r"\n\s*\n\s*\n")
+"""Two blank lines and more, of which badly trained models write whole pages."""
 
 
 def answers(results: Row) -> list[Part]:
@@ -19,7 +22,7 @@ def answers(results: Row) -> list[Part]:
     names = [row["layer"] for row in rows]
     if all(sample.get("truth") is not None and len(str(sample["text"])) <= SHORT for sample in given.values()):
         return [_table(inputs, names, given)]
-    return [_texts(asked, names, given) for asked in inputs]
+    return [_texts(asked, names, given, tags=results.get("task") == "tag") for asked in inputs]
 
 
 def _asked(sample: Row) -> str:
@@ -41,16 +44,31 @@ def _table(inputs: list[str], names: list[str], given: Mapping[tuple[str, str], 
     return Table(["input", "truth", *names], cells, "Held-out inputs, their truth and every layer's answer.")
 
 
-def _texts(asked: str, names: list[str], given: Mapping[tuple[str, str], Row]) -> Part:
+def _texts(asked: str, names: list[str], given: Mapping[tuple[str, str], Row], *, tags: bool) -> Part:
     items = []
     truth = None
     for name in names:
         sample = given.get((name, asked))
         if sample:
             truth = sample.get("truth", truth)
-            lead = str(sample.get("prompt") or "")
-            items.append(Sample(name, str(sample["text"]), lead, _mark(sample)))
+            found = _tags(name, sample) if tags else (name, _BLANK.sub("\n⋮\n", str(sample["text"])))
+            items.append(Sample(*found, lead=str(sample.get("prompt") or ""), mark=_right(sample)))
     if truth is not None:
-        items.insert(0, Sample("truth", str(truth)))
-        return Samples(items, f"Input: {asked}")
-    return Samples(items, f"Beginning with “{asked}”:" if asked else "From an empty beginning:")
+        return Samples([Sample("truth", str(truth)), *items], f"Input: {asked}")
+    begun = f"Beginning with “{asked}”" if asked else "From an empty beginning"
+    return Samples(items, f"{begun} (⋮ stands for many blank lines):")
+
+
+def _right(sample: Row) -> str:
+    """Of texts that are written only the very same is marked: another may be as good."""
+    return "right" if _mark(sample) == "right" else ""
+
+
+def _tags(name: str, sample: Row) -> tuple[str, str]:
+    """How many tags are wrong, and the tags, the wrong ones marked."""
+    mine, truth = str(sample["text"]).split(), str(sample.get("truth") or "").split()
+    if len(mine) != len(truth):
+        return name, str(sample["text"])
+    marked = [one if one == right else f"{one}✗" for one, right in zip(mine, truth, strict=True)]
+    wrong = sum(one != right for one, right in zip(mine, truth, strict=True))
+    return f"{name}: {wrong} of {len(truth)} wrong" if wrong else name, " ".join(marked)

@@ -49,8 +49,7 @@ def metric_plot(rows: Rows, metric: Row) -> Figure | None:
         )  # fmt: skip
     axes[0, 0].set_yticks(range(len(drawn)), [plain(row["layer"]) for row in drawn])
     axes[0, 0].set_ylim(-0.6, len(drawn) - 0.4)
-    values = [row["metrics"][metric["key"]] for row in drawn]
-    if min(values) > 0 and max(values) > 3 * min(values):
+    if _is_wide([row["metrics"][metric["key"]] for row in drawn], metric):
         _logarithmic(axes[0, 0].xaxis, lambda value: f"{value:g}")
     axes[0, 0].set_xlabel(_directed(metric))
     return figure
@@ -128,8 +127,7 @@ def quality_against(
     figure, axes = new_figure()
     for i, _, x, y in points:
         axes[0, 0].plot(x, y, **style(i) | {"markersize": 7})
-    values = [y for *_, y in points]
-    if min(values) > 0 and max(values) > 3 * min(values):
+    if _is_wide([y for *_, y in points], metric):
         _logarithmic(axes[0, 0].yaxis, lambda value: f"{value:g}")
     axes[0, 0].margins(0.12)
     _logarithmic(axes[0, 0].xaxis, written)
@@ -245,13 +243,24 @@ def _frame_curves(axes: Any, curves: list[list[tuple[float, float]]], ends: list
     """Leaves out of the frame how high losses are at the very start, where all are alike."""
     top = max(max(curve[len(curve) // 20][1] for curve in curves), *ends)
     bottom = min(min(y for curve in curves for _, y in curve), *ends)
-    room = (top - bottom or 1.0) * 0.06
-    axes.set_ylim(bottom - room, top + room)
+    apart = max(max(ends) - min(ends), 0.35 * max(ends))
+    top = min(top, max(ends) + apart)
+    if bottom > 0 and top > 6 * bottom:
+        _logarithmic(axes.yaxis, in_short)
+        axes.set_ylim(bottom / 1.1, top * 1.1)
+    else:
+        room = (top - bottom or 1.0) * 0.06
+        axes.set_ylim(bottom - room, top + room)
 
 
 def _against(axes: Any, against: str) -> None:
     _logarithmic(axes.xaxis, in_short)
     axes.set_xlabel(AGAINST[against] + (" (seconds)" if against == "seconds" else ""))
+
+
+def _is_wide(values: list[float], metric: Row) -> bool:
+    """Whether a logarithmic scale is called for, which shares such as accuracy are never shown on."""
+    return not metric["more_is_better"] and min(values) > 0 and max(values) > 3 * min(values)
 
 
 def _directed(metric: Row) -> str:
@@ -264,7 +273,12 @@ def _logarithmic(axis: Any, written: Callable[[float], str]) -> None:
     setter("log")
     low, high = sorted(axis.get_view_interval())
     span = high / low if low > 0 else math.inf
-    between = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if span < 8 else (1.0, 2.0, 5.0) if span < 200 else (1.0,)
+    steps = {
+        4: (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0),
+        8: (1.0, 2.0, 3.0, 5.0),
+        40 if axis.axis_name == "x" else 200: (1.0, 2.0, 5.0),
+    }
+    between = next((numbers for most, numbers in steps.items() if span < most), (1.0,))
     axis.set_major_locator(LogLocator(subs=between, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
     axis.set_minor_formatter(NullFormatter())

@@ -62,7 +62,7 @@ def _fraction(axes: Any, value: float) -> float:
 
 
 def point_labels(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
-    """A name beside each point, where it covers neither a point nor another name, with a line to it if it is far.
+    """A name beside each point, where it covers neither a point nor another name; a line leads to what is not level.
 
     Args:
         axes: the plot, its limits and scales settled.
@@ -86,7 +86,7 @@ def point_labels(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
         )
         taken.append(box)
         middle = (box[1] + box[3]) / 2 - y
-        far = abs(middle) > 1.5 * _LINE
+        far = abs(middle) > 0.7 * _LINE
         axes.annotate(
             plain(name),
             at,

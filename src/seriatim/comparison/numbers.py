@@ -3,17 +3,10 @@
 import math
 from collections.abc import Sequence
 
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
 
 def in_short(number: float) -> str:
-    """A number as an axis shows it: ``200``, ``5k``, ``10M``, from ``10¹¹`` on as a power."""
-    if number >= 1e11:
-        power = math.floor(math.log10(number) + 1e-9)
-        factor = number / 10**power
-        written = f"10{str(power).translate(_SUPERSCRIPTS)}"
-        return written if abs(factor - 1) < 1e-6 else f"{factor:.2g}·{written}"
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    """A number as an axis shows it: ``200``, ``5k``, ``10M``, ``1.5T``."""
+    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{letter}"
     return f"{number:.3g}"

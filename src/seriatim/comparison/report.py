@@ -13,6 +13,9 @@ from .numbers import in_bytes, in_short, listed
 from .ranking import Row, ranked, value_of
 from .words import equal, finding
 
+EVEN = 1.1
+"""How many times the smallest the largest must be for quality to be drawn against it."""
+
 
 def write_report(folder: Path, results: dict[str, Any]) -> Path:
     """Writes ``report.html`` into the folder of a comparison.
@@ -34,7 +37,7 @@ def write_report(folder: Path, results: dict[str, Any]) -> Path:
 
 def report(results: Row) -> str:
     """The page as HTML; the same for the same results."""
-    title = f"{len(results['rows'])} sequence models on {_data(results)}"
+    title = f"{len(results['rows'])} sequence models on {_name(results)}"
     sections = [
         Section("summary", "Summary", _summary(results)),
         Section("words", "In words", [summary.words_table(results)]),
@@ -49,8 +52,10 @@ def report(results: Row) -> str:
     return render(title, f"{finding(results)}\n\n{equal(results)}", sections)
 
 
-def _data(results: Row) -> str:
-    return str((results.get("data") or {}).get("train") or "a text")
+def _name(results: Row) -> str:
+    """Of the data: of a path its last two parts."""
+    spec = str((results.get("data") or {}).get("train") or "a text")
+    return "/".join(Path(spec).parts[-2:])
 
 
 def _summary(results: Row) -> list[Part]:
@@ -67,7 +72,9 @@ def _summary(results: Row) -> list[Part]:
         _far_back(results),
         size,
     ]
-    return [summary.summary_table(results), *_side_by_side(plots, "No layer has a value of the metric."), *equal_size]
+    notes = [f"{row['layer']}: {row['note']}." for row in rows if row.get("note")]
+    drawn = _side_by_side(plots, "No layer has a value of the metric.")
+    return [summary.summary_table(results), *([Prose(" ".join(notes))] if notes else []), *drawn, *equal_size]
 
 
 def _far_back(results: Row) -> Plot | None:
@@ -96,9 +103,10 @@ def _far_back(results: Row) -> Plot | None:
 def _against_size(results: Row) -> tuple[Plot | None, list[Part]]:
     """Quality against parameters, or why that is not drawn."""
     rows, metric = results["rows"], results["metric"]
-    sizes = [row["parameters"] for row in rows if row.get("parameters") and value_of(row, metric["key"]) is not None]
-    if sizes and max(sizes) < 1.1 * min(sizes):
-        return None, [Prose("All layers have nearly as many parameters, so quality is not drawn against them.")]
+    trained = [row for row in rows if not row.get("counted") and value_of(row, metric["key"]) is not None]
+    sizes = [row["parameters"] for row in trained if row.get("parameters")]
+    if sizes and max(sizes) < EVEN * min(sizes):
+        return None, [Prose("All that is trained has nearly as many parameters, so quality is not drawn against them.")]
     figure = figures.quality_against(rows, metric, of=lambda row: row.get("parameters"), name="parameters")
     caption = f"Better is {_better(metric)} and to the left."
     return _plot(figure, f"{_sentence(metric['name'])} against size", caption, results), []
@@ -108,7 +116,8 @@ def _learning(results: Row) -> list[Part]:
     rows = results["rows"]
     plots = []
     for against, name in figures.AGAINST.items():
-        caption = f"Lines are training loss, smoothed; points the loss on held-out text. {_reading_of(against)}"
+        lines = "Lines are training loss, smoothed, without its steep start; points the loss on held-out text."
+        caption = f"{lines} {_reading_of(against)}"
         plots.append(_plot(figures.learning_curves(rows, against), f"Loss against {name}", caption, results))
     keys = {each["key"] for row in rows for each in row.get("held_out") or ()}
     for key in sorted(keys - {"loss", "perplexity"}):
@@ -132,16 +141,21 @@ def _reading_of(against: str) -> str:
 def _trade(results: Row) -> list[Part]:
     rows, metric = results["rows"], results["metric"]
     costs: list[tuple[str, str, Callable[[Row], float | None], Callable[[float], str], str]] = [
-        ("training speed", "training tokens/s", lambda row: row.get("tokens_per_second"), in_short, "right"),
+        ("training speed", "training tokens/s", _trained, in_short, "right"),
         ("generating speed", "tokens generated a second", _generated, in_short, "right"),
         ("memory in training", "most memory in training", lambda row: row.get("memory_bytes"), in_bytes, "left"),
     ]
-    plots = []
+    plots, even = [], []
     for name, unit, of, written, way in costs:
+        known = [cost for row in rows if (cost := of(row)) and value_of(row, metric["key"]) is not None]
+        if len(known) > 1 and max(known) < EVEN * min(known):
+            even.append(name)
+            continue
         figure = figures.quality_against(rows, metric, of=of, name=unit, written=written)
         caption = f"Better is {_better(metric)} and to the {way}."
         plots.append(_plot(figure, f"{_sentence(metric['name'])} against {name}", caption, results))
-    return _side_by_side(plots, "Fewer than two layers have what these plots need.")
+    said = [Prose(f"Not drawn, for within 10 % all layers are alike: {listed(even)}.")] if even else []
+    return [*_side_by_side(plots, "Fewer than two layers have what these plots need."), *said]
 
 
 def _better(metric: Row) -> str:
@@ -150,6 +164,10 @@ def _better(metric: Row) -> str:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
+
+
+def _trained(row: Row) -> float | None:
+    return None if row.get("counted") else row.get("tokens_per_second")
 
 
 def _generated(row: Row) -> float | None:

@@ -8,6 +8,9 @@ from . import words
 from .numbers import in_bytes, in_time, rounded
 from .ranking import Row, Rows, ranked, tested, told_apart, value_of
 
+SPEED = "training tokens/s"
+"""A heading: what is counted is much faster than what is trained, and is not compared with it."""
+
 
 class Column(NamedTuple):
     """A column of the summary: its heading, what it reads of a row, how that is written, and which is best."""
@@ -186,7 +189,7 @@ def _columns(results: Row) -> list[Column]:
     return [
         Column(metric["name"], lambda row: value_of(row, metric["key"]), str, more),
         Column("parameters", lambda row: row.get("parameters"), lambda value: f"{value:,.0f}"),
-        Column("training tokens/s", lambda row: row.get("tokens_per_second"), rounded, max),
+        Column(SPEED, lambda row: row.get("tokens_per_second"), rounded, max),
         Column("memory", lambda row: row.get("memory_bytes"), in_bytes, min),
         Column("state at 1,000 tokens", lambda row: (row.get("state_bytes") or {}).get("1000"), in_bytes, min),
         Column("time a token", lambda row: row.get("milliseconds_per_token"), in_time, min),
@@ -194,7 +197,7 @@ def _columns(results: Row) -> list[Column]:
             _distance_heading(results["rows"], longest),
             lambda row: ((row.get("distance") or {}).get("values") or {}).get(longest),
             lambda value: f"{value:.3f}",
-            max,
+            more if _by_length(results["rows"]) else max,
         ),
     ]
 
@@ -208,13 +211,19 @@ def _distance_heading(rows: Rows, longest: str) -> str:
     return f"{distance.get('of', 'accuracy')} at {longest} {distance.get('unit', 'tokens')}"
 
 
+def _by_length(rows: Rows) -> bool:
+    """Whether the figure at distance is the metric itself, of which less may be better."""
+    return any((row.get("distance") or {}).get("kind") == "length" for row in rows)
+
+
 def _longest_distance(rows: Rows) -> str:
     keys = {key for row in rows for key in (row.get("distance") or {}).get("values") or {}}
     return max(keys, key=int, default="")
 
 
 def _best(column: Column, rows: Rows) -> float | None:
-    values = [value for row in rows if (value := column.of(row)) is not None]
+    compared = [row for row in rows if not (column.heading == SPEED and row.get("counted"))]
+    values = [value for row in compared if (value := column.of(row)) is not None]
     return column.best(values) if column.best and len(values) > 1 else None
 
 
@@ -222,7 +231,7 @@ def _cell(row: Row, column: Column, best: float | None, results: Row) -> Cell | 
     value, metric = column.of(row), results["metric"]
     if value is None:
         return "–"
-    mark = "best" if value == best else ""
+    mark = "best" if value == best and not (column.heading == SPEED and row.get("counted")) else ""
     if column.heading == metric["name"]:
         sign = "≈ " if tested(row) and not told_apart(row) else ""
         return _metric_cell(row, metric["key"], metric["digits"], mark=mark, sign=sign)
@@ -238,8 +247,7 @@ def _metric_cell(row: Row, key: str, digits: int, *, mark: str = "", sign: str =
 
 
 def _heading(row: Row) -> Cell:
-    notes = ("counted" if row.get("counted") else "", row.get("note") or "")
-    return Cell(row["layer"], note="; ".join(filter(None, notes)))
+    return Cell(row["layer"], note="counted" if row.get("counted") else "")
 
 
 def _tried(found: dict[float, float | None], rate: float) -> str:

@@ -17,7 +17,7 @@ def finding(results: Row) -> str:
     measured = [row for row in rows if value_of(row, metric["key"]) is not None]
     failed = [row["layer"] for row in rows if row.get("failed")]
     if not measured:
-        return "Nothing was measured: every layer failed."
+        return f"No layer has a {metric['name']}{': all failed' if len(failed) == len(rows) else ''}."
     best, key, digits = measured[0], metric["key"], metric["digits"]
     low, high = (value_of(best, f"{key}_{end}") for end in ("low", "high"))
     interval = "" if low is None or high is None else f" (95 % interval {low:.{digits}f} to {high:.{digits}f})"
@@ -34,8 +34,7 @@ def _lead(measured: Rows, metric: Row) -> str:
     """By how much the first is ahead of the second, and which others are as good for all that is known."""
     key, digits = metric["key"], metric["digits"]
     best, second = measured[0]["metrics"][key], measured[1]["metrics"][key]
-    share = f" ({percent(abs(second - best) / abs(best))})" if best else ""
-    said = [f"Next is {measured[1]['layer']}, {abs(second - best):.{digits}f}{share} behind."]
+    said = [f"Next is {measured[1]['layer']} with {second:.{digits}f}{_apart(second, best)}."]
     others = [row for row in measured[1:] if tested(row)]
     alike = [row["layer"] for row in others if not told_apart(row)]
     if alike:
@@ -56,7 +55,7 @@ def equal(results: Row) -> str:
     if tokenizer:
         size = tokenizer.get("vocabulary_size")
         said.append(f"the tokenizer ({tokenizer.get('kind')}{f', {size:,} entries' if size else ''})")
-    said += ["the order of the data", f"what is measured on ({measured or 'held-out text'})"]
+    said += ["the order of the data", f"the text it is measured on ({measured or 'held out'})"]
     text = f"Held equal: {'; '.join(filter(None, said))}. {_rates(results, trained)}"
     text += f" Figures are means over {len(seeds)} seeds." if len(seeds) > 1 else " One seed was run."
     if counted:
@@ -102,6 +101,8 @@ def keeping(row: Row) -> str:
         return kept
     counts = sorted(sizes)
     first, last = counts[0], counts[-1]
+    if len(counts) == 1:
+        return f"{kept}: {in_bytes(sizes[last])} after {last:,} token{'s' if last > 1 else ''}"
     if sizes[last] == sizes[first]:
         return f"{kept}: {in_bytes(sizes[last])} however long the text"
     before = counts[-2]
@@ -113,12 +114,13 @@ def keeping(row: Row) -> str:
 
 
 def training(row: Row, ran: Rows) -> str:
-    """Whether it trains on a text at once, and how fast, as a share of the fastest."""
+    """Whether it trains on a text at once, and how fast, as a share of the fastest that is trained."""
     way = "a text at once" if row.get("parallel") else "one token after another"
     way = "counted, not trained" if row.get("counted") else way
-    speed, fastest = row.get("tokens_per_second"), _best(ran, "tokens_per_second", more=True)
-    if not speed or not fastest:
-        return way
+    speed = row.get("tokens_per_second")
+    fastest = _best([each for each in ran if not each.get("counted")], "tokens_per_second", more=True)
+    if not speed or not fastest or row.get("counted"):
+        return f"{way}: {rounded(speed)} tokens/s" if speed else way
     share = "the fastest here" if speed == fastest else f"{rounded(speed / fastest, 2)} of the fastest"
     return f"{way}: {rounded(speed)} tokens/s, {share}"
 
@@ -128,7 +130,7 @@ def generating(row: Row, ran: Rows) -> str:
     each, quickest = row.get("milliseconds_per_token"), _best(ran, "milliseconds_per_token")
     said = []
     if each and quickest:
-        share = "the quickest here" if each == quickest else f"{times(each / quickest)} the quickest"
+        share = f"{times(each / quickest)} the quickest" if each > 1.05 * quickest else "the quickest here"
         said.append(f"{in_time(each)} a token, {share}")
     steps = sorted((int(count), time) for count, time in (row.get("step_milliseconds") or {}).items() if time)
     if len(steps) > 1 and steps[-1][1] > NOTABLE * steps[0][1]:
@@ -175,12 +177,19 @@ def standing(row: Row, results: Row) -> str:
         return f"{written}, the best here"
     if tested(row) and not told_apart(row):
         return f"{written}, not told from the best"
-    if not first:
-        return f"{written}, not the best"
-    if not metric["more_is_better"] and value > 2 * first > 0:
-        return f"{written}, {times(value / first)} the best"
-    way = "below" if metric["more_is_better"] else "above"
-    return f"{written}, {percent(abs(value - first) / abs(first))} {way} the best"
+    return f"{written}{_apart(value, first)}"
+
+
+def _apart(value: float, best: float) -> str:
+    """``, 16 % more``, ``, 9 % less`` or ``, 11 times as much``: than the best."""
+    if not best or not value:
+        return ""
+    share = (value - best) / abs(best)
+    return (
+        f", {times(value / best)} as much"
+        if share > 1
+        else f", {percent(abs(share))} {'more' if share > 0 else 'less'}"
+    )
 
 
 def limits(row: Row, results: Row) -> str:
