@@ -117,6 +117,23 @@ def test_a_translator_of_many_heads_has_three_kinds_of_maps(tmp_path: Path) -> N
     assert (crossed.looking, crossed.looked_at) == (("</s>", "g", "h"), tuple("ab gh"))
 
 
+def test_no_more_is_read_than_positions_are_learned(tmp_path: Path) -> None:
+    path = tmp_path / "labels.tsv"
+    path.write_text("label\ttext\n" + "a\tred green\nb\tblue red\n" * 8)
+    model = {"layer": "transformer", "embedding_size": 8, "hidden_size": 8}
+    run = seriatim.train(
+        {
+            "task": "classify",
+            "data": {"train": str(path)},
+            "model": {**model, "options": {"position": "learned", "max_length": 3}},
+            "training": {"steps": 1},
+            "out": str(tmp_path / "run"),
+        }
+    )
+    (found,) = attention_maps(run, "red green blue red").maps
+    assert found.looking == ("red", "green", "blue")
+
+
 def test_what_is_left_out_is_said(tmp_path: Path, texts: dict[str, str]) -> None:
     run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "transformer"}, training={"steps": 1}))
     part, whole = attention_maps(run, "the cat sees it", most=5), attention_maps(run, "the cat sees it")
