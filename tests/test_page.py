@@ -1,7 +1,9 @@
 """Pages hold what they are given and fetch nothing; plots follow the theme of the page."""
 
+import importlib
 import itertools
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -189,3 +191,12 @@ def test_no_permission_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("seriatim.inspection.page.write_whole", refuse)
     with pytest.raises(InputError, match=r"page.html: may not be written; "):
         write_page(tmp_path / "page.html", "")
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_without_what_draws_one_line_says_what_to_install(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("seriatim.comparison.", "seriatim.inspection."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=r"pip install 'seriatim\[report\]'"):
+        importlib.import_module("seriatim.comparison.report")

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from ..inspection.page import Code, Part, Plot, Plots, Prose, Section, render, write_page
 from . import figures, summary
 from .answers import answers
 from .numbers import in_bytes, in_short, listed
-from .ranking import Row, ranked, value_of
+from .ranking import Row, ranked, tested, value_of
 from .words import equal, finding
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EVEN = 1.1
 """How many times the smallest the largest must be for quality to be drawn against it."""
@@ -60,10 +61,9 @@ def _name(results: Row) -> str:
 
 def _summary(results: Row) -> list[Part]:
     rows, metric = results["rows"], results["metric"]
-    dots = (
-        "Dots are the measured values, lines their 95 % intervals over items of the text. The paired bootstrap tells "
-        "hollow dots from the best, filled ones it does not."
-    )
+    dots = "Dots are the measured values, lines their 95 % intervals over items of the text."
+    if any(map(tested, rows)):
+        dots += " The paired bootstrap tells hollow dots from the best, filled ones it does not."
     if len(results.get("seeds") or []) > 1:
         dots += " Small strokes are single seeds."
     size, equal_size = _against_size(results)
@@ -231,7 +231,7 @@ def _order(results: Row) -> str:
     return f"One mark or line a layer. {_sentence(metric['name'])}, best first: {', '.join(values)}."
 
 
-def _plot(figure: Figure | None, title: str, caption: str, results: Row) -> Plot | None:
+def _plot(figure: "Figure | None", title: str, caption: str, results: Row) -> Plot | None:
     return Plot(figure, title, caption, _order(results)) if figure else None
 
 

@@ -9,9 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from ..files import write_whole
@@ -22,6 +20,9 @@ try:
     from markupsafe import Markup
 except ModuleNotFoundError as error:
     raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 WIDE = 6.0
@@ -39,7 +40,7 @@ class Prose:
 class Plot:
     """A figure, what it is called, what to read from it, and what is to be seen in it for who does not see it."""
 
-    figure: Figure
+    figure: "Figure"
     title: str
     caption: str
     description: str
