@@ -1,6 +1,7 @@
 """What is looked at: a run, and a text made ready for its task."""
 
 import warnings
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from .. import __version__
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
+from ..data.tokenizers import Tokenizer
 from ..errors import InputError
 from ..reading import is_text, read_json
 from ..run import SUMMARY, Run, load
@@ -17,6 +19,8 @@ from .predictions import encode_text
 
 READ = {"lm": 10_000, "mlm": 400}
 """Tokens that a language model is asked about."""
+LINE = 400
+"""Tokens of a line that others are asked about."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,18 @@ def prepare(run: Run, text: str, *, beam: int, data: str | None, file_format: st
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         if len(lines) > 1:
             notes.append(f"The run answers one line at a time: of the {len(lines):,} lines the first is looked at.")
-        text = lines[0]
+        text, tokens = _first(lines[0], run.tokenizer), len(run.tokenizer.encode(lines[0]))
+        if tokens > LINE:
+            notes.append(f"The line has {tokens:,} tokens, of which the first {LINE:,} are looked at.")
     return Subject(run, text, tuple(notes), beam, data, file_format)
+
+
+def _first(line: str, tokenizer: Tokenizer) -> str:
+    """The beginning of a line, `LINE` tokens of it at most."""
+    if tokenizer.ends_lines:
+        words = line.split()
+        return line if len(words) <= LINE else " ".join(words[:LINE])
+    return line[: bisect_right(range(1, len(line) + 1), LINE, key=lambda size: len(tokenizer.encode(line[:size])))]
 
 
 def open_run(path: str | Path) -> tuple[Run, tuple[str, ...]]:
