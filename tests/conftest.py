@@ -87,6 +87,14 @@ def runs(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
     return found
 
 
+@pytest.fixture(scope="session")
+def inspected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, seriatim.Run]:
+    """A small run of every task, to be looked into."""
+    from .inspected import make_runs
+
+    return make_runs(tmp_path_factory.mktemp("inspected"))
+
+
 def randn(*sizes: int) -> Tensor:
     return torch.randn(*sizes, dtype=torch.float64)
 

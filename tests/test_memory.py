@@ -15,6 +15,13 @@ from seriatim.inspection.memory import Seen, by_context, context_sizes, read_on
 from seriatim.inspection.state_costs import state_costs
 from seriatim.models import LanguageModel
 from seriatim.state import state_bytes
+from seriatim.unroll.fast import uncompiled
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled():
+    with uncompiled():
+        yield
 
 
 def model_of(name: str, **options) -> LanguageModel:

@@ -51,8 +51,10 @@ def own_answer(run: "Run", text: str, *, beam: int = 1) -> Answer:
         beam: hypotheses kept at once; 1 takes the likeliest token always.
 
     Raises:
-        InputError: a beam below 1.
+        InputError: a beam below 1, or a run that gives all of an answer at once.
     """
+    if not hasattr(run.model, "encode"):
+        raise InputError("a ctc run gives all of an answer at once; none of its tokens has a probability of its own")
     side, places = encode_side([text], run.tokenizer), learned_positions(run.model)
     source, lengths = side.rows(np.array([0]))
     most: int = run.task.options.max_target_length  # type: ignore[attr-defined]
@@ -113,8 +115,6 @@ def _tag(run: "Run", text: str, sizes: Sequence[int]) -> list[float]:
 
 
 def _translation(run: "Run", text: str, sizes: Sequence[int]) -> list[float]:
-    if not hasattr(run.model, "encode"):
-        raise InputError("memory: a ctc run gives all of an answer at once, as long as its source lets it be")
     answer = own_answer(run, text)
     windows, lengths = _windows(answer.source[0].numpy(), sizes, None)
     inputs, targets = (part.expand(len(windows), -1).to(run.device) for part in answer.shifted())

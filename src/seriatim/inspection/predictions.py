@@ -39,16 +39,17 @@ def encode_text(run: "Run", text: str) -> Corpus:
         InputError: characters never seen in training, or nothing but words never seen. Some such words among others
             are read as the unknown word, as in every measurement.
     """
-    tokenizer = run.tokenizer
-    if tokenizer.kind != "word" or not text:
-        refuse_unknown(tokenizer, text)
-    if run.config.data.unit == "line":
+    tokenizer, lines = run.tokenizer, run.config.data.unit == "line"
+    read = "".join(text.split("\n")) if lines else text
+    if tokenizer.kind != "word":
+        refuse_unknown(tokenizer, read)
+    if lines:
         ids, sizes = tokenizer.encode_lines(text if text.endswith("\n") else f"{text}\n")
         corpus = Corpus(ids, sizes.cumsum(), Statistics())
     else:
         corpus = Corpus(tokenizer.encode(text), None, Statistics())
     if not np.any((corpus.ids != END) & (corpus.ids != tokenizer.unknown_id)):
-        refuse_unknown(tokenizer, text)
+        refuse_unknown(tokenizer, text)  # of words
         raise InputError("the text is empty; give some with --text or --text-file")
     return corpus
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..data.corpus import Corpus
 from ..data.tokenizers import Tokenizer
-from ..errors import InputError
 from ..training.task import evaluating
 from .answers import Answer
 from .predictions import log_probabilities, name_of, text_of
@@ -61,13 +60,7 @@ def surprisals(run: "Run", corpus: Corpus, *, alternatives: int = ALTERNATIVES) 
 
 
 def answer_surprisals(run: "Run", answer: Answer, *, alternatives: int = ALTERNATIVES) -> list[Surprise]:
-    """The surprisal of every token of a translator's own answer, its end included.
-
-    Raises:
-        InputError: all of an answer is given at once, so that no token has a probability of its own.
-    """
-    if not hasattr(run.model, "encode"):
-        raise InputError("surprisal: a ctc run gives all of an answer at once; no token has a probability of its own")
+    """The surprisal of every token of a translator's own answer, its end included; of `own_answer`."""
     with evaluating(run.model) as device:
         inputs, targets = answer.shifted()
         state = run.model.encode(answer.source.to(device), answer.lengths)

@@ -1,0 +1,99 @@
+"""Mistakes of runs, held against their evaluation."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seriatim.errors import InputError
+from seriatim.inspection import errors
+from seriatim.inspection.error_figures import calibration_figure, confusion_figure, most_confused
+from seriatim.inspection.errors import find_mistakes
+from seriatim.unroll.fast import uncompiled
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled():
+    with uncompiled():
+        yield
+
+
+def test_texts_are_judged_as_in_evaluation(inspected) -> None:
+    run = inspected["classify"]
+    found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
+    assert found.right / found.of == pytest.approx(expected["accuracy"])
+    assert found.calibration_error == pytest.approx(expected["calibration_error"])
+    assert found.calibration == expected["calibration"]
+    places = [list(run.vocabulary.labels).index(label) for label in found.labels]
+    assert found.confusion.tolist() == np.array(expected["confusion"])[np.ix_(places, places)].tolist()
+    assert [one.score for one in found.worst] == sorted((one.score for one in found.worst), reverse=True)
+    answers = list(run.details([one.text for one in found.worst]))
+    for one, answer in zip(found.worst, answers, strict=True):
+        assert answer["text"] == one.found != one.truth
+        assert max(answer["probabilities"].values()) == pytest.approx(one.score, abs=1e-6)
+
+
+def test_sentences_are_judged_as_in_evaluation(inspected) -> None:
+    run = inspected["tag"]
+    found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
+    assert found.right / found.of == pytest.approx(expected["accuracy"])
+    assert found.confusion.sum() == found.of == expected["tokens"]
+    assert sum(one["count"] for one in found.calibration) == found.of
+    for one in found.worst:
+        assert one.score == len(one.truth.split()) == len(one.found.split())
+
+
+@pytest.mark.parametrize("name", ["lm", "lm-lines", "lm-words", "ngram", "mlm"])
+def test_tokens_are_judged_as_in_evaluation(inspected, name: str) -> None:
+    run = inspected[name]
+    found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
+    assert found.of == expected["tokens"]
+    if name == "mlm":
+        assert found.right / found.of == pytest.approx(expected["accuracy"])
+    assert found.right + sum(one.times for one in found.confused) <= found.of
+    assert all(one.truth != one.found for one in found.confused)
+    scores = [one.score for one in found.worst]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] >= expected["loss"]
+
+
+def test_of_much_data_the_beginning_is_looked_at(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most in (("ITEMS", 7), ("TOKENS", 100), ("PAIRS", 5)):
+        monkeypatch.setattr(errors, name, most)
+    for name in ("classify", "tag", "lm", "lm-lines", "seq2seq"):
+        found = find_mistakes(inspected[name], inspected[name].config.data.test)
+        assert found.seen.startswith("the first")
+        assert found.of <= 100
+
+
+def test_answers_are_the_worst_by_chrf(inspected) -> None:
+    run = inspected["seq2seq"]
+    found = find_mistakes(run, run.config.data.test)
+    expected = run.evaluate(run.config.data.test)
+    assert found.chrf == pytest.approx(expected["chrf"])
+    assert found.right / found.of == pytest.approx(expected["exact_match"])
+    assert [one.score for one in found.worst] == sorted(one.score for one in found.worst)
+    assert all(one.truth != one.found for one in found.worst)
+
+
+def test_drawings_hold_the_counts() -> None:
+    random = np.random.default_rng(0)
+    confusion = random.integers(0, 9, (30, 30))
+    shown = most_confused(confusion, most=5)
+    wrong = confusion.sum(0) + confusion.sum(1) - 2 * confusion.diagonal()
+    assert Counter(wrong[shown]) == Counter(sorted(wrong)[-5:])
+    axes = confusion_figure(confusion[:3, :3], ["a$", "b", "c"]).axes[0]
+    assert [text.get_text() for text in axes.texts] == [str(count) for count in confusion[:3, :3].ravel()]
+    assert len(confusion_figure(confusion, [str(i) for i in range(30)]).axes[0].get_xticks()) == 20
+    bins = [{"confidence": 0.5, "accuracy": 0.25, "count": 4}, {"confidence": None, "accuracy": None, "count": 0}]
+    bins += [bins[1]] * 13
+    assert calibration_figure(bins, 0.25).axes[0].lines[1].get_xydata().tolist() == [[0.5, 0.25]]
+
+
+def test_data_of_another_form_is_refused(inspected, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("only words\n")
+    for name in ("classify", "seq2seq"):
+        with pytest.raises(InputError):
+            find_mistakes(inspected[name], str(path))
