@@ -1,6 +1,8 @@
 """Comparing: equal parameters, equal budgets, the same data, and what is made of finished rows."""
 
 import json
+import os
+import signal
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +12,21 @@ import pytest
 
 import seriatim
 from seriatim.cli import main
-from seriatim.comparison import budget, conduct, cost, distance, widths
+from seriatim.comparison import budget, conduct, cost, distance, samples, widths
 from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.distance import known_distances
 from seriatim.comparison.metric import OF, difference, more_is_better
 from seriatim.comparison.plan import Budget, read_plan, share_options
 from seriatim.comparison.planning import Wishes, fit_plan, make_plan, parse_parameters
+from seriatim.comparison.processes import Stopped
 from seriatim.comparison.worker import Work, work
 from seriatim.config import resolve
 from seriatim.errors import InputError, TrainingError
 from seriatim.evaluation.classification import classification_measures, tagging_measures
 from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.translation import translation_measures
+from seriatim.interruption import Interrupted
 from seriatim.layers import find, names
 from seriatim.tasks import TASKS
 from seriatim.training.setup import learn
@@ -60,7 +64,10 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(conduct, "run_worker", run)
     monkeypatch.setattr(budget, "SHORTEST", 0.0)
-    monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 1000))
+    monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))
+    monkeypatch.setattr(cost, "READ", (16,))
+    monkeypatch.setattr(samples, "CHARACTERS", 10)
+    monkeypatch.setattr(distance, "POSITIONS", 10)
     monkeypatch.setattr(cost, "GENERATED", 5)
     monkeypatch.setattr(distance, "CONTEXTS", (1, 4))
 
@@ -231,7 +238,7 @@ def test_what_is_measured_of_a_model(texts, tmp_path: Path, in_process: None) ->
     settings = {"model": {"embedding_size": 8, "hidden_size": 12, "options": {"num_heads": 2, "window": 20}}}
     found = seriatim.compare({**small(texts, tmp_path / "a"), **settings}, layers=["lstm", "transformer"], steps=1)
     for row in found.rows:
-        assert list(row["state_bytes"]) == ["1", "10", "1000"]
+        assert list(row["state_bytes"]) == ["1", "10", "100"]
         assert all(value > 0 for value in row["step_milliseconds"].values())
         assert all(value > 0 for value in row["reading_milliseconds"].values())
         assert row["milliseconds_per_token"] > 0
@@ -239,7 +246,7 @@ def test_what_is_measured_of_a_model(texts, tmp_path: Path, in_process: None) ->
     lstm, transformer = found.results["rows"]
     assert set(lstm["state_bytes"].values()) == {2 * lstm["hidden_size"] * 4}
     sizes = transformer["state_bytes"]
-    assert sizes["1"] < sizes["10"] < sizes["1000"]
+    assert sizes["1"] < sizes["10"] < sizes["100"]
 
 
 # From the beginning to the end
@@ -296,6 +303,28 @@ def test_half_a_budget_goes_to_trials(texts, tmp_path: Path, in_process: None) -
     assert row["learning_rate"] == min(row["tried"], key=lambda one: one["value"])["learning_rate"]
     assert row["runs"][0]["steps"] == 6
     assert found.results["metric"]["key"] == "bits_per_byte"
+
+
+def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:
+    usual = conduct.run_worker
+
+    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+        if job.layer == "gru":
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signalled() == signal.SIGINT
+            raise Stopped
+        return usual(job, listen, signalled)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conduct, "run_worker", run)
+        with pytest.raises(Interrupted) as error:
+            seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn", "gru"], steps=2)
+    assert error.value.go_on == f"seriatim compare --resume {tmp_path / 'a'}"
+    first, second = json.loads((tmp_path / "a" / "results.json").read_text())["rows"]
+    assert second["failed"] == "not trained yet"
+    found = resume(tmp_path / "a").results["rows"]
+    assert found[0]["metrics"] == first["metrics"]
+    assert found[1]["failed"] is None
 
 
 def test_a_layer_that_fails_is_a_row(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:

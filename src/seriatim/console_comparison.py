@@ -11,13 +11,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from .comparison.comparing import Comparison
 from .comparison.plan import Plan
 from .comparison.progress import ComparisonReporter, Standing
-from .comparison.results import ranked
+from .comparison.ranking import ranked, tested, told_apart
 from .console import PLAIN_SECONDS, _duration, _print, _table
 from .errors import InputError
 from .files import to_json
 
-CHANCE = 0.05
-"""A p-value above which a row cannot be told from the best."""
+READABLE = 1e7
+"""Figures beyond are written as a power of ten."""
 
 
 class ComparisonConsole(ComparisonReporter):
@@ -30,7 +30,7 @@ class ComparisonConsole(ComparisonReporter):
 
     def begin(self, plan: Plan, standing: Standing) -> None:
         """What is compared, under which budget, with which sizes."""
-        self.metric = plan.metric
+        self.metric, self.several = plan.metric, len(plan.seeds) > 1
         (name, value), *_ = plan.budget.given().items()
         equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
         self.say(f"{len(plan.layers)} layers, {value:,} {name} each{equal}, measured on {plan.measured_in_words()}")
@@ -66,7 +66,7 @@ class ComparisonConsole(ComparisonReporter):
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Why there is no row."""
-        self.say(f"{layer}, seed {seed}: failed: {reason}")
+        self.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
 
     def show(self, standing: Standing, what: str, *, at_once: bool = False) -> None:
         """What is being done, and how much is left in all."""
@@ -116,7 +116,7 @@ def print_results(results: Mapping[str, Any]) -> None:
     table = _table(*headings)
     for row in ranked(results):
         if row["failed"]:
-            table.add_row(row["layer"], "failed", row["failed"])
+            table.add_row(row["layer"], "failed")
         else:
             table.add_row(*_cells(row, figures))
     _print(table)
@@ -126,7 +126,7 @@ def print_results(results: Mapping[str, Any]) -> None:
 def _cells(row: Mapping[str, Any], figures: list[dict[str, Any]]) -> list[str]:
     metrics, first = row["metrics"], figures[0]
     low, high = metrics.get(f"{first['key']}_low"), metrics.get(f"{first['key']}_high")
-    span = "" if low is None or high is None else f"{low:,.{first['digits']}f} to {high:,.{first['digits']}f}"
+    span = "" if low is None or high is None else f"{_number(low, first)} to {_number(high, first)}"
     state = row["state_bytes"].get("1000") if row["state_bytes"] else None
     distance = list(row["distance"]["values"].items())[-1:] if row["distance"] else []
     return [
@@ -145,13 +145,17 @@ def _cells(row: Mapping[str, Any], figures: list[dict[str, Any]]) -> list[str]:
 
 def _value(metrics: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
     value = metrics.get(figure["key"])
-    return "" if value is None else f"{value:,.{figure['digits']}f}"
+    return "" if value is None else _number(value, figure)
+
+
+def _number(value: float, figure: Mapping[str, Any]) -> str:
+    """With the figure's digits, and in short where it is beyond what anybody reads."""
+    return f"{value:,.{figure['digits']}f}" if abs(value) < READABLE else f"{value:.3g}"
 
 
 def alike(row: Mapping[str, Any]) -> bool:
     """Whether a row cannot be told from the best."""
-    found = row["difference"]
-    return found is not None and found["p_value"] is not None and found["p_value"] > CHANCE
+    return tested(row) and not told_apart(row)
 
 
 def _notes(results: Mapping[str, Any]) -> None:
@@ -162,9 +166,9 @@ def _notes(results: Mapping[str, Any]) -> None:
         print(f"at distance: {named['name']} ({named['unit']})")
     if any(alike(row) for row in rows):
         print("=: cannot be told from the best (paired bootstrap, p > 0.05)")
-    for row in rows:
-        if row["note"]:
-            print(f"{row['layer']}: {row['note']}")
+    for row in results["rows"]:
+        if row["failed"] or row["note"]:
+            print(f"{row['layer']}: {row['failed'] or row['note']}")
 
 
 def _report(found: Comparison, console: Console) -> None:
@@ -175,5 +179,9 @@ def _report(found: Comparison, console: Console) -> None:
         path = write_report(found.folder, found.results)
     except InputError as error:
         console.print(f"report.html was left out: {error}", soft_wrap=True)
+        return
+    except ModuleNotFoundError as error:
+        hint = "needs matplotlib and jinja2; pip install 'seriatim[report]'"
+        console.print(f"report.html was left out: no {error.name}; it {hint}, then --resume", soft_wrap=True)
         return
     console.print(f"report: {path}", soft_wrap=True)

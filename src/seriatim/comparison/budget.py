@@ -30,7 +30,7 @@ from .plan import WARMUP, Budget
 
 FORMAT = 1
 SHARE, LONGEST, SHORTEST = 0.05, 8.0, 0.5
-"""Of the budget, what measuring takes; seconds at most and, where the budget is not one of time, at least."""
+"""Of a budget of time, what measuring takes; seconds at most, and at least."""
 FEWEST = 3
 """Steps that are timed."""
 VALIDATIONS = (8, 4, 2, 1)
@@ -145,7 +145,7 @@ def _key(config: Config, job: Job, device: torch.device) -> str:
 
 def _measure(job: Job, device: torch.device, seconds: float | None) -> Pace:
     """Trains a model that is thrown away, for a moment."""
-    most = SHORTEST if seconds is None else min(LONGEST, SHARE * seconds)
+    most = SHORTEST if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
     trainer = Trainer(job, device, Reporter(), {})
     trainer.model.train()
     trainer.began = time.perf_counter()

@@ -20,7 +20,8 @@ from .metric import more_is_better
 from .plan import Plan
 from .processes import Stopped, run_worker
 from .progress import ComparisonReporter, Standing
-from .results import assemble, ranked
+from .ranking import Row, ranked
+from .results import assemble
 from .worker import Work
 
 SPREAD = 3.0
@@ -42,7 +43,7 @@ class Comparison:
     results: dict[str, Any]
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """One a layer, best first; those that failed last."""
         return ranked(self.results)
 

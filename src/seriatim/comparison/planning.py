@@ -28,7 +28,7 @@ from .plan import (
     default_rate,
     share_options,
 )
-from .widths import TOLERANCE, Widths
+from .widths import TOLERANCE, Widths, count_parameters
 
 MOST_SEEDS, MOST_TRIALS = 100, 100
 
@@ -116,12 +116,13 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     for layer in wanted:
         find(plan.config(layer, plan.seeds[0])).check(train, valid)
     _check_tokens(plan, task, train)
-    with torch.device("meta"):
-        task.make_model(vocabulary)
-    plan.metric = choose_metric(task, plan.metric or None, selects=task.selects).key
     trained = [layer for layer in wanted if layer != COUNTED]
     if trained:
         _solve(plan, trained, vocabulary, fresh=layers is None)
+    solved = find(plan.config(wanted[0], plan.seeds[0]))
+    with torch.device("meta"):
+        solved.make_model(vocabulary)  # which settles what chooses weights
+    plan.metric = choose_metric(solved, plan.metric or None, selects=solved.selects).key
     return vocabulary
 
 
@@ -235,9 +236,10 @@ def _solve(plan: Plan, layers: Sequence[str], vocabulary: Vocabulary, *, fresh: 
     widths = {layer: Widths(plan.config(layer, plan.seeds[0]), vocabulary) for layer in layers}
     size = plan.base.model.embedding_size
     if plan.parameters is None:
-        first = widths[layers[0]]
-        counted = first.count(plan.base.model.hidden_size, size)
-        plan.parameters = counted or first.solve(1_000_000, size)[2]
+        first = plan.config(layers[0], plan.seeds[0])
+        if first.model.tie_weights:
+            first.model.embedding_size = first.model.hidden_size
+        plan.parameters = count_parameters(first, vocabulary)
     target = plan.parameters
     if fresh:
         size = plan.base.model.embedding_size = _common_embedding(plan, widths, target)

@@ -94,17 +94,6 @@ def assemble(
     }
 
 
-def ranked(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of results, best first, those that failed last."""
-    key, better = results["metric"]["key"], results["metric"]["more_is_better"]
-
-    def place(row: Mapping[str, Any]) -> tuple[bool, float]:
-        value = None if row["failed"] else row["metrics"].get(key)
-        return (value is None, 0.0) if value is None else (False, -value if better else value)
-
-    return sorted(results["rows"], key=place)
-
-
 def machine() -> dict[str, Any]:
     """What it was measured on."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
