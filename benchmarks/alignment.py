@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 import seriatim
 from seriatim.data.synthetic import generate
 from seriatim.inspection.alignment import Aligned, align, mass
-from seriatim.inspection.labels import name_tokens
 from seriatim.inspection.theme import HEAT, new_figure
 
 TEST = 500
@@ -55,10 +54,8 @@ def draw(found: list[Aligned]) -> Figure:
         plot.imshow(one.weights, cmap=HEAT, vmin=0, vmax=1, aspect="auto")
         plot.grid(visible=False)
         plot.set_title(f"{''.join(one.source_tokens)} to {one.text}", fontsize=9)
-        name_tokens(plot.xaxis, one.source_tokens)
-        name_tokens(plot.yaxis, one.target_tokens)
-        plot.tick_params(labelsize=9)
-        plot.tick_params(axis="x", labelrotation=0)
+        plot.set_xticks(range(len(one.source_tokens)), one.source_tokens, fontsize=9)
+        plot.set_yticks(range(len(one.target_tokens)), one.target_tokens, fontsize=9)
         for i, label in enumerate(plot.get_xticklabels()):
             label.set_alpha(0.4 if i % 2 else 1)
     axes[0, 0].set_ylabel("written")

@@ -1,6 +1,7 @@
 """The sections of a page on the model itself: how far back it learns and looks, what it keeps, what it gets wrong."""
 
 import itertools
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,8 @@ def flow(subject: Subject) -> Found:
     intro = (
         "How much a loss depends on what each layer handed on k steps before it: the norm of ∂loss/∂h against k, for "
         "the trained model and for the same model before its training. A line that falls fast is a gradient that "
-        "vanishes: nothing so far back can be learned from. The reach is the k at which the norm falls below "
+        "vanishes: nothing so far back can be learned from, though what was latched there may well be kept. The "
+        "reach is the k at which the norm falls below "
         f"{SHARE:.0%} of that at k = 1. Means over {found.windows} stretches of text{_of_which(others)}."
     )
     rows = [[layer.name, *(_reach(reach, layer) for reach in reversed(layer.reach))] for layer in found.layers]
@@ -167,7 +169,7 @@ def _costs(costs: Sequence[Cost]) -> list[Part]:
     sizes = list(costs[0].sizes)
     rows = [[cost.name or "state", *(f"{cost.sizes[size]:,}" for size in sizes), cost.growth] for cost in costs]
     rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
-    caption = "Bytes of each part of the state after so many tokens: what is kept of a text that goes on."
+    caption = "Bytes of each part of the state, named by its path in it, after so many tokens."
     table = Table(["part", *(f"{size:,}" for size in sizes), ""], rows, caption, set(range(1, len(sizes) + 1)))
     growing = ", ".join(cost.name for cost in costs if cost.growth != "stays")
     if not growing:
@@ -226,19 +228,15 @@ def _named(found: Mistakes) -> list[Part]:
         rows = [[one.truth, one.found, f"{one.times:,}"] for one in found.confused]
         parts.append(Table(["true", "found instead", "times"], rows, "The commonest mistakes.", {2}))
     if found.worst:
-        own = [_row(one) for one in found.worst]
-        headings = (
-            ["text", "true", "found", found.score]
-            if found.worst[0].truth or found.worst[0].found
-            else ["text", found.score]
-        )
-        parts.append(Table(headings, own, "The worst examples.", {len(headings) - 1}))
+        answers = ["true", "found"] if found.worst[0].truth or found.worst[0].found else []
+        worst = [_row(one, bool(answers)) for one in found.worst]
+        parts.append(Table([found.score, "text", *answers], worst, "The worst examples."))
     return parts
 
 
-def _row(one: Bad) -> list[str | Cell]:
-    labelled: list[str | Cell] = [_cut(one.truth), Cell(_cut(one.found), "wrong")] if one.truth or one.found else []
-    return [_cut(one.text), *labelled, f"{one.score:.3g}"]
+def _row(one: Bad, answered: bool) -> list[str | Cell]:
+    answers: list[str | Cell] = [_cut(one.truth), Cell(_cut(one.found), "wrong")] if answered else []
+    return [f"{one.score:.3g}", _cut(one.text), *answers]
 
 
 def _cut(text: str) -> str:
@@ -261,9 +259,15 @@ def about(subject: Subject) -> Section:
         *_held_out(task, summary),
         ["versions", ", ".join(f"{name} {value}" for name, value in summary.get("versions", {}).items())],
     ]
-    text = subject.text if len(subject.text) <= 200 else f"{subject.text[:200]}…"
-    again = Code(f"seriatim inspect {run.path} --text {text!r}", "To see this page again:")
+    again = Code(_command(subject), "To see this page again:")
     return Section("about", "About this run", [Table(["", "this run"], rows, str(run.path)), again])
+
+
+def _command(subject: Subject) -> str:
+    short = len(subject.text) <= 200 and "\n" not in subject.text
+    text = f"--text {shlex.quote(subject.text)}" if short else "--text-file FILE"
+    data = f" --data {shlex.quote(subject.data)}" if subject.data else ""
+    return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{data}"
 
 
 def _held_out(task: Task, summary: dict[str, Any]) -> list[list[str]]:

@@ -49,6 +49,7 @@ def surprise(subject: Subject) -> Found:
             "Each word with the tag it is given, shaded by how unsure the model is of it: −log₂ P(tag). In hand a word "
             "shows the likeliest tags.",
             "words",
+            ("sure", "unsure"),
         )
     if task == "seq2seq":
         answer = own_answer(subject.run, subject.text)
@@ -69,14 +70,21 @@ def surprise(subject: Subject) -> Found:
     )
 
 
-def _spelled(found: Sequence[Surprise], most: float, caption: str, name: str) -> Found:
+def _spelled(
+    found: Sequence[Surprise],
+    most: float,
+    caption: str,
+    name: str,
+    scale: tuple[str, str] = ("expected", "surprising"),
+) -> Found:
     mean = bits(found) / len(found)
     cut = f" The first {SHOWN:,} of {len(found):,} are shown." if len(found) > SHOWN else ""
-    scale = f" Full shade is {most:.1f} bits, what each would cost if all were equally likely."
+    full = f" Full shade is {most:.1f} bits, what each would cost if all were equally likely."
     first = sum(one.rank == 1 for one in found)
     tokens = [Token(one.text, one.bits, min(1.0, one.bits / most), one.alternatives) for one in found[:SHOWN]]
-    said = f"{mean:.2f} bits on average over {len(found):,} {name}; the likeliest in {first / len(found):.0%} of them"
-    parts: list[Part] = [Tokens(tokens, caption + scale + cut)]
+    said = f"{mean:.2f} bits on average over {len(found):,} {name}"
+    said += f"; {first / len(found):.0%} of them were held likeliest" if name == "tokens" else ""
+    parts: list[Part] = [Tokens(tokens, caption + full + cut, scale)]
     if len(found) >= CURVE:
         curve = Plot(
             surprisal_figure(found),
