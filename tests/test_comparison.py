@@ -12,7 +12,7 @@ import pytest
 
 import seriatim
 from seriatim.cli import main
-from seriatim.comparison import budget, conduct, cost, distance, samples, widths
+from seriatim.comparison import budget, conduct, cost, distance, samples, widths, worker
 from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.distance import known_distances
@@ -64,6 +64,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(conduct, "run_worker", run)
     monkeypatch.setattr(budget, "SHORTEST", 0.0)
+    monkeypatch.setattr(budget, "ROUGH", 0.0)
     monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))
     monkeypatch.setattr(cost, "READ", (16,))
     monkeypatch.setattr(samples, "CHARACTERS", 10)
@@ -162,6 +163,36 @@ def test_a_budget_shorter_than_a_step() -> None:
         settle_budget(resolve({}), Budget(minutes=0.01), Pace(2.0, 64, 0), share=1.0, automatic=[])
     with pytest.raises(InputError, match="--steps: 3 is too little to be shared with trials; give 6 or more"):
         settle_budget(resolve({}), Budget(steps=3), Pace(2.0, 64, 0), share=1 / 6, automatic=[])
+
+
+@pytest.mark.parametrize(("wrong", "trainings"), [(1.0, [10]), (1.4, [7]), (2.0, [5, 10]), (0.5, [20])])
+def test_a_wrong_measurement_is_set_right(
+    texts, tmp_path: Path, monkeypatch, in_process: None, wrong: float, trainings: list[int]
+) -> None:
+    kept, steps = Pace(wrong, 64, 0.0), []
+    usual = worker.train
+
+    def train(config, **settings) -> seriatim.Run:
+        steps.append(config.training.steps)
+        run = usual(config, **settings)
+        run.summary["tokens_per_second"] = run.summary["tokens"] / run.summary["steps"]  # a second a step
+        return run
+
+    def keep(name: str, pace: Pace) -> None:
+        nonlocal kept
+        kept = pace
+
+    monkeypatch.setattr(worker, "train", train)
+    monkeypatch.setattr(worker, "pace_of", lambda *_: (kept, "pace"))
+    monkeypatch.setattr(worker, "keep_pace", keep)
+    (row,) = seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn"], minutes=1 / 6).rows
+    assert steps == trainings
+    assert kept.step_seconds == 1.0
+    off = trainings[-1] != 10
+    assert row["note"] == (
+        f"trained for {trainings[-1]} s instead of 10 s: its speed was not what it was measured at" if off else None
+    )
+    assert seriatim.load(tmp_path / "a" / "runs" / "rnn-1").summary["steps"] == trainings[-1]
 
 
 # What is given to whom

@@ -10,6 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..cache import cache_folder, cached
 from ..config import Config
 from ..data.corpus import Corpus
 from ..errors import InputError
+from ..files import write_whole
 from ..training.environment import environment
 from ..training.loop import Trainer
 from ..training.reporting import Reporter
@@ -29,8 +31,10 @@ from ..training.task import Task
 from .plan import WARMUP, Budget
 
 FORMAT = 1
-SHARE, LONGEST, SHORTEST = 0.05, 8.0, 0.5
+SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
 """Of a budget of time, what measuring takes; seconds at most, and at least."""
+ROUGH = 0.5
+"""Seconds that measuring takes where the budget is not one of time: only validations are placed by it."""
 FEWEST = 3
 """Steps that are timed."""
 VALIDATIONS = (8, 4, 2, 1)
@@ -39,7 +43,9 @@ VALIDATING = 0.25
 PART = 10_000
 """Tokens of a running text that are validated to see how long all of it takes."""
 DEVIATION = 0.15
-"""How far a training may take more or less time than it was given before the measured speed is forgotten."""
+"""How far the speed of a training may be from what was measured before its own is kept in place of that."""
+TOO_QUICK = 0.7
+"""The share of the measured time of a step below which a training was given far too few of them."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +81,10 @@ def pace_of(task: Task, device: torch.device, seconds: float | None) -> tuple[Pa
     raise AssertionError("what was just written cannot be read")
 
 
-def forget(name: str) -> None:
-    """Drops a speed that has turned out wrong."""
-    shutil.rmtree(cache_folder() / name, ignore_errors=True)
+def keep_pace(name: str, pace: Pace) -> None:
+    """Puts the speed that a training has shown in place of one that has turned out wrong."""
+    with suppress(OSError):  # a row is not lost because the cache is full
+        write_whole(cache_folder() / name / "pace.json", json.dumps(asdict(pace)))
 
 
 def settle_budget(config: Config, budget: Budget, pace: Pace, *, share: float, automatic: list[str]) -> dict[str, Any]:
@@ -145,7 +152,7 @@ def _key(config: Config, job: Job, device: torch.device) -> str:
 
 def _measure(job: Job, device: torch.device, seconds: float | None) -> Pace:
     """Trains a model that is thrown away, for a moment."""
-    most = SHORTEST if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
+    most = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
     trainer = Trainer(job, device, Reporter(), {})
     trainer.model.train()
     trainer.began = time.perf_counter()
