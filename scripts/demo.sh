@@ -1,21 +1,18 @@
 #!/bin/sh
-# Two minutes of training on text that ships with every Python, then what the model writes. Called by `make demo`.
+# Nine architectures on text that ships with every Python, a quarter of a minute each. Called by `make demo`.
 set -eu
 SERIATIM="${BIN:-.venv/bin}/seriatim"
-RUN=runs/demo
+OUT=comparisons/demo
 
-"$SERIATIM" train lm --data builtin:python-docs --out "$RUN" --overwrite \
-    --tokenizer.kind bpe --tokenizer.vocabulary_size 2000 \
-    --layer lstm --model.embedding_size 256 --model.hidden_size 384 \
-    --training.batch_size 8 --training.sequence_length 64 --training.learning_rate 3e-3 \
-    --training.warmup_steps 50 --training.minutes "${DEMO_MINUTES:-2}"
+"$SERIATIM" compare lm --data builtin:python-docs \
+    --layers unigram,ngram,window,rnn,lstm,gru,convolution,transformer,mamba \
+    --minutes "${DEMO_MINUTES:-0.25}" --parameters 500k \
+    --tokenizer.kind bpe --tokenizer.vocabulary_size 1000 --out "$OUT" --overwrite
 
-echo
-echo "What it writes after \"Return the\":"
-echo
-"$SERIATIM" generate "$RUN" --prompt "Return the" --max-tokens 120 --temperature 0.6 --top-p 0.95 --seed 7
 echo
 echo "Next, try:"
-echo "  $SERIATIM evaluate $RUN --data builtin:python-docs"
-echo "  $SERIATIM generate $RUN --prompt \"The class\" --temperature 0.5 --samples 3"
-echo "  $SERIATIM train lm --data YOUR.txt --layer gru --training.minutes 2 --out runs/mine"
+echo "  $SERIATIM inspect $OUT/runs/lstm-1 --text \"Return the number of items in the container.\""
+echo "  $SERIATIM generate $OUT/runs/transformer-1 --prompt \"The class\" --temperature 0.6"
+echo "  $SERIATIM compare lm --data YOUR.txt --valid REST.txt --layers ngram,lstm,transformer --minutes 1"
+echo
+echo "What came of it, with plots, as a page: $PWD/$OUT/report.html"
