@@ -3,8 +3,9 @@
     python benchmarks/inspecting.py [--layer lstm] [--rounds 9]
 
 A small model of each layer reads 64 sequences of 128 tokens with gradients, and writes 200 tokens one by one. Both are
-timed, medians of several rounds in turn, on a run that was never inspected and on one that was; printed are the ratios of
-the inspected run's times to the other's, and last the largest. Two equal runs differ as much as the machine is noisy.
+timed, medians of several rounds in turn, on a run that was never inspected and on one that was; printed are the ratios
+of the inspected run's times to the other's, and last the largest. Two equal runs differ as much as the machine is
+noisy.
 """
 
 import argparse
