@@ -74,7 +74,7 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
     metrics |= {
         f"{key}_{end}": value * by for key, value in metrics.items() for end, by in (("low", 0.98), ("high", 1.02))
     }
-    command = f"seriatim train --config runs/{layer}-1/config.yaml --out {layer}-again"
+    command = f"seriatim train --config a/runs/{layer}-1/config.yaml --out a-again/{layer}-1"
     runs = [
         {
             "seed": seed,

@@ -2,17 +2,20 @@
 
 import json
 import os
+import shlex
 import signal
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import seriatim
+from seriatim import console_comparison
 from seriatim.cli import main
-from seriatim.comparison import budget, conduct, cost, distance, samples, widths, worker
+from seriatim.comparison import budget, comparing, conduct, cost, distance, samples, widths, worker
 from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.distance import known_distances
@@ -280,6 +283,17 @@ def test_what_is_measured_of_a_model(texts, tmp_path: Path, in_process: None) ->
     assert sizes["1"] < sizes["10"] < sizes["100"]
 
 
+@pytest.mark.parametrize(
+    ("text", "prompt"), [("* * * *\n____ The 3 cats — see\nit now", "The cats see it"), ("1 2 3", "1 2 3")]
+)
+def test_prompts_are_of_words(text: str, prompt: str) -> None:
+    ids = np.array([1 + ord(letter) for letter in text])
+    tokenizer = SimpleNamespace(
+        unknown_id=1, ends_lines=False, decode=lambda ids: "".join(chr(token - 1) for token in ids)
+    )
+    assert samples.prompt_of(SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(ids=ids)) == prompt
+
+
 # From the beginning to the end
 
 
@@ -349,11 +363,11 @@ def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_
     with monkeypatch.context() as patch:
         patch.setattr(conduct, "run_worker", run)
         with pytest.raises(Interrupted) as error:
-            seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn", "gru"], steps=2)
-    assert error.value.go_on == f"seriatim compare --resume {tmp_path / 'a'}"
-    first, second = json.loads((tmp_path / "a" / "results.json").read_text())["rows"]
+            seriatim.compare(small(texts, tmp_path / "a b"), layers=["rnn", "gru"], steps=2)
+    assert shlex.split(error.value.go_on) == ["seriatim", "compare", "--resume", str(tmp_path / "a b")]
+    first, second = json.loads((tmp_path / "a b" / "results.json").read_text())["rows"]
     assert second["failed"] == "not trained yet"
-    found = resume(tmp_path / "a").results["rows"]
+    found = resume(tmp_path / "a b").results["rows"]
     assert found[0]["metrics"] == first["metrics"]
     assert found[1]["failed"] is None
 
@@ -416,6 +430,14 @@ def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
     assert "--resume: steps stays as it is" in capsys.readouterr().err
     assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 2
     assert "not empty" in capsys.readouterr().err
+
+
+def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(console_comparison, "find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr(comparing, "fit_plan", lambda plan: 1 / 0)
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layers", "rnn")
+    assert main([*begin, "--out", str(tmp_path / "a")]) == 1
+    assert capsys.readouterr().err.startswith("there will be no report.html: no jinja2 here; pip install")
 
 
 @pytest.mark.parametrize(

@@ -56,14 +56,15 @@ def _start(options: argparse.Namespace, reporter: "Reporter") -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """``seriatim compare TASK --data F --layers A,B,C``, or ``--resume DIR``."""
-    from .console_comparison import ComparisonConsole, finish
+    from .console_comparison import ComparisonConsole, finish, may_draw
 
     reporter = ComparisonConsole(quiet=options.quiet)
+    report = not options.no_report and may_draw(reporter)
     try:
         found = _resume_comparison(options, reporter) if options.resume else _start_comparison(options, reporter)
     finally:
         reporter.close()
-    finish(found, report=not options.no_report, quiet=options.quiet, as_json=options.json)
+    finish(found, report=report, quiet=options.quiet, as_json=options.json)
 
 
 def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter") -> "Comparison":

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +16,10 @@ from .comparison.ranking import ranked, tested, told_apart
 from .console import PLAIN_SECONDS, _duration, _print, _table
 from .errors import InputError
 from .files import to_json
+from .tasks.counting import LAYER as COUNTED
 
+DRAWN_WITH = ("matplotlib", "jinja2")
+"""What a report needs."""
 READABLE = 1e7
 """Figures beyond are written as a power of ten."""
 
@@ -62,7 +66,8 @@ class ComparisonConsole(ComparisonReporter):
         """One line for a row."""
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
-        self.say(f"{name_of(standing)}: {figure}{row['steps']:,} steps in {_duration(row['training_seconds'])}")
+        steps = "counted" if standing.layer == COUNTED else f"{row['steps']:,} steps"
+        self.say(f"{name_of(standing)}: {figure}{steps} in {_duration(row['training_seconds'])}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Why there is no row."""
@@ -95,6 +100,17 @@ class ComparisonConsole(ComparisonReporter):
 def name_of(standing: Standing) -> str:
     """Of a run: the layer, and the seed where there are several."""
     return standing.layer if len(standing.plan.seeds) == 1 else f"{standing.layer}, seed {standing.seed}"
+
+
+def may_draw(console: ComparisonConsole) -> bool:
+    """Whether what draws reports is installed; if not, that is said before hours of training, not after them."""
+    missing = [name for name in DRAWN_WITH if find_spec(name) is None]
+    if missing:
+        console.say(
+            f"there will be no report.html: no {' and no '.join(missing)} here; pip install 'seriatim[report]', then "
+            "--resume writes it"
+        )
+    return not missing
 
 
 def finish(found: Comparison, *, report: bool, quiet: bool, as_json: bool) -> None:
@@ -172,16 +188,12 @@ def _notes(results: Mapping[str, Any]) -> None:
 
 
 def _report(found: Comparison, console: Console) -> None:
-    """Writes `report.html`, where what draws it is installed."""
-    try:
-        from .comparison.report import write_report
+    """Writes `report.html`."""
+    from .comparison.report import write_report
 
+    try:
         path = write_report(found.folder, found.results)
     except InputError as error:
         console.print(f"report.html was left out: {error}", soft_wrap=True)
-        return
-    except ModuleNotFoundError as error:
-        hint = "needs matplotlib and jinja2; pip install 'seriatim[report]'"
-        console.print(f"report.html was left out: no {error.name}; it {hint}, then --resume", soft_wrap=True)
         return
     console.print(f"report: {path}", soft_wrap=True)

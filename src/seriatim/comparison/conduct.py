@@ -1,6 +1,7 @@
 """Runs what a plan says, one training after another, and keeps what is finished."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -91,7 +92,7 @@ class Conduct:
             raise Interrupted(
                 f"interrupted, what is finished is kept in {self.folder}",
                 number,
-                go_on=f"seriatim compare --resume {self.folder}",
+                go_on=shlex.join(["seriatim", "compare", "--resume", str(self.folder)]),
             )
         return self._finish()
 

@@ -74,6 +74,8 @@ def _of_known_distance(run: Run, name: str) -> Metrics:
         "name": f"{what} at distance N",
         "unit": units[name],
         "values": values,
+        "count": ROWS,
+        "items": "inputs",
     }
 
 
@@ -94,6 +96,8 @@ def _of_cut_contexts(run: Run, data: Corpus) -> Metrics | None:
         "name": "accuracy when only the last k tokens are seen",
         "unit": "tokens",
         "values": {str(size): float(seen.accuracy) for size, seen in found.items() if size is not None},
+        "count": len(places),
+        "items": "places",
     }
 
 
@@ -114,4 +118,6 @@ def _of_lengths(data: Any, metric: str, statistics: Mapping[str, np.ndarray]) ->
         "name": f"{metric} by length, in quarters of the inputs",
         "unit": "tokens at most",
         "values": values,
+        "count": len(order) // QUARTILES,
+        "items": "inputs",
     }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ..inspection.theme import INK, PAPER, SOFT, new_figure, plain, style
 from .labels import end_labels, point_labels
@@ -20,6 +20,8 @@ AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floa
 """What a curve can be drawn against, and its name."""
 POINTS = 150
 """Of a curve, so that a page of many is small."""
+FEW = 1.5
+"""How many times its beginning an axis must reach for numbers of a logarithmic scale to stand on it."""
 
 
 def metric_plot(rows: Rows, metric: Row) -> Figure | None:
@@ -279,6 +281,6 @@ def _logarithmic(axis: Any, written: Callable[[float], str]) -> None:
         40 if axis.axis_name == "x" else 200: (1.0, 2.0, 5.0),
     }
     between = next((numbers for most, numbers in steps.items() if span < most), (1.0,))
-    axis.set_major_locator(LogLocator(subs=between, numticks=12))
+    axis.set_major_locator(LogLocator(subs=between, numticks=12) if span > FEW else MaxNLocator(4))
     axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
     axis.set_minor_formatter(NullFormatter())

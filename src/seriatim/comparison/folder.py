@@ -11,8 +11,8 @@ from ..reading import read_json
 from ..training.lock import LOCK
 from .plan import Plan, refuse_version
 
-FILES = ("comparison.yaml", "results.json", "report.html")
-FOLDERS = ("runs", "trials", "rows")
+WRITTEN = ("runs", "trials", "rows", "report.html", "results.json", "comparison.yaml")
+"""What comparisons write; last what says that the folder is one."""
 LARGEST = 1 << 26
 """Bytes of a row, at most."""
 
@@ -51,7 +51,7 @@ def check_folder(out: str, *, overwrite: bool) -> Path:
 
 def clear(folder: Path) -> None:
     """Removes what comparisons write, and nothing else."""
-    for name in (*FILES, *FOLDERS):
+    for name in WRITTEN:
         remove(folder / name)
 
 

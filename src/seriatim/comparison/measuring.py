@@ -19,6 +19,8 @@ from .samples import samples
 
 POINTS = 200
 """Of a learning curve, at most."""
+SIZES = ("hidden_size", "embedding_size", "num_layers")
+"""Fields of the configuration that mean nothing where a model is counted."""
 
 
 def measure(run: Run, plan: Plan, *, seed: int, full: bool) -> tuple[Metrics, dict[str, np.ndarray]]:
@@ -39,15 +41,14 @@ def measure(run: Run, plan: Plan, *, seed: int, full: bool) -> tuple[Metrics, di
         metrics, measures = run.task.examine(run.model, data)
     statistics = statistics_of(measures)
     summary, config = run.summary, run.config
+    counted = config.model.layer == COUNTED
     points = list(_points(run))
     row = {
         "parameters": summary["parameters"],
-        "hidden_size": config.model.hidden_size,
-        "embedding_size": config.model.embedding_size,
-        "num_layers": config.model.num_layers,
+        **{name: None if counted else getattr(config.model, name) for name in SIZES},
         "bidirectional": bool(config.model.bidirectional),
         "options": config.model.options,
-        "learning_rate": None if config.model.layer == COUNTED else config.training.learning_rate,
+        "learning_rate": None if counted else config.training.learning_rate,
         "metrics": _plain(metrics),
         "steps": summary["steps"],
         "tokens": summary["tokens"],

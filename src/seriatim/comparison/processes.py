@@ -6,6 +6,7 @@ import queue
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import warnings
@@ -50,7 +51,7 @@ def run_worker(job: Work, listen: Callable[[Event], None], signalled: Callable[[
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env={**os.environ, "PYTHONPATH": _import_path()},
+            env=_environment(),
             start_new_session=True,  # signals of the terminal come by way of the parent, once
         )
         assert process.stdout is not None
@@ -127,8 +128,9 @@ def _failure(process: "subprocess.Popen[bytes]", last: Event, errors: IO[bytes])
     return TrainingError(f"its process ended with code {code}{': ' + said[-1] if said else ''}")
 
 
-def _import_path() -> str:
-    """Where a process finds this package, wherever this one has it from."""
-    here = str(Path(__file__).parents[2])
-    before = os.environ.get("PYTHONPATH")
-    return here if not before else f"{here}{os.pathsep}{before}"
+def _environment() -> dict[str, str]:
+    """One in which a process finds this package, wherever this one has it from."""
+    here, before = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+    if here in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return dict(os.environ)  # found as it is; named first, what is installed would hide the standard library
+    return {**os.environ, "PYTHONPATH": here if not before else f"{here}{os.pathsep}{before}"}

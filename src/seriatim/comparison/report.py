@@ -117,6 +117,8 @@ def _learning(results: Row) -> list[Part]:
     plots = []
     for against, name in figures.AGAINST.items():
         lines = "Lines are training loss, smoothed, without its steep start; points the loss on held-out text."
+        if any(row.get("counted") for row in rows):
+            lines += " The level line is the loss on the measured text of what was counted."
         caption = f"{lines} {_reading_of(against)}"
         plots.append(_plot(figures.learning_curves(rows, against), f"Loss against {name}", caption, results))
     keys = {each["key"] for row in rows for each in row.get("held_out") or ()}
@@ -217,7 +219,10 @@ def _reproduce(results: Row) -> list[Part]:
         if run.get("command")
     ]
     whole = Code(results.get("command") or "seriatim compare", "All of it:")
-    return [whole, *([Code("\n".join(runs), "Each row by itself, in the folder of the comparison:")] if runs else [])]
+    return [
+        whole,
+        *([Code("\n".join(runs), "Each row by itself, from where the comparison was started:")] if runs else []),
+    ]
 
 
 def _order(results: Row) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -150,8 +151,15 @@ def in_words(layer: str) -> dict[str, Any]:
 def _run(folder: Path, row: Mapping[str, Any]) -> dict[str, Any]:
     path = f"runs/{row['layer']}-{row['seed']}"
     names = ("seed", "metrics", "steps", "tokens", "training_seconds", "tokens_per_second")
-    command = f"seriatim train --config {folder / path / 'config.yaml'} --out runs/{row['layer']}-{row['seed']}"
-    return {"path": path, **{name: row[name] for name in names}, "command": command}
+    again = [
+        "seriatim",
+        "train",
+        "--config",
+        str(folder / path / "config.yaml"),
+        "--out",
+        f"{folder}-again/{Path(path).name}",
+    ]
+    return {"path": path, **{name: row[name] for name in names}, "command": shlex.join(again)}
 
 
 def _differences(folder: Path, plan: Plan, found: Sequence[dict[str, Any]]) -> None:

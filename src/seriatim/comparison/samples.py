@@ -36,11 +36,13 @@ def samples(run: Run, data: Any, measured: tuple[str, str]) -> list[Metrics]:
 
 
 def prompt_of(run: Run, data: Corpus) -> str:
-    """The first words of a text that the vocabulary knows."""
+    """The first words of a text that the vocabulary knows; not rules of dashes, where there are others."""
     ids = np.asarray(data.ids[:LOOKED_AT])
     bad = {END, run.tokenizer.unknown_id}
     known = [int(token) for token in ids if int(token) not in bad] if not run.tokenizer.ends_lines else ids[ids != END]
-    return " ".join(run.tokenizer.decode(known).split()[:PROMPT])
+    words = run.tokenizer.decode(known).split()
+    lettered = [word for word in words if any(map(str.isalpha, word))]
+    return " ".join((lettered or words)[:PROMPT])
 
 
 def _written(run: Run, data: Corpus) -> Metrics:

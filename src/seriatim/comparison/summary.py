@@ -150,14 +150,15 @@ def meanings_table(results: Row) -> Table:
     metric, several = results["metric"], len(results.get("seeds") or []) > 1
     interval = "the percentile bootstrap over items (lines, blocks of a text, sentences) of the measured text"
     drawn = "; the bounds are the means over seeds" if several else "; it says nothing of another seed"
-    distance = next((row["distance"] for row in results["rows"] if row.get("distance")), None)
+    distance: Row = next((row["distance"] for row in results["rows"] if row.get("distance")), {})
     cells = [
         [metric["name"], f"{'more' if metric['more_is_better'] else 'less'} is better; " + _measured_on(results)],
         ["95 % interval", interval + drawn],
         [
             "told from the best",
             "the paired bootstrap: both layers on the same drawn items; told apart if p, two-sided, is at most 0.05. "
-            "No correction is made for comparing many layers.",
+            "No correction is made for comparing many layers"
+            + ("; the items of all seeds are drawn together, so how seeds differ is not in it." if several else "."),
         ],
         ["learning rate", "the layer's own default, the one given, or with tuning the best of those tried"],
         ["parameters", "all numbers that are learned, embeddings and output layer included"],
@@ -167,7 +168,10 @@ def meanings_table(results: Row) -> Table:
         ["time a token", _of_a_token(results)],
     ]
     if distance:
-        cells.append(["accuracy at distance", distance["name"]])
+        places = f", over {distance['count']:,} {distance['items']} each" if distance.get("count") else ""
+        cells.append(
+            [f"{distance.get('of', 'accuracy')} at distance", f"{distance['name']}{places}; without intervals"]
+        )
     return Table(["figure", "what it is"], cells, "What the figures mean.")
 
 
@@ -179,7 +183,10 @@ def _of_a_token(results: Row) -> str:
 
 
 def _measured_on(results: Row) -> str:
-    return f"measured on {(results.get('data') or {}).get('measured_on') or 'held-out text'}"
+    data = results.get("data") or {}
+    same = data.get("valid") is not None and data.get("valid") == data.get("measured_on")
+    chosen = ", which also chose among the weights of each training, and so flatters all of them a little"
+    return f"measured on {data.get('measured_on') or 'held-out text'}{chosen if same else ''}"
 
 
 def _columns(results: Row) -> list[Column]:
@@ -242,8 +249,8 @@ def _metric_cell(row: Row, key: str, digits: int, *, mark: str = "", sign: str =
     value, low, high = (value_of(row, name) for name in (key, f"{key}_low", f"{key}_high"))
     if value is None:
         return "–"
-    note = "" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
-    return Cell(f"{sign}{value:.{digits}f}", mark, note)
+    note = "" if low is None or high is None else f"{low:,.{digits}f} to {high:,.{digits}f}"
+    return Cell(f"{sign}{value:,.{digits}f}", mark, note)
 
 
 def _heading(row: Row) -> Cell:
