@@ -46,7 +46,7 @@ def metric_plot(rows: Rows, metric: Row) -> Figure | None:
         filled = colour if not told_apart(row) else PAPER
         axes[0, 0].plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=filled)
         axes[0, 0].annotate(
-            f"{value:.{metric['digits']}f}", (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            f"{value:,.{metric['digits']}f}", (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
             textcoords="offset points", va="center", fontsize=9, color=INK,
         )  # fmt: skip
     axes[0, 0].set_yticks(range(len(drawn)), [plain(row["layer"]) for row in drawn])

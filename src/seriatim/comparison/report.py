@@ -114,14 +114,15 @@ def _against_size(results: Row) -> tuple[Plot | None, list[Part]]:
 
 def _learning(results: Row) -> list[Part]:
     rows = results["rows"]
+    keys = {each["key"] for row in rows for each in row.get("held_out") or ()}
+    points = "; points the loss on held-out text" if keys & {"loss", "perplexity"} else ""
     plots = []
     for against, name in figures.AGAINST.items():
-        lines = "Lines are training loss, smoothed, without its steep start; points the loss on held-out text."
+        lines = f"Lines are training loss, smoothed, without its steep start{points}."
         if any(row.get("counted") for row in rows):
             lines += " The level line is the loss on the measured text of what was counted."
         caption = f"{lines} {_reading_of(against)}"
         plots.append(_plot(figures.learning_curves(rows, against), f"Loss against {name}", caption, results))
-    keys = {each["key"] for row in rows for each in row.get("held_out") or ()}
     for key in sorted(keys - {"loss", "perplexity"}):
         name = next((each["name"] for each in results["figures"] if each["key"] == key), key)
         for against, other in figures.AGAINST.items():
@@ -229,7 +230,7 @@ def _order(results: Row) -> str:
     """The order of the layers, for who does not see a plot."""
     metric = results["metric"]
     values = [
-        f"{row['layer']} {value:.{metric['digits']}f}"
+        f"{row['layer']} {value:,.{metric['digits']}f}"
         for row in ranked(results)
         if (value := value_of(row, metric["key"])) is not None
     ]

@@ -78,8 +78,8 @@ def seeds_table(results: Row) -> Table | None:
         of = {run["seed"]: run["metrics"].get(metric["key"]) for run in row.get("runs") or ()}
         found = [value for value in of.values() if value is not None]
         if found:
-            values = ["–" if of.get(seed) is None else f"{of[seed]:.{metric['digits']}f}" for seed in seeds]
-            cells.append([row["layer"], *values, f"{max(found) - min(found):.{metric['digits']}f}"])
+            values = ["–" if of.get(seed) is None else f"{of[seed]:,.{metric['digits']}f}" for seed in seeds]
+            cells.append([row["layer"], *values, f"{max(found) - min(found):,.{metric['digits']}f}"])
     caption = f"{metric['name'].capitalize()} of each seed, and how far apart they are."
     headings = ["layer", *(f"seed {seed}" for seed in seeds), "highest less lowest"]
     return Table(headings, cells, caption, range(1, len(seeds) + 2)) if cells else None

@@ -1,5 +1,6 @@
 """Results in words, by rules: nothing is said of a layer that its own figures do not say."""
 
+import math
 from statistics import median
 
 from .numbers import in_bytes, in_time, listed, percent, rounded, times
@@ -7,8 +8,8 @@ from .ranking import Row, Rows, distance_of, ranked, tested, told_apart, value_o
 
 NOTABLE = 1.5
 """How many times the median a cost must be to be called a limit."""
-ENOUGH = 0.99
-"""The share of its best accuracy at which a layer is said to have seen enough."""
+PLACES = 200
+"""Of a text, from which an accuracy is known, where results do not say from how many."""
 
 
 def finding(results: Row) -> str:
@@ -20,9 +21,9 @@ def finding(results: Row) -> str:
         return f"No layer has a {metric['name']}{': all failed' if len(failed) == len(rows) else ''}."
     best, key, digits = measured[0], metric["key"], metric["digits"]
     low, high = (value_of(best, f"{key}_{end}") for end in ("low", "high"))
-    interval = "" if low is None or high is None else f" (95 % interval {low:.{digits}f} to {high:.{digits}f})"
+    interval = "" if low is None or high is None else f" (95 % interval {low:,.{digits}f} to {high:,.{digits}f})"
     way = "highest" if metric["more_is_better"] else "lowest"
-    said = [f"The {way} {metric['name']} is that of {best['layer']}: {best['metrics'][key]:.{digits}f}{interval}."]
+    said = [f"The {way} {metric['name']} is that of {best['layer']}: {best['metrics'][key]:,.{digits}f}{interval}."]
     if len(measured) > 1:
         said.append(_lead(measured, metric))
     if failed:
@@ -34,7 +35,7 @@ def _lead(measured: Rows, metric: Row) -> str:
     """By how much the first is ahead of the second, and which others are as good for all that is known."""
     key, digits = metric["key"], metric["digits"]
     best, second = measured[0]["metrics"][key], measured[1]["metrics"][key]
-    said = [f"Next is {measured[1]['layer']} with {second:.{digits}f}{_apart(second, best)}."]
+    said = [f"Next is {measured[1]['layer']} with {second:,.{digits}f}{_apart(second, best)}."]
     others = [row for row in measured[1:] if tested(row)]
     alike = [row["layer"] for row in others if not told_apart(row)]
     if alike:
@@ -147,7 +148,7 @@ def seeing(row: Row) -> str:
         if needed == longest:
             return f"gains up to the {longest:,} tokens that were the most it was shown (accuracy {best:.3f})"
         few = "the last token brings" if needed == 1 else f"the last {needed:,} tokens bring"
-        return f"{few} all but 1 % of its accuracy, {best:.3f}"
+        return f"{few} its accuracy, {best:.3f}, to within a standard error"
     for kind in ("distance", "length"):
         found = distance_of(row, kind)
         if found:
@@ -158,12 +159,13 @@ def seeing(row: Row) -> str:
 
 
 def reach_of(row: Row) -> tuple[int, int, float] | None:
-    """The fewest last tokens that bring nearly its best accuracy, the most it was shown, and that best."""
+    """The fewest last tokens that bring its best accuracy, less a standard error; the most it was shown; that best."""
     seen = distance_of(row, "context")
     if len(seen) < 2:
         return None
     best = max(value for _, value in seen)
-    return next(count for count, value in seen if value >= ENOUGH * best), seen[-1][0], best
+    error = math.sqrt(best * (1 - best) / (row["distance"].get("count") or PLACES))
+    return next(count for count, value in seen if value >= best - error), seen[-1][0], best
 
 
 def standing(row: Row, results: Row) -> str:
@@ -172,7 +174,7 @@ def standing(row: Row, results: Row) -> str:
     value, first = value_of(row, metric["key"]), value_of(best, metric["key"])
     if value is None or first is None:
         return "not measured"
-    written = f"{value:.{metric['digits']}f}"
+    written = f"{value:,.{metric['digits']}f}"
     if row is best:
         return f"{written}, the best here"
     if tested(row) and not told_apart(row):
