@@ -21,7 +21,7 @@ class Stateful(nn.Module):
     parallel: ClassVar[bool] = False
     """Whether training runs in parallel over time."""
     paper: ClassVar[str] = ""
-    learning_rate: ClassVar[float] = 3e-3
+    learning_rate: ClassVar[float] = 1e-2
     """What trains it well with AdamW where none is given; see `benchmarks/learning_rates.py`."""
     gate_names: ClassVar[tuple[str, ...]] = ()
     """What each sigmoid (or softplus, for a step size) of its equations decides, in the order they are computed."""
