@@ -47,7 +47,6 @@ class Attention(Attending):
 
     keeps = "keys and values of all inputs, or of a window"
     paper = "Vaswani et al. 2017"
-    learning_rate = 3e-3
 
     def __init__(
         self,

@@ -20,3 +20,4 @@ class Transformer(Attention):
     """Multi-head attention inside a block: norm, attention, sum, norm, feed-forward network, sum."""
 
     wrap = "block"
+    learning_rate = 3e-3
