@@ -96,6 +96,10 @@ def test_a_page_that_may_not_be_written(inspected, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("seriatim.inspection.page.write_whole", refuse)
     with pytest.raises(InputError, match="may not be written"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
+    monkeypatch.setattr("seriatim.inspection.inspect._sections", lambda _: pytest.fail("work was done first"))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(InputError, match="may not be written to"):
+        seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
 
 
 def test_runs_of_other_versions(inspected, tmp_path: Path) -> None:
@@ -138,13 +142,13 @@ def test_the_command(inspected, tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_alignments_are_those_of_the_run(inspected) -> None:
+def test_alignments_are_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     run = inspected["seq2seq"]
     (expected,) = run.details(["axbxcx"], alignments=True)
     greedy, beam = align(run, "axbxcx", beam=3)
     assert greedy.weights == expected["alignment"]
     assert beam.how == "beam of 3"
-    assert beam.log_probability >= greedy.log_probability - 1e-6
+    assert beam.text == next(iter(run.predict(["axbxcx"], beam=3)))
     heads = align(inspected["seq2seq-heads"], "axbxcx", beam=1)[0]
     assert heads.heads > 1
     assert len(heads.weights) == len(heads.target_tokens)
@@ -153,6 +157,10 @@ def test_alignments_are_those_of_the_run(inspected) -> None:
         assert mass(one, [range(len(one.source_tokens))] * len(one.weights)) == pytest.approx(1, abs=1e-5)
         assert aligned_figure(one).axes
     assert not align(inspected["ctc"], "axbxcx", beam=1)[0].weights
+    monkeypatch.setattr("seriatim.inspection.alignment.LARGEST", 4)
+    (cut,) = align(inspected["seq2seq-heads"], "axbxcx", beam=1)
+    assert "The first 4" in cut.limits
+    assert cut.target_tokens[-1] != "</s>", "the end of an answer is not where its map is cut off"
     with pytest.raises(InputError, match="looks at nothing"):
         aligned_figure(Aligned("greedy", "", 0.0))
     with pytest.raises(InputError, match="translates nothing"):

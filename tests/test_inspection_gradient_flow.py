@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.inspection.gradient_flow import gradient_flow, norms_by_lag, reach
+from seriatim.inspection.gradient_flow import _means, gradient_flow, norms_by_lag, reach
 from seriatim.layer import SequenceLayer
 from seriatim.unroll.fast import uncompiled
 
@@ -138,6 +138,18 @@ def test_reach_is_the_first_lag_below_a_hundredth_of_the_start() -> None:
     assert reach([1.0, 0.5]) is None
     assert reach([]) is None
     assert reach([0.0, 0.0]) == 1
+
+
+def test_windows_of_other_lengths_and_losses_change_no_reach() -> None:
+    """Of curves of one form the mean has that form, whichever windows reach far back and however large their losses."""
+    short, long = 100 * 0.5 ** torch.arange(3.0), 0.01 * 0.5 ** torch.arange(9.0)
+    for rows in ([short[None], long[None]], [0.01 * short[None], 100 * long[None], torch.zeros(1, 0)]):
+        means = torch.tensor(_means(({"layer": norms} for norms in rows), 9)["layer"])
+        torch.testing.assert_close(means / means[0], long / long[0])
+        assert reach(means.tolist()) == 8
+    alike = torch.rand(4, 5)
+    assert _means([{"layer": alike}], 5)["layer"] == pytest.approx(alike.mean(0).tolist())
+    assert _means([{"layer": torch.zeros(2, 3)}], 3)["layer"] == [0.0] * 3
 
 
 def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from seriatim.data.encoding import Statistics
 from seriatim.errors import InputError
 from seriatim.evaluation.perplexity import each_loss
 from seriatim.inspection.memory import Seen, by_context, context_sizes, read_on
-from seriatim.inspection.state_costs import state_costs
+from seriatim.inspection.state_costs import MEMORY, memory_tokens, state_costs
 from seriatim.models import LanguageModel
 from seriatim.state import state_bytes
 from seriatim.unroll.fast import uncompiled
@@ -111,3 +111,5 @@ def test_a_window_bounds_what_is_kept() -> None:
     assert costs["kept"].sizes[10_000] == costs["kept"].sizes[1_000] == 49 * costs["kept"].sizes[1]
     learned = state_costs(model_of("transformer", position="learned", max_length=64))
     assert {tuple(cost.sizes) for cost in learned} == {(1, 10)}
+    assert memory_tokens(model_of("transformer", position="learned", max_length=8)) == 8
+    assert memory_tokens(model_of("transformer")) == MEMORY

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .attention import AttentionMap, attention_maps
+from .attention import LARGEST, attention_maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +33,7 @@ class Aligned:
         weights: a row for every token of the answer, of a weight for every token of the source; empty where the decoder
             has no attention.
         heads: over how many the weights are means.
+        limits: of how much the weights are, in words; empty where of everything.
     """
 
     how: str
@@ -42,6 +43,7 @@ class Aligned:
     target_tokens: Sequence[str] = ()
     weights: Sequence[Sequence[float]] = ()
     heads: int = 1
+    limits: str = ""
 
 
 def align(run: "Run", text: str, *, beam: int = BEAM) -> list[Aligned]:
@@ -71,18 +73,16 @@ def _aligned(run: "Run", text: str, beam: int) -> Aligned:
         return Aligned(how, found["text"], log_probability, *names, found["alignment"])
     if not hasattr(run.model, "encode") or not text.strip():
         return Aligned(how, found["text"], log_probability)
-    crossing = [one for one in attention_maps(run, (text, found["text"])).maps if _crosses(one)]
+    maps = attention_maps(run, (text, found["text"]), most=LARGEST)
+    crossing = [one for one in maps.maps if one.crosses and one.looking and one.looked_at]
     if not crossing:
         return Aligned(how, found["text"], log_probability)
     top = crossing[-1]
     weights = top.weights.mean(0).tolist()
-    targets = (*top.looking[1:], "</s>")  # what is written where the token before it is read
-    return Aligned(how, found["text"], log_probability, top.looked_at, targets, weights, len(top.weights))
-
-
-def _crosses(found: AttentionMap) -> bool:
-    """Whether it looks from an answer at its source."""
-    return bool(found.looking and found.looked_at) and found.looking != found.looked_at
+    # what is written where the token before it is read; of a long answer the last is not its end
+    targets = (*top.looking[1:], "</s>" if maps.shown == maps.of else "…")
+    heads = len(top.weights)
+    return Aligned(how, found["text"], log_probability, top.looked_at, targets, weights, heads, maps.limits)
 
 
 def mass(found: Aligned, places: Sequence[Sequence[int]]) -> float:

@@ -43,7 +43,7 @@ class LayerFlow:
 
     Attributes:
         name: of the layer, as in `leaves.Leaf`.
-        trained: means over windows of the trained model's norms.
+        trained: means over windows of the trained model's norms; where windows differ in length, see `_means`.
         fresh: of a model of the same configuration before its training.
     """
 
@@ -111,7 +111,7 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
 def fresh_model(run: Run) -> Any:
     """A model of a run's configuration as its training found it (without `training.init`), in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(run.config.training.seed)
+        torch.default_generator.manual_seed(run.config.training.seed)  # and no other device's
         return run.task.make_model(run.vocabulary).to(run.device).eval()
 
 
@@ -187,15 +187,26 @@ def _batches(examples: Sequence[Example], together: int) -> Iterator[list[Exampl
 
 
 def _means(found: Iterable[dict[str, Tensor]], lags: int) -> dict[str, list[float]]:
-    """At every lag over the windows that reach so far back."""
+    """Means over windows of any lengths: that at lag 1 of all, times the share of it that is left at each lag.
+
+    The share is that of the windows which reach so far back, for a loss that is large in a long window and small in a
+    short one, or the other way round, must not look like a gradient that grows or vanishes.
+    """
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for batch in found:
         for name, norms in batch.items():
-            rows[name] += list(norms[:, :lags])
-    return {
-        name: torch.nanmean(pad_sequence(some, batch_first=True, padding_value=torch.nan), dim=0).tolist()
-        for name, some in rows.items()
-    }
+            rows[name] += [row for row in norms[:, :lags] if len(row)]
+    return {name: _mean(some) for name, some in rows.items()}
+
+
+def _mean(rows: Sequence[Tensor]) -> list[float]:
+    """Of norms ``(lags,)`` each, at least one; see `_means`."""
+    if not rows:
+        return []
+    norms = pad_sequence(list(rows), batch_first=True, padding_value=torch.nan)  # (windows, lags)
+    starts = norms[:, :1].where(~norms.isnan(), 0.0).sum(0)
+    means = norms[:, 0].mean() * norms.nansum(0) / starts
+    return means.where(starts > 0, norms.nanmean(0)).tolist()
 
 
 def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False) -> "Figure":

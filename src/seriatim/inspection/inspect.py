@@ -1,5 +1,6 @@
 """One page on a run and a text: what the model expects, looks at, keeps, forgets and gets wrong."""
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ def inspect(
     """
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run)
     path = opened.path / PAGE if out is None else Path(out)
-    _refuse_folder(path)
+    _refuse_unwritable(path)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format)
     found, summary = _sections(subject)
     said = " ".join([_lead(subject), *notes, *subject.notes])
@@ -98,12 +99,16 @@ def _sentence(line: str) -> str:
     return f"{line[:1].upper()}{line[1:]}".rstrip(".")
 
 
-def _refuse_folder(path: Path) -> None:
+def _refuse_unwritable(path: Path) -> None:
     """Raises InputError at once where nothing could be written after all the work."""
     if path.is_dir():
         raise InputError(f"--out: {path} is a folder; name a file in it, for instance {path / PAGE}")
     if not path.parent.is_dir():
         raise InputError(f"--out: the folder {path.parent} does not exist; make it, or name another file")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(
+            f"--out: {path.parent} may not be written to; give yourself the right to, or name another file"
+        )
 
 
 def read_whole(spec: str) -> str:

@@ -14,13 +14,15 @@ from .gradient_flow import SHARE, LayerFlow, gradient_flow, gradient_flow_figure
 from .memory import Seen, accuracy_figure, by_context, context_sizes, loss_figure
 from .page import Cell, Code, Part, Plot, Plots, Prose, Section, Table
 from .sections import Found
-from .state_costs import Cost, state_costs, state_figure
+from .state_costs import Cost, memory_tokens, state_costs, state_figure
 from .subject import Subject
 
 OTHERS = 15
 """Items of the held-out data whose gradients are averaged with those of a single line."""
 NEAR = 0.01
 """The share by which a loss may lie above that of the full context, and count as equal to it."""
+SMALL = 1e-3
+"""Nats by which it may lie above it too: of an answer that is all but certain a share says nothing."""
 CUT = 400
 """Characters of an example that are shown."""
 RIGHT = {
@@ -39,11 +41,13 @@ def flow(subject: Subject) -> Found:
     if not found.layers:
         return [Prose(_no_flow(subject))], []
     intro = (
-        "How much a loss depends on what each layer handed on k steps before it: the norm of ∂loss/∂h against k, for "
-        "the trained model and for the same model before its training. A line that falls fast is a gradient that "
-        "vanishes: nothing so far back can be learned from, though what was latched there may well be kept. The "
-        "reach is the k at which the norm falls below "
-        f"{SHARE:.0%} of that at k = 1. Means over {found.windows} stretches of text{_of_which(others)}."
+        "How much the loss at the end of a text depends on what each layer handed on to its own next step k steps "
+        "before: the norm of ∂loss/∂h against k, for the trained model and for one of the same configuration that is "
+        "not trained. A line that falls fast is a gradient that vanishes: by way of this state nothing so far back "
+        "can be learned from, though what was latched there may well be kept, and what a layer gave to others in the "
+        "meantime is not counted. The reach is the k at which the norm falls below "
+        f"{SHARE:.0%} of that at k = 1. Means over {found.windows} stretches of text{_of_which(others)}; of shorter "
+        "ones as far back as they go. What reads backwards is counted from where it ends, at the beginning of a text."
     )
     rows = [[layer.name, *(_reach(reach, layer) for reach in reversed(layer.reach))] for layer in found.layers]
     plots = [
@@ -98,12 +102,12 @@ def _others(subject: Subject) -> list[Any]:
 
 def memory(subject: Subject) -> Found:
     """How much of its context a model uses, and what its state costs."""
-    parts, lines = _context(subject) if subject.run.config.task in ("lm",) else _own_context(subject)
+    parts, lines = _context(subject) if subject.run.config.task == "lm" else _own_context(subject)
     try:
         costs = state_costs(subject.run.model)
     except InputError as error:
         return [*parts, Prose(f"What its state costs is left out. {str(error)[:1].upper()}{str(error)[1:]}.")], lines
-    return [*parts, *_costs(costs)], lines
+    return [*parts, *_costs(costs, subject.run.model)], lines
 
 
 def _context(subject: Subject) -> Found:
@@ -155,25 +159,29 @@ def _full(found: dict[int | None, Seen]) -> float:
 def _needed(losses: dict[int | None, float]) -> int | None:
     """The smallest k from which on the loss is as good as that of the full context."""
     sizes = sorted(size for size in losses if size is not None)
-    enough = [losses[size] <= losses[None] * (1 + NEAR) + 1e-3 for size in sizes]
+    enough = [losses[size] <= losses[None] * (1 + NEAR) + SMALL for size in sizes]
     return next((size for i, size in enumerate(sizes) if all(enough[i:])), None)
 
 
 def _said(needed: int | None) -> str:
     if needed is None:
-        return "The more it sees, the better it predicts: no k that was tried is as good as the full context."
-    return f"From k = {needed} on the loss is that of the full context, within {NEAR:.0%}."
+        return f"For no k that was tried is the loss within {NEAR:.0%} of that of the full context: more is of use."
+    return f"From k = {needed} on the loss is at most {NEAR:.0%} above that of the full context."
 
 
-def _costs(costs: Sequence[Cost]) -> list[Part]:
+def _costs(costs: Sequence[Cost], model: Any) -> list[Part]:
     sizes = list(costs[0].sizes)
     rows = [[cost.name or "state", *(f"{cost.sizes[size]:,}" for size in sizes), cost.growth] for cost in costs]
     rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
-    caption = "Bytes of each part of the state, named by its path in it, after so many tokens."
+    decodes = hasattr(model, "encode")
+    text = f"the answer to a source of {memory_tokens(model)} tokens" if decodes else "a text"
+    caption = f"Bytes of each part of the state, named by its path in it, after so many tokens of {text}."
     table = Table(["part", *(f"{size:,}" for size in sizes), ""], rows, caption, set(range(1, len(sizes) + 1)))
     growing = ", ".join(cost.name for cost in costs if cost.growth != "stays")
     if not growing:
-        return [table, Prose("What is kept of a text is of one size, however long the text.")]
+        longer = "; where its decoder has attention, more is kept of a longer source" if decodes else ""
+        what = "an answer" if decodes else "a text"
+        return [table, Prose(f"What is kept of {what} is of one size, however long it is{longer}.")]
     bound = "" if any(cost.growth == "grows" for cost in costs) else ", up to a bound"
     plot = Plot(
         state_figure(costs), "What the state costs", f"What grows: {growing}{bound}.", "Bytes kept against tokens read."
@@ -265,9 +273,11 @@ def about(subject: Subject) -> Section:
 
 def _command(subject: Subject) -> str:
     short = len(subject.text) <= 200 and "\n" not in subject.text
-    text = f"--text {shlex.quote(subject.text)}" if short else "--text-file FILE"
-    data = f" --data {shlex.quote(subject.data)}" if subject.data else ""
-    return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{data}"
+    text = f"--text={shlex.quote(subject.text)}" if short else "--text-file FILE"
+    translates = subject.run.config.task == "seq2seq"
+    named = {"data": subject.data, "format": subject.file_format, "beam": translates and subject.beam}
+    more = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in named.items() if value)
+    return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{more}"
 
 
 def _held_out(task: Task, summary: dict[str, Any]) -> list[list[str]]:

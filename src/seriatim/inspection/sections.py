@@ -126,7 +126,8 @@ def _labelled(found: Labelling) -> Found:
             )
         )
     strongest = found.tokens[int(gains.argmax())].strip()
-    return parts, [f"answer: {label} ({share:.0%}), to which {strongest!r} adds most"]
+    adds = f", to which {strongest!r} adds most" if gains.max() > 0 else ""
+    return parts, [f"answer: {label} ({share:.0%}){adds}"]
 
 
 def _without(found: Labelling, place: int) -> list[tuple[str, float]]:
@@ -137,9 +138,11 @@ def _without(found: Labelling, place: int) -> list[tuple[str, float]]:
 def alignments(subject: Subject) -> Found:
     """Of a translation, greedy and by beam."""
     found = align(subject.run, subject.text, beam=subject.beam)
-    samples = [Sample(f"{one.how}, P = {math.exp(one.log_probability):.2g}", one.text) for one in found]
+    samples = [Sample(f"{one.how}, P = {math.exp(one.log_probability):.2g}", one.text or "(nothing)") for one in found]
     parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
-    lines = [f"answer: {found[-1].text[:100]}"]
+    if found[-1].log_probability < found[0].log_probability:
+        parts.append(Prose("A beam keeps the likeliest beginnings, and has lost here what is likelier as a whole."))
+    lines = [f"answer: {found[-1].text[:100] or 'nothing'}"]
     drawn = [one for one in found if one.weights]
     if not drawn:
         why = "The decoder looks at nothing" if hasattr(subject.run.model, "encode") else "There is no decoder"
@@ -155,7 +158,8 @@ def _alignment(found: Aligned) -> Plot:
     return Plot(
         aligned_figure(found),
         f"Alignment, {found.how}",
-        f"Where each token of the answer (down) looked in the source (across); a row sums to one.{heads}",
+        f"Where each token of the answer (down) looked in the source (across); a row sums to one.{heads}"
+        + (f" {found.limits}" if found.limits else ""),
         f"Attention from {len(found.target_tokens)} tokens of the answer to {len(found.source_tokens)} of the source.",
     )
 

@@ -19,7 +19,7 @@ TOKENS = (1, 10, 100, 1_000, 10_000)
 READ = 1_000
 """Tokens that are really read; what is kept of more follows from the contract of states."""
 MEMORY = 20
-"""Tokens of the source that a decoder attends to."""
+"""Tokens of the source that a decoder attends to, or as many as there are positions for."""
 
 
 class Cost(NamedTuple):
@@ -41,7 +41,7 @@ def state_costs(model: nn.Module, *, sizes: Sequence[int] = TOKENS) -> list[Cost
 
     Args:
         model: a model of a run, in evaluation mode: a language model, a classifier or tagger that reads in one
-            direction, or an encoder-decoder, of which it is the decoder's state after sources of `MEMORY` tokens.
+            direction, or an encoder-decoder, of which it is the decoder's state after sources of `memory_tokens`.
         sizes: numbers of tokens, rising; those beyond learned positions are left out.
 
     Raises:
@@ -53,6 +53,11 @@ def state_costs(model: nn.Module, *, sizes: Sequence[int] = TOKENS) -> list[Cost
         return _measured(begin, read, [size for size in sizes if size <= most], most)
 
 
+def memory_tokens(model: nn.Module) -> int:
+    """Tokens of the source after which a decoder's state is measured."""
+    return min(MEMORY, learned_positions(model) or MEMORY)
+
+
 def _reader(model: Any) -> tuple[State, Callable[[int, State], State]]:
     """The initial state, and what reads so many tokens more."""
 
@@ -62,7 +67,7 @@ def _reader(model: Any) -> tuple[State, Callable[[int, State], State]]:
     if isinstance(model, TextModel):
         return model.initial_state(1), lambda count, state: model.token_losses(ids(count), ids(count), state)[1]
     if hasattr(model, "encode"):
-        return model.encode(ids(MEMORY)), lambda count, state: model.features(ids(count), state, None)[1]
+        return model.encode(ids(memory_tokens(model))), lambda count, state: model.features(ids(count), state, None)[1]
     layer = getattr(model, "layer", None)
     if layer is None or not layer.causal:
         raise InputError("a model that reads from both sides keeps the whole text; it has no state to measure")
