@@ -37,7 +37,8 @@ class ComparisonConsole(ComparisonReporter):
         self.metric, self.several = plan.metric, len(plan.seeds) > 1
         (name, value), *_ = plan.budget.given().items()
         equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
-        self.say(f"{len(plan.layers)} layers, {value:,} {name} each{equal}, measured on {plan.measured_in_words()}")
+        many = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"
+        self.say(f"{many}, {value:,} {name} each{equal}, measured on {plan.measured_in_words()}")
         if standing.count > len(plan.layers):
             self.say(f"{len(plan.seeds)} seeds")
         if self.console.is_terminal and not self.console.quiet:

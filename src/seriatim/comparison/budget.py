@@ -115,11 +115,7 @@ def settle_budget(config: Config, budget: Budget, pace: Pace, *, share: float, a
         steps = max(1, math.ceil(fields["training.tokens"] / pace.step_tokens))
     else:
         assert budget.steps is not None
-        steps = fields["training.steps"] = int(budget.steps * share)
-        if steps < 1:
-            raise InputError(
-                f"--steps: {budget.steps} is too little to be shared with trials; give {1 / share:g} or more"
-            )
+        steps = fields["training.steps"] = max(1, int(budget.steps * share))
     if "warmup_steps" in automatic:
         fields["training.warmup_steps"] = int(WARMUP * steps)
     if "evaluate_every" in automatic:

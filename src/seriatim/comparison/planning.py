@@ -59,7 +59,9 @@ def make_plan(
     given = _given(source, overrides)
     task = resolve({"task": given.get("task", "lm")}).task
     layers = check_layers(wishes.layers, task)
-    budget = _budget(wishes, given)
+    budget, tune = _budget(wishes, given), _trials(wishes.tune)
+    if tune is not None and budget.steps is not None and budget.steps < 2 * tune:
+        raise InputError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
     _refuse(given)
     usual = {**DEFAULTS, "training.batch_size": BATCH_SIZE.get(task, USUAL_BATCH_SIZE), "training.steps": 1}
     base = resolve(_without_budgets(given), {name: value for name, value in usual.items() if not _has(given, name)})
@@ -81,7 +83,7 @@ def make_plan(
         budget=budget,
         parameters=parse_parameters(wishes.parameters),
         seeds=seeds_from(base.training.seed, wishes.seeds),
-        tune=_trials(wishes.tune),
+        tune=tune,
         metric=wishes.metric or "",
         automatic=[name for name in ("warmup_steps", "evaluate_every") if not _has(given, f"training.{name}")]
         + (["embedding_size"] if not _has(given, "model.embedding_size") else []),
