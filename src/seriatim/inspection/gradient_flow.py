@@ -230,6 +230,7 @@ def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relati
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
     axes.set(yscale="log", xlabel="k, steps back")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_title(plain(title))
     axes.set_ylabel("norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back")
     axes.legend(frameon=False)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from .predictions import visible
+
 LETTERS = 8
 """Size of a token's name, in points."""
 SPACED = 0.14
@@ -33,5 +35,5 @@ def shown(token: str) -> str:
     """A token for a label: white space made visible, long ones cut."""
     from .theme import plain
 
-    visible = token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
-    return plain(visible if len(visible) <= LONGEST else visible[: LONGEST - 1] + "…")
+    name = visible(token)
+    return plain(name if len(name) <= LONGEST else name[: LONGEST - 1] + "…")

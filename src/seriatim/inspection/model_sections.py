@@ -11,6 +11,7 @@ from .answers import answer_by_context
 from .error_figures import LABELS, calibration_figure, confusion_figure
 from .errors import Bad, Mistakes, find_mistakes
 from .gradient_flow import SHARE, LayerFlow, gradient_flow, gradient_flow_figure
+from .leaves import BACKWARDS
 from .memory import Seen, accuracy_figure, by_context, context_sizes, loss_figure
 from .page import Cell, Code, Part, Plot, Plots, Prose, Section, Table
 from .sections import Found
@@ -47,8 +48,10 @@ def flow(subject: Subject) -> Found:
         "can be learned from, though what was latched there may well be kept, and what a layer gave to others in the "
         "meantime is not counted. The reach is the k at which the norm falls below "
         f"{SHARE:.0%} of that at k = 1. Means over {found.windows} stretches of text{_of_which(others)}; of shorter "
-        "ones as far back as they go. What reads backwards is counted from where it ends, at the beginning of a text."
+        "ones as far back as they go."
     )
+    if any(BACKWARDS in layer.name for layer in found.layers):
+        intro += " For what reads backwards that is counted from where it ends, at the beginning of a text."
     rows = [[layer.name, *(_reach(reach, layer) for reach in reversed(layer.reach))] for layer in found.layers]
     plots = [
         Plot(

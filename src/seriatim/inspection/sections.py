@@ -60,7 +60,11 @@ def surprise(subject: Subject) -> Found:
             "The last is the end.",
             "tokens of the answer",
         )
-    before = "all others: it is masked alone" if task == "mlm" else "the true tokens before it"
+    before = "the true tokens before it"
+    if task == "mlm":
+        length = subject.run.config.training.sequence_length
+        among = f" of its stretch of {length:,} tokens" if len(subject.corpus.ids) > length else ""
+        before = f"all others{among}: it is masked alone"
     found = surprisals(subject.run, subject.corpus)
     return _spelled(
         found,
@@ -142,7 +146,7 @@ def alignments(subject: Subject) -> Found:
     parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
     if found[-1].log_probability < found[0].log_probability:
         parts.append(Prose("A beam keeps the likeliest beginnings, and has lost here what is likelier as a whole."))
-    lines = [f"answer: {found[-1].text[:100] or 'nothing'}"]
+    lines = [f"answer: {found[-1].text[:100] or '(nothing)'}"]
     drawn = [one for one in found if one.weights]
     if not drawn:
         why = "The decoder looks at nothing" if hasattr(subject.run.model, "encode") else "There is no decoder"
