@@ -18,7 +18,8 @@ SERIATIM = (sys.executable, "-m", "seriatim")
 def metrics(arguments: list[str], out: Path, *, show: bool) -> dict[tuple[str, str], float]:
     """Of every row and figure, as `results.json` has them."""
     command = [*SERIATIM, "compare", *arguments, "--out", str(out), "--no-report"]
-    subprocess.run(command, check=True, stdout=None if show else subprocess.DEVNULL)
+    if code := subprocess.run(command, stdout=None if show else subprocess.DEVNULL).returncode:
+        sys.exit(code)  # it has said why
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     if failed := [row["layer"] for row in results["rows"] if row["failed"]]:
         sys.exit(f"failed: {', '.join(failed)}")
