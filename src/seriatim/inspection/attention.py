@@ -252,7 +252,7 @@ def alignment_figure(
     wide, tall = width_for(len(source_tokens)), max(2.4, 0.8 + SPACED * min(len(target_tokens), 60) * 1.2)
     figure, grid = new_figure(width=wide, height=tall)
     axes = grid.flat[0]
-    image = _draw(axes, found, 1.0)
+    image = _draw(axes, found, found.max().item())
     axes.set_title(plain(title))
     name_tokens(axes.xaxis, source_tokens, wide - 1.2)
     name_tokens(axes.yaxis, target_tokens, tall - 0.8)

@@ -205,7 +205,8 @@ def mistakes(subject: Subject) -> Found:
         return [Prose(f"Left out: the run's own data cannot be read; give some with --data. ({error})")], []
     right = f"{found.right:,} of {found.of:,} {RIGHT[subject.run.config.task]} ({found.right / max(1, found.of):.1%})"
     right += "" if found.chrf is None else f", chrF {found.chrf:.1f}"
-    parts: list[Part] = [Prose(f"Of {spec} {found.seen} were looked at; {right}.")]
+    chose = " They chose the weights, so that others may be answered worse." if subject.chose_weights() else ""
+    parts: list[Part] = [Prose(f"Of {spec} {found.seen} were looked at; {right}.{chose}")]
     plots = []
     if found.confusion is not None:
         many = f" Of {len(found.labels)} labels the {LABELS} most confused." if len(found.labels) > LABELS else ""

@@ -58,6 +58,11 @@ class Subject:
         named = self.data or self.run.config.data.test or self.run.task.validation_spec()
         return named if self.data or named != "-" else None
 
+    def chose_weights(self) -> bool:
+        """Whether these data decided which weights the run has."""
+        valid = self.run.config.data.valid
+        return valid is not None and self.held_out() == valid
+
 
 def beginning(corpus: Corpus, tokens: int) -> Corpus:
     """So many tokens of a text; of lines those that are whole, or else the beginning of the first."""
