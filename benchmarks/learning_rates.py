@@ -17,7 +17,7 @@ from typing import Any
 import seriatim
 from seriatim.errors import TrainingError
 
-RATES = (3e-3, 1e-2, 3e-2)
+RATES = (1e-3, 3e-3, 1e-2)
 FACTOR = 3
 
 
