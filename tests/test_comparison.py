@@ -186,8 +186,10 @@ def test_a_wrong_measurement_is_set_right(
     monkeypatch.setattr(worker, "train", train)
     monkeypatch.setattr(worker, "pace_of", lambda *_: (kept, "pace"))
     monkeypatch.setattr(worker, "keep_pace", keep)
-    (row,) = seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn"], minutes=1 / 6).rows
-    assert steps == trainings
+    config = {**small(texts, tmp_path / "a"), "model": {**SMALL["model"], "options": {"smoothing": "witten-bell"}}}
+    row, counted = seriatim.compare(config, layers=["rnn", "ngram"], minutes=1 / 6).results["rows"]
+    assert steps[: len(trainings)] == trainings
+    assert counted["note"] is None
     assert kept.step_seconds == 1.0
     off = trainings[-1] != 10
     assert row["note"] == (
@@ -296,10 +298,12 @@ def test_prompts_are_of_words(text: str, prompt: str) -> None:
 
 
 def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_process: None) -> None:
+    test = tmp_path / "test.txt"
+    test.write_text(Path(texts["test"]).read_text())
     model = {**SMALL["model"], "options": {"smoothing": "witten-bell"}}
     first, again = (
         seriatim.compare(
-            {**small(texts, tmp_path / out, test=texts["test"]), "model": model},
+            {**small(texts, tmp_path / out, test=str(test)), "model": model},
             layers=layers,
             steps=6,
             parameters=3000,
@@ -311,11 +315,11 @@ def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_pr
     assert metrics == {row["layer"]: row["metrics"] for row in again.results["rows"]}
     assert json.loads((tmp_path / "a" / "results.json").read_text()) == json.loads(json.dumps(results))
     assert results["metric"]["key"] == results["figures"][0]["key"] == "perplexity"
-    assert results["data"]["measured_on"] == texts["test"]
+    assert results["data"]["measured_on"] == str(test)
 
     rnn = results["rows"][1]
     run = seriatim.load(tmp_path / "a" / rnn["runs"][0]["path"])
-    assert run.evaluate(texts["test"])["perplexity"] == pytest.approx(rnn["metrics"]["perplexity"])
+    assert run.evaluate(str(test))["perplexity"] == pytest.approx(rnn["metrics"]["perplexity"])
     assert rnn["parameters"] == sum(parameter.numel() for parameter in run.model.parameters())
     assert rnn["runs"][0]["steps"] == 6
     assert rnn["held_out"][-1]["step"] == 6
@@ -331,6 +335,11 @@ def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_pr
     for wrong, what in (({"layers": ["rnn"]}, "--layers: ngram"), ({"seeds": 1}, "--seeds: the comparison has 2")):
         with pytest.raises(InputError, match=what):
             resume(tmp_path / "a", **wrong)
+
+    test.write_text(Path(texts["valid"]).read_text())
+    changed = resume(tmp_path / "a", seeds=3).results["rows"][1]
+    assert len(changed["runs"]) == 2
+    assert "not of the data of the other rows" in changed["note"]
 
     plan = tmp_path / "a" / "comparison.yaml"
     plan.write_text(plan.read_text().replace(f"version: {seriatim.__version__}", "version: 0.0.1"))

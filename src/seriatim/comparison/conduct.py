@@ -159,13 +159,15 @@ class Conduct:
         """Takes a finished row in.
 
         Raises:
-            InputError: it was measured with another tokenizer.
+            InputError: it was measured with another tokenizer, or on other data.
         """
         known = next(iter(self.rows.values()), row)
-        if row["tokenizer"] != known["tokenizer"]:
-            raise InputError(
-                f"{self.folder / 'rows'}/{layer}-{seed}.json: of another tokenizer; compare anew with another --out"
-            )
+        for what in ("tokenizer", "data"):
+            if row[what] != known[what]:
+                raise InputError(
+                    f"{self.folder / 'rows'}/{layer}-{seed}.json: not of the {what} of the other rows; compare anew "
+                    "with another --out"
+                )
         self.rows[layer, seed] = row
         kept = self.folder / "trials" / f"{layer}.json"
         if kept.exists():

@@ -66,7 +66,7 @@ def read_row(folder: Path, name: str) -> dict[str, Any] | None:
         return None
     hint = "remove it to measure anew"
     row = read_json(path, most=LARGEST, hint=hint)
-    if not isinstance(row, dict) or not {"metrics", "version", "tokenizer"} <= row.keys():
+    if not isinstance(row, dict) or not {"metrics", "version", "tokenizer", "data"} <= row.keys():
         raise InputError(f"{path}: damaged, or not a row; {hint}")
     refuse_version(path, row["version"])
     return row

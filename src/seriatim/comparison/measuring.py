@@ -59,6 +59,7 @@ def measure(run: Run, plan: Plan, *, seed: int, full: bool) -> tuple[Metrics, di
         "tokenizer": run.vocabulary.fingerprint(),
         "vocabulary_size": summary["vocabulary_size"],
         "described": run.task.describe(data),
+        "data": data.key,
         "precision": summary["precision"],
         "version": __version__,
     }

@@ -105,8 +105,8 @@ def work(job: Work, tell: Tell) -> None:
     """Trains, measures, and writes the row; tells ``done`` last."""
     torch.set_num_threads(job.threads)
     plan = read_plan(Path(job.comparison))
-    run, facts = _trained(job, plan, tell)
-    facts["memory_bytes"] = facts["memory_bytes"] and peak_memory()
+    run, here = _trained(job, plan, tell)
+    facts = {"memory_bytes": peak_memory() if here else None, "note": _note(job, plan, run)}
     if job.trial is not None:
         tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": run.config.training.learning_rate})
         return
@@ -119,18 +119,17 @@ def work(job: Work, tell: Tell) -> None:
     tell({"event": "done"})
 
 
-def _trained(job: Work, plan: Plan, tell: Tell) -> tuple[Run, dict[str, Any]]:
-    """The run, trained to its end, and what is to be said of that."""
+def _trained(job: Work, plan: Plan, tell: Tell) -> tuple[Run, bool]:
+    """The run, trained to its end, and whether it was this process that trained it."""
     reporter = LineReporter(tell)
-    facts: dict[str, Any] = {"memory_bytes": True, "note": None}
     if (job.run / "summary.json").exists() and (job.run / "model.safetensors").exists():
-        return load(job.run), {**facts, "memory_bytes": None}
+        return load(job.run), False
     if (job.run / "config.yaml").exists():
-        return resume(job.run, reporter=reporter), facts
+        return resume(job.run, reporter=reporter), True
     config = plan.config(job.layer, job.seed)
     overrides: dict[str, Any] = {"out": str(job.run)}
     if job.layer == COUNTED:
-        return train(config, overrides=overrides, reporter=reporter), facts
+        return train(config, overrides=overrides, reporter=reporter), True
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
     device = choose_device(config.training.device)
@@ -148,15 +147,22 @@ def _trained(job: Work, plan: Plan, tell: Tell) -> tuple[Run, dict[str, Any]]:
         keep_pace(name, shown)
         if shown.step_seconds < TOO_QUICK * pace.step_seconds:  # the machine was busy while it was timed
             del run
-            run, pace = run_at(shown, again=True), shown
-            if (shown := _shown(run, pace)) != pace:
-                keep_pace(name, shown)
-        if shown != pace:
-            facts["note"] = (
-                f"trained for {_training_seconds(run):.3g} s instead of {seconds:.3g} s: its speed was not what it was "
-                "measured at"
-            )
-    return run, facts
+            run = run_at(shown, again=True)
+            keep_pace(name, _shown(run, shown))
+    return run, True
+
+
+def _note(job: Work, plan: Plan, run: Run) -> str | None:
+    """What a reader must know of a training: that it took another time than it was given."""
+    steps = run.config.training.steps
+    if plan.budget.minutes is None or job.layer == COUNTED:
+        return None
+    if steps is None or run.summary["steps"] != steps:  # it ended early
+        return None
+    given, taken = 60 * plan.budget.minutes * job.share, _training_seconds(run)
+    if abs(taken - given) <= max(DEVIATION * given, taken / steps):
+        return None
+    return f"trained for {taken:.3g} s instead of {given:.3g} s: its speed was not what it was measured at"
 
 
 def _shown(run: Run, measured: Pace) -> Pace:
