@@ -43,7 +43,7 @@ class ConsoleReporter(Reporter):
 
     def step(self, record: Record) -> None:
         """Moves the bar, or prints a line now and then."""
-        left = _duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
+        left = duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
         text = (
             f"step {record['step']:,}  loss {record['loss']:.3f}{self.perplexity(record['loss'])}  "
             f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
@@ -63,7 +63,7 @@ class ConsoleReporter(Reporter):
                 *(f"{figure.name} {figure.of(record)}" for figure in self.headline if figure.key in record),
             ]
         )
-        self.say(f"step {record['step']:,}, {_duration(record['seconds'])}: held-out {found}{note}")
+        self.say(f"step {record['step']:,}, {duration(record['seconds'])}: held-out {found}{note}")
 
     def perplexity(self, loss: float) -> str:
         """That of a step's loss, where the task counts in it."""
@@ -81,7 +81,7 @@ class ConsoleReporter(Reporter):
                 parts.append(f"{figure.name} {figure.of(record['valid'])}{beside}")
             self.say(f"held-out {', '.join(parts)}")
         self.say(
-            f"{record['steps']:,} steps in {_duration(record['seconds'])}, {record['tokens_per_second']:,.0f} tokens/s"
+            f"{record['steps']:,} steps in {duration(record['seconds'])}, {record['tokens_per_second']:,.0f} tokens/s"
         )
 
     def close(self) -> None:
@@ -97,14 +97,14 @@ class ConsoleReporter(Reporter):
 
 def print_metrics(metrics: Metrics, task: Task) -> None:
     """The metrics of some data, with their intervals."""
-    table = _table("", "", "95 % interval")
+    table = table_of("", "", "95 % interval")
     for figure in task.figures:
         if figure.key in metrics:
             table.add_row(figure.name, figure.of(metrics), figure.span(metrics))
     for key in task.counts:
         note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
-    _print(table)
+    show(table)
 
 
 def print_weights(weights: dict[str, float]) -> None:
@@ -114,7 +114,7 @@ def print_weights(weights: dict[str, float]) -> None:
 
 def print_differences(first: Metrics, second: Metrics, differences: dict[str, Paired], task: Task) -> None:
     """The metrics of two runs, how far apart they are, and how likely that is by chance."""
-    table = _table("", "first", "second", "difference", "95 % interval", "p")
+    table = table_of("", "first", "second", "difference", "95 % interval", "p")
     for figure in task.figures:
         if figure.key in differences:
             found = differences[figure.key]
@@ -122,16 +122,16 @@ def print_differences(first: Metrics, second: Metrics, differences: dict[str, Pa
             chance = "" if found.p_value is None else f"{found.p_value:.3f}"
             apart = f"{found.difference:+,.{figure.digits}f}"
             table.add_row(figure.name, figure.of(first), figure.of(second), apart, span, chance)
-    _print(table)
+    show(table)
 
 
 def print_statistics(report: dict[str, Any]) -> None:
     """The counts of every part of the data, side by side."""
     parts = [part for part in ("train", "valid", "test") if part in report]
-    table = _table("", *parts)
+    table = table_of("", *parts)
     for key in report[parts[0]]:
         table.add_row(key.replace("_", " "), *[_cell(key, report[part]) for part in parts])
-    _print(table)
+    show(table)
     tokenizer = report["tokenizer"]
     print(f"tokenizer {tokenizer['kind']}: {tokenizer['vocabulary_size']:,} in the vocabulary of the training text")
 
@@ -140,11 +140,11 @@ def print_layers(rows: Sequence[dict[str, Any]]) -> None:
     """Every architecture, a line each."""
     tokens = list(rows[0]["state_bytes"])
     headings = ("layer", "keeps of the past", *(f"after {int(count):,}" for count in tokens), "in parallel", "paper")
-    table = _table(*headings, left=(0, 1, len(tokens) + 2, len(tokens) + 3))
+    table = table_of(*headings, left=(0, 1, len(tokens) + 2, len(tokens) + 3))
     for row in rows:
         sizes = [f"{row['state_bytes'][count]:,}" for count in tokens]
         table.add_row(row["name"], row["keeps"], *sizes, "yes" if row["parallel"] else "no", row["paper"])
-    _print(table)
+    show(table)
     size = rows[0]["hidden_size"]
     print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
     print("in parallel: whether training runs in parallel over time; --json also lists each layer's options")
@@ -166,18 +166,21 @@ def _share(key: str, part: dict[str, Any]) -> str:
     return f"{part[key] / max(1, part['tokens']):.2%}"
 
 
-def _table(*headings: str, left: Sequence[int] = (0,)) -> Table:
+def table_of(*headings: str, left: Sequence[int] = (0,)) -> Table:
+    """An empty table; the columns ``left`` are set to the left, the others to the right."""
     table = Table(box=None, pad_edge=False, show_header=any(headings))
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="left" if i in left else "right", overflow="fold")
     return table
 
 
-def _print(table: Table) -> None:
+def show(table: Table) -> None:
+    """Prints a table on standard output."""
     width = None if sys.stdout.isatty() else 200
     Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Minutes and seconds, in words."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

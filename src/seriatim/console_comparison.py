@@ -13,7 +13,7 @@ from .comparison.comparing import Comparison
 from .comparison.plan import Plan
 from .comparison.progress import ComparisonReporter, Standing
 from .comparison.ranking import ranked, tested, told_apart
-from .console import PLAIN_SECONDS, _duration, _print, _table
+from .console import PLAIN_SECONDS, duration, show, table_of
 from .errors import InputError
 from .files import to_json
 from .tasks.counting import LAYER as COUNTED
@@ -58,7 +58,7 @@ class ComparisonConsole(ComparisonReporter):
     def hear(self, standing: Standing, event: Mapping[str, Any]) -> None:
         """Moves the bar, or prints a line now and then."""
         if event["event"] == "step":
-            left = "" if event["seconds_left"] is None else f", {_duration(event['seconds_left'])} left"
+            left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
             self.show(standing, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
         elif event["event"] in ("timing", "measuring"):
             self.show(standing, {"timing": "timing its steps", "measuring": "measuring"}[event["event"]])
@@ -68,7 +68,7 @@ class ComparisonConsole(ComparisonReporter):
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
         steps = "counted" if standing.layer == COUNTED else f"{row['steps']:,} steps"
-        self.say(f"{name_of(standing)}: {figure}{steps} in {_duration(row['training_seconds'])}")
+        self.say(f"{name_of(standing)}: {figure}{steps} in {duration(row['training_seconds'])}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Why there is no row."""
@@ -78,7 +78,7 @@ class ComparisonConsole(ComparisonReporter):
         """What is being done, and how much is left in all."""
         trial = "" if standing.trial is None else f" (learning rate {standing.trial} of {standing.plan.tune})"
         left, best = standing.seconds_left, standing.best
-        rest = "" if left is None else f"  all: {_duration(left)} left"
+        rest = "" if left is None else f"  all: {duration(left)} left"
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
         text = f"{standing.number} of {standing.count}  {name_of(standing)}{trial}  {what}{rest}{top}"
         if self.bar is not None:
@@ -130,13 +130,13 @@ def print_results(results: Mapping[str, Any]) -> None:
     headings = ["layer", *(figure["name"] for figure in figures[:1]), "95 % interval"]
     headings += [figure["name"] for figure in figures[1:]]
     headings += ["parameters", "tokens/s", "memory (MB)", "state (bytes)", "ms/token", "at distance"]
-    table = _table(*headings)
+    table = table_of(*headings)
     for row in ranked(results):
         if row["failed"]:
             table.add_row(row["layer"], "failed")
         else:
             table.add_row(*_cells(row, figures))
-    _print(table)
+    show(table)
     _notes(results)
 
 
