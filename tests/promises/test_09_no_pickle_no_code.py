@@ -21,10 +21,11 @@ LOADS_CODE = {
     "unroll/compiler.py": {"ctypes.CDLL", "subprocess.run"},
     "unroll/triton_runner.py": {"importlib.util.module_from_spec"},
     "allocator.py": {"ctypes.CDLL"},
+    "comparison/processes.py": {"subprocess.Popen"},
 }
 """Where programs come from: text generated from a cell's equations, of a class in Python and of sizes that are numbers,
-compiled into the user's cache; and the C library of the process. No path of a run or of a configuration is among
-them."""
+compiled into the user's cache; the C library of the process; and this package itself, in another process. No path of a
+run or of a configuration is among them."""
 CAUGHT = (
     *("import pickle", "import pickle as p", "from pickle import loads", "import dill", "import joblib, os"),
     *(

@@ -62,7 +62,7 @@ def read_row(folder: Path, name: str) -> dict[str, Any] | None:
         InputError: it is damaged, or of another version.
     """
     path = folder / "rows" / f"{name}.json"
-    if not path.exists() or not path.with_suffix(".npz").exists():
+    if not path.exists() or not path.with_suffix(".safetensors").exists():
         return None
     hint = "remove it to measure anew"
     row = read_json(path, most=LARGEST, hint=hint)

@@ -14,6 +14,7 @@ import torch
 from .. import __version__
 from ..evaluation.intervals import Metrics
 from ..layers import find as find_layer
+from ..models.weights import load_tensors
 from ..tasks import counting, find
 from ..tasks.counting import LAYER as COUNTED
 from ..training.environment import environment
@@ -180,10 +181,9 @@ def _statistics(folder: Path, row: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Of every item, summed over the seeds."""
     total: dict[str, np.ndarray] = {}
     for run in row["runs"]:
-        path = folder / "rows" / f"{row['layer']}-{run['seed']}.npz"
-        with np.load(path, allow_pickle=False) as kept:
-            for name in kept.files:
-                total[name] = total[name] + kept[name] if name in total else kept[name]
+        kept = load_tensors(folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors")
+        for name, values in kept.items():
+            total[name] = total[name] + values.numpy() if name in total else values.numpy()
     return total
 
 

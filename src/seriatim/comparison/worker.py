@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 import torch
 
 from ..config import resolve
 from ..errors import InputError
-from ..files import to_json, whole, write_whole
+from ..files import to_json, write_whole
 from ..launch import resume, train
+from ..models.weights import save_tensors
 from ..run import Run, load
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
@@ -113,8 +113,8 @@ def work(job: Work, tell: Tell) -> None:
     tell({"event": "measuring"})
     row, statistics = measure(run, plan, seed=job.seed, full=job.full)
     job.row.parent.mkdir(exist_ok=True)
-    with whole(job.row.with_suffix(".npz")) as aside, aside.open("wb") as file:
-        np.savez(file, **statistics)  # type: ignore[arg-type]
+    tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # each its own: some are one
+    save_tensors(tensors, job.row.with_suffix(".safetensors"))
     write_whole(job.row, to_json({**row, **facts, "layer": job.layer, "seed": job.seed}, indent=1) + "\n")
     tell({"event": "done"})
 
