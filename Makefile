@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TEST_OPTIONS ?= -n 2
+TEST_OPTIONS ?= -n 2 --dist worksteal
 
 .PHONY: demo test check format clean
 

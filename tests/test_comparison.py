@@ -1,7 +1,6 @@
 """Comparing: equal parameters, equal budgets, the same data, and what is made of finished rows."""
 
 import json
-import os
 import shlex
 import signal
 import warnings
@@ -362,7 +361,7 @@ def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_
 
     def run(job: Work, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
             assert signalled() == signal.SIGINT
             raise Stopped
         return usual(job, listen, signalled)
