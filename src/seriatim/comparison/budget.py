@@ -43,9 +43,12 @@ VALIDATING = 0.25
 PART = 10_000
 """Tokens of a running text that are validated to see how long all of it takes."""
 DEVIATION = 0.15
-"""How far the speed of a training may be from what was measured before its own is kept in place of that."""
+"""How far a training may miss its time, as a share of it, before its row says so."""
 TOO_QUICK = 0.7
-"""The share of the measured time of a step below which a training was given far too few of them."""
+"""The share of the measured time of a step below which a training was given far too few of them, and trains again.
+
+Below it, and above its inverse, what the training showed is kept in place of what was measured.
+"""
 
 
 @dataclass(frozen=True)

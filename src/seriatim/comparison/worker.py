@@ -143,12 +143,13 @@ def _trained(job: Work, plan: Plan, tell: Tell) -> tuple[Run, bool]:
         return train(resolve(config, overrides | fields), overwrite=again, reporter=reporter)
 
     run = run_at(pace)
-    if seconds is not None and (shown := _shown(run, pace)) != pace:
+    shown = replace(pace, step_seconds=_training_seconds(run) / run.summary["steps"])
+    ratio = shown.step_seconds / pace.step_seconds
+    if seconds is not None and not TOO_QUICK <= ratio <= 1 / TOO_QUICK:  # else the same steps come again next time
         keep_pace(name, shown)
-        if shown.step_seconds < TOO_QUICK * pace.step_seconds:  # the machine was busy while it was timed
+        if ratio < 1:  # the machine was busy while it was timed
             del run
             run = run_at(shown, again=True)
-            keep_pace(name, _shown(run, shown))
     return run, True
 
 
@@ -163,13 +164,6 @@ def _note(job: Work, plan: Plan, run: Run) -> str | None:
     if abs(taken - given) <= max(DEVIATION * given, taken / steps):
         return None
     return f"trained for {taken:.3g} s instead of {given:.3g} s: its speed was not what it was measured at"
-
-
-def _shown(run: Run, measured: Pace) -> Pace:
-    """The speed of a training; the measured one where it was about that."""
-    step_seconds = _training_seconds(run) / run.summary["steps"]
-    near = abs(step_seconds / measured.step_seconds - 1) <= DEVIATION
-    return measured if near else replace(measured, step_seconds=step_seconds)
 
 
 def _training_seconds(run: Run) -> float:
