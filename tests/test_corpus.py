@@ -1,5 +1,6 @@
 """Encoded text and its batches: every token is trained on once an epoch, and counted."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,34 @@ def test_lines_end_with_the_end_symbol(tmp_path: Path) -> None:
     assert corpus.ids[corpus.ends - 1].tolist() == [END] * 3
     assert corpus.statistics.empty_lines == 1
     assert corpus.statistics.bytes == 6
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text("ab \tXé", max_size=8), min_size=1, max_size=6),
+    st.sampled_from(["byte", "char", "word", "bpe", "unigram"]),
+    st.sampled_from(["stream", "line"]),
+    st.booleans(),
+)
+def test_unknown_pieces_alone_are_spelled_out(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], kind: str, unit: str, lowercase: bool
+) -> None:
+    """What a text pays for spelling is the sum over its lines of what their unknown words or characters cost."""
+    folder = tmp_path_factory.mktemp("spelling")
+    config = TokenizerConfig(kind=kind, lowercase=lowercase, vocabulary_size=260 if kind in ("bpe", "unigram") else None)
+    tokenizer = fit_tokenizer(config, ["ab a b\n" if unit == "stream" else "ab a b"])
+    (folder / "a.txt").write_text("\n".join([*lines, "a", ""]))
+    (folder / "out").mkdir()
+    write_encoded(folder / "out", find_sources(str(folder / "a.txt")), tokenizer, unit=unit)
+    found = Statistics(**json.loads((folder / "out" / "statistics.json").read_text()))
+    unknown = []
+    for line in lines if kind in ("char", "word") else []:
+        line = line.lower() if lowercase else line
+        parts, known = (line.split(), {"ab", "a", "b"}) if kind == "word" else (list(line), set("ab "))
+        unknown += [part for part in parts if part not in known]
+    cost = sum(tokenizer.spelling.cost[byte] for piece in unknown for byte in [*piece.encode(), 256]) if unknown else 0
+    assert found.unknown_tokens == len(unknown)
+    assert found.spelling_nats == pytest.approx(cost)
 
 
 def test_the_cache_follows_the_content(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
 from .tokenizers import Tokenizer, fit_tokenizer, load_tokenizer
 
 FORMAT = 2
+"""Part of the key of a corpus, which checkpoints hold: another one would stop older trainings from going on."""
+CONTENTS = 2
+"""Increased whenever what a folder of the cache holds changes, so that no older one is opened."""
 Kept = TypeVar("Kept")
 
 
@@ -67,10 +70,10 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         ends = np.fromfile(folder / "ends.bin", dtype=np.int64) if unit == "line" else None
         if len(ids) != statistics.tokens or (ends is not None and len(ends) != statistics.documents):
             raise ValueError
-        return Corpus(ids, ends, statistics, folder.name)
+        return Corpus(ids, ends, statistics, key)
 
-    name = _name(tokenizer, unit, _content(sources))
-    return _kept(name, lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)
+    key = _name(tokenizer, unit, _content(sources))
+    return _kept(_folder(key), lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)
 
 
 def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
@@ -85,7 +88,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
         if config.kind == "word":  # one reading gives the tokenizer and the encoded text
             with tempfile.TemporaryDirectory(dir=folder) as encoded:
                 tokenizer = write_words(Path(encoded), sources, config, unit=unit)
-                cached(_name(tokenizer, unit, content), lambda path: _move(Path(encoded), path))
+                cached(_folder(_name(tokenizer, unit, content)), lambda path: _move(Path(encoded), path))
         else:
             texts = read_lines(sources) if unit == "line" else (piece.text for piece in read_pieces(sources))
             tokenizer = fit_tokenizer(config, _refuse_empty(texts, sources))
@@ -113,6 +116,11 @@ def _kept(name: str, write: Callable[[Path], None], read: Callable[[Path], Kept]
 def _name(tokenizer: Tokenizer, unit: str, content: str) -> str:
     """Of an encoded text in the cache."""
     return f"corpus-{_key(f'{unit} {tokenizer.fingerprint()}', content)}"
+
+
+def _folder(key: str) -> str:
+    """The folder of the cache that holds an encoded text."""
+    return f"{key}-{CONTENTS}"
 
 
 def _key(what: str, content: str) -> str:

@@ -54,7 +54,7 @@ def write_encoded(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer,
             file.write(ids.astype(id_type(tokenizer)).tobytes())
             if tokenizer.unknown_id is not None and (unknown := int((ids == tokenizer.unknown_id).sum())):
                 statistics.unknown_tokens += unknown
-                letters += Spelling.letters(tokenizer.unknown_pieces(text))
+                letters += Spelling.letters(_unknown_pieces(tokenizer, text, unit))
     if statistics.unknown_tokens:
         statistics.spelling_nats = tokenizer.spelling.nats(letters)
     _write_statistics(folder, statistics)
@@ -88,6 +88,15 @@ def write_words(folder: Path, sources: Sequence[Source], config: TokenizerConfig
     statistics.spelling_nats = tokenizer.spelling.nats(letters)
     _write_statistics(folder, statistics)
     return tokenizer
+
+
+def _unknown_pieces(tokenizer: Tokenizer, text: str, unit: str) -> list[str]:
+    """The parts of a text that have no token of their own.
+
+    In unit ``line`` the boundary symbol stands for every line end, so a line end is never unknown.
+    """
+    pieces = tokenizer.unknown_pieces(text)
+    return [piece for piece in pieces if piece != "\n"] if unit == "line" else pieces
 
 
 def id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger]:
