@@ -70,7 +70,9 @@ def test_unknown_pieces_alone_are_spelled_out(
 ) -> None:
     """What a text pays for spelling is the sum over its lines of what their unknown words or characters cost."""
     folder = tmp_path_factory.mktemp("spelling")
-    config = TokenizerConfig(kind=kind, lowercase=lowercase, vocabulary_size=260 if kind in ("bpe", "unigram") else None)
+    config = TokenizerConfig(
+        kind=kind, lowercase=lowercase, vocabulary_size=260 if kind in ("bpe", "unigram") else None
+    )
     tokenizer = fit_tokenizer(config, ["ab a b\n" if unit == "stream" else "ab a b"])
     (folder / "a.txt").write_text("\n".join([*lines, "a", ""]))
     (folder / "out").mkdir()

@@ -5,7 +5,16 @@ import pytest
 
 from seriatim.errors import InputError
 from seriatim.evaluation import intervals
-from seriatim.evaluation.intervals import Measure, interval, mean, paired, ratio, with_interval, with_intervals
+from seriatim.evaluation.intervals import (
+    Measure,
+    interval,
+    mean,
+    paired,
+    ratio,
+    with_interval,
+    with_intervals,
+    written,
+)
 
 
 def values_and_ones(values: np.ndarray) -> np.ndarray:
@@ -63,7 +72,7 @@ def test_one_item_has_no_interval_and_none_is_refused() -> None:
     assert interval(np.array([[3.0, 1.0]]), mean) == (3.0, None, None)
     assert with_interval("x", np.array([[3.0, 1.0]]), mean) == {"x": 3.0, "x_low": None, "x_high": None}
     assert interval(np.array([[3.0, 1.0]]), mean, counts=np.array([2])) == (3.0, 3.0, 3.0)
-    assert paired(np.ones((1, 2)), np.zeros((1, 2)), mean) == (1.0, None, None, None)
+    assert paired(np.ones((1, 2)), np.array([[0.0, 1.0]]), mean) == (1.0, None, None, None)
     with pytest.raises(InputError, match="at least one item"):
         interval(np.zeros((0, 2)), mean)
     with pytest.raises(InputError, match="at least one item"):
@@ -112,3 +121,31 @@ def test_systems_measured_on_different_items_are_not_paired() -> None:
 
 def test_a_ratio_of_nothing_is_zero() -> None:
     np.testing.assert_array_equal(ratio(np.array([1, 0, 3]), np.array([2, 0, 4])), [0.5, 0, 0.75])
+
+
+def test_a_mean_of_nothing_is_not_a_number_and_is_shown_as_a_dash() -> None:
+    nothing = np.zeros((3, 2))
+    assert np.isnan(mean(nothing.sum(0)))
+    value, low, high = interval(nothing, mean)
+    assert np.isnan(value)
+    assert (low, high) == (None, None)
+    found = with_intervals({"loss": Measure(nothing, mean), "accuracy": Measure(np.ones((3, 2)), mean)})
+    assert np.isnan(found["loss"])
+    assert (found["loss_low"], found["accuracy"], found["accuracy_high"]) == (None, 1, 1)
+    assert (written(value, 4), written(None, 4)) == ("-", "-")
+    assert paired(nothing, nothing, mean).p_value is None
+
+
+def test_items_that_count_nothing_do_not_move_an_interval() -> None:
+    """A resample of such items alone has no mean, which leaves the interval that of the others."""
+    low, high = interval(np.array([[2.0, 1.0], [0.0, 0.0]]), mean)[1:]
+    assert low == pytest.approx(2)
+    assert high == pytest.approx(2)
+
+
+def test_large_numbers_are_shown_with_an_exponent() -> None:
+    assert written(1234.567, 2) == "1,234.57"
+    assert written(1.2345e45, 2) == "1.2e+45"
+    assert written(-3e300, 2, signed=True) == "-3.0e+300"
+    assert written(float("inf"), 2) == "inf"
+    assert written(0.25, 3, signed=True) == "+0.250"

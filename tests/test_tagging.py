@@ -247,6 +247,30 @@ def test_a_tag_never_seen_is_named_and_counts_as_wrong(run: seriatim.Run, tmp_pa
     assert np.isfinite(found["loss"])
 
 
+def test_a_loss_over_no_words_is_null_and_not_zero(run: seriatim.Run, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "unseen.conll"
+    path.write_text("Abcd\tx\tB-OTHER\nsaw\tx\tI-OTHER\n\nthe\tx\tB-OTHER\n")
+    with pytest.warns(UserWarning, match="B-OTHER"):
+        assert main(["evaluate", str(run.path), "--data", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["loss"], found["loss_low"], found["loss_high"]) == (None, None, None)
+    assert found["accuracy"] == 0
+    with pytest.warns(UserWarning, match="B-OTHER"):
+        assert main(["evaluate", str(run.path), "--data", str(path)]) == 0
+    (shown,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("loss"))
+    assert shown.split()[-1] == "-"
+
+
+def test_held_out_data_with_other_tags_alone_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "unseen.conll"
+    path.write_text("Abcd\tx\tB-OTHER\nsaw\tx\tI-OTHER\n")
+    settings = config(folder, str(tmp_path / "out"))
+    settings["data"] = {**settings["data"], "valid": str(path)}
+    with pytest.warns(match="B-OTHER"), pytest.raises(InputError, match="none of its tags"):
+        seriatim.train(settings)
+    assert not (tmp_path / "out").exists()
+
+
 def test_held_out_data_must_have_what_weights_are_chosen_by(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "flat.conll").write_text("the\tx\tO\n")
     settings = config(folder, "none")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from .evaluation.intervals import Metrics, Paired
+from .evaluation.intervals import Metrics, Paired, written
 from .evaluation.perplexity import safe_exp
 from .training.reporting import Record, Reporter
 from .training.task import Task
@@ -68,7 +68,7 @@ class ConsoleReporter(Reporter):
     def perplexity(self, loss: float) -> str:
         """That of a step's loss, where the task counts in it."""
         counted = any(figure.key == "perplexity" for figure in self.headline)
-        return f"  perplexity {safe_exp(loss):,.1f}" if counted else ""
+        return f"  perplexity {written(safe_exp(loss), 1)}" if counted else ""
 
     def end(self, record: Record) -> None:
         """How it came out, beside the simplest model."""
@@ -118,9 +118,9 @@ def print_differences(first: Metrics, second: Metrics, differences: dict[str, Pa
     for figure in task.figures:
         if figure.key in differences:
             found = differences[figure.key]
-            span = "" if found.low is None else f"{found.low:+,.{figure.digits}f} to {found.high:+,.{figure.digits}f}"
+            apart, *ends = (written(value, figure.digits, signed=True) for value in found[:3])
+            span = "" if found.low is None else " to ".join(ends)
             chance = "" if found.p_value is None else f"{found.p_value:.3f}"
-            apart = f"{found.difference:+,.{figure.digits}f}"
             table.add_row(figure.name, figure.of(first), figure.of(second), apart, span, chance)
     show(table)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..evaluation.intervals import written
 from ..inspection.page import Cell, Table
 from . import words
 from .numbers import in_bytes, in_time, rounded
@@ -249,8 +250,8 @@ def _metric_cell(row: Row, key: str, digits: int, *, mark: str = "", sign: str =
     value, low, high = (value_of(row, name) for name in (key, f"{key}_low", f"{key}_high"))
     if value is None:
         return "–"
-    note = "" if low is None or high is None else f"{low:,.{digits}f} to {high:,.{digits}f}"
-    return Cell(f"{sign}{value:,.{digits}f}", mark, note)
+    note = "" if low is None or high is None else f"{written(low, digits)} to {written(high, digits)}"
+    return Cell(f"{sign}{written(value, digits)}", mark, note)
 
 
 def _heading(row: Row) -> Cell:

@@ -3,6 +3,7 @@
 import math
 from statistics import median
 
+from ..evaluation.intervals import written
 from .numbers import in_bytes, in_time, listed, percent, rounded, times
 from .ranking import Row, Rows, distance_of, ranked, tested, told_apart, value_of
 
@@ -21,9 +22,13 @@ def finding(results: Row) -> str:
         return f"No layer has a {metric['name']}{': all failed' if len(failed) == len(rows) else ''}."
     best, key, digits = measured[0], metric["key"], metric["digits"]
     low, high = (value_of(best, f"{key}_{end}") for end in ("low", "high"))
-    interval = "" if low is None or high is None else f" (95 % interval {low:,.{digits}f} to {high:,.{digits}f})"
+    interval = (
+        "" if low is None or high is None else f" (95 % interval {written(low, digits)} to {written(high, digits)})"
+    )
     way = "highest" if metric["more_is_better"] else "lowest"
-    said = [f"The {way} {metric['name']} is that of {best['layer']}: {best['metrics'][key]:,.{digits}f}{interval}."]
+    said = [
+        f"The {way} {metric['name']} is that of {best['layer']}: {written(best['metrics'][key], digits)}{interval}."
+    ]
     if len(measured) > 1:
         said.append(_lead(measured, metric))
     if failed:
@@ -35,7 +40,7 @@ def _lead(measured: Rows, metric: Row) -> str:
     """By how much the first is ahead of the second, and which others are as good for all that is known."""
     key, digits = metric["key"], metric["digits"]
     best, second = measured[0]["metrics"][key], measured[1]["metrics"][key]
-    said = [f"Next is {measured[1]['layer']} with {second:,.{digits}f}{_apart(second, best)}."]
+    said = [f"Next is {measured[1]['layer']} with {written(second, digits)}{_apart(second, best)}."]
     others = [row for row in measured[1:] if tested(row)]
     alike = [row["layer"] for row in others if not told_apart(row)]
     if alike:

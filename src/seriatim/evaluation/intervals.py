@@ -22,7 +22,10 @@ BLOCK = 1 << 21
 
 Metrics = dict[str, Any]
 Of = Callable[[np.ndarray], np.ndarray]
-"""From sums ``(..., k)``, whatever shape leads, to figures ``(...)``. It must be finite for any sums it can meet."""
+"""From sums ``(..., k)``, whatever shape leads, to figures ``(...)``; NaN where the sums count nothing."""
+
+PLAIN_BELOW = 1e9
+"""Larger numbers are shown with an exponent."""
 
 
 class Measure(NamedTuple):
@@ -61,7 +64,7 @@ def interval(
         seed: of the draws: the same seed draws the same items.
 
     Returns:
-        ``value, low, high``; the bounds are None where there are fewer than 2 items.
+        ``value, low, high``; the bounds are None where there are fewer than 2 items, or the value is NaN.
 
     Raises:
         InputError: there are no items.
@@ -69,7 +72,7 @@ def interval(
     statistics = _checked(statistics)
     counts = None if counts is None else np.asarray(counts)
     value = float(of(statistics.sum(0) if counts is None else counts @ statistics))
-    if (len(statistics) if counts is None else counts.sum()) < 2:
+    if (len(statistics) if counts is None else counts.sum()) < 2 or np.isnan(value):
         return value, None, None
     return value, *_bounds(of(_resampled_sums(statistics, counts, resamples, seed)))
 
@@ -88,8 +91,11 @@ def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
     sums, enough = together.sum(0), len(together) >= 2
     drawn = _resampled_sums(together, None, RESAMPLES, 0) if enough else None
     for (name, measure), (start, stop) in zip(measures.items(), pairwise(columns), strict=True):
-        low, high = (None, None) if drawn is None else _bounds(measure.of(drawn[:, start:stop]))
-        metrics |= {name: float(measure.of(sums[start:stop])), f"{name}_low": low, f"{name}_high": high}
+        value = float(measure.of(sums[start:stop]))
+        low, high = None, None
+        if drawn is not None and not np.isnan(value):
+            low, high = _bounds(measure.of(drawn[:, start:stop]))
+        metrics |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return metrics
 
 
@@ -133,8 +139,18 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 
 
 def mean(sums: np.ndarray) -> np.ndarray:
-    """The quotient of two sums ``(..., 2)``: hits and trials, or values and how many they are."""
-    return ratio(sums[..., 0], sums[..., 1])
+    """The quotient of two sums ``(..., 2)``: hits and trials, or values and their number. NaN where nothing counts."""
+    return np.where(sums[..., 1] > 0, ratio(sums[..., 0], sums[..., 1]), np.nan)
+
+
+def written(value: float | None, digits: int, *, signed: bool = False) -> str:
+    """A figure as a table shows it: ``12.34``, ``1.2e+45`` where it is very large, ``-`` where there is none."""
+    if value is None or np.isnan(value):
+        return "-"
+    sign = "+" if signed else ""
+    if np.isinf(value):
+        return f"{value:{sign}}"
+    return f"{value:{sign},.{digits}f}" if abs(value) < PLAIN_BELOW else f"{value:{sign}.1e}"
 
 
 def _checked(statistics: np.ndarray) -> np.ndarray:
@@ -168,5 +184,5 @@ def _weights(random: np.random.Generator, rows: int, items: int, counts: np.ndar
 
 
 def _bounds(values: np.ndarray) -> tuple[float, float]:
-    low, high = np.quantile(values, (0.025, 0.975))
+    low, high = np.nanquantile(values, (0.025, 0.975))  # a resample that counts nothing says nothing
     return float(low), float(high)

@@ -123,8 +123,13 @@ class Tagging(Task):
         return found
 
     def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
-        """Raises InputError where the measure that chooses weights has nothing to measure."""
+        """Raises InputError where there is nothing that the loss, or the metric that selects weights, could measure."""
         super().check(train, valid)
+        if valid is not None and valid.unseen_tags() == len(valid.words):
+            raise InputError(
+                f"{self.validation_spec()}: none of its tags occurs in the training data; give held-out data with the "
+                "same tags"
+            )
         if valid is not None and self.selects == "f1" and not marks_chunks(tags_of(valid)):
             raise InputError(
                 f"{self.validation_spec()}: no chunks marked there (or other tags beside them), as there are in "
@@ -156,7 +161,7 @@ class Tagging(Task):
         return model.loss(batch.to(model.output.weight.device)), None
 
     def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: Any) -> Metrics:
-        """The loss over tags that stood in training, and `tagging_metrics` over all of them."""
+        """The loss over tags seen in training (NaN where there are none), and `tagging_metrics` over all tags."""
         losses, found = self.tagged(model, data)
         counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
         metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}

@@ -15,7 +15,7 @@ from ..data.readers import Source, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure, Metrics, written
 from ..models.bounds import no_larger_than
 from ..models.weights import load_weights
 from ..state import State
@@ -34,13 +34,13 @@ class Figure(NamedTuple):
     """Whether it is shown after every validation."""
 
     def of(self, metrics: Metrics) -> str:
-        """Its value in words."""
-        return f"{metrics[self.key]:,.{self.digits}f}"
+        """Its value as a table shows it."""
+        return written(metrics[self.key], self.digits)
 
     def span(self, metrics: Metrics) -> str:
         """Its interval in words; empty where there is none."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
-        return "" if low is None else f"{low:,.{self.digits}f} to {high:,.{self.digits}f}"
+        return "" if low is None or high is None else f"{written(low, self.digits)} to {written(high, self.digits)}"
 
 
 class TaskBatch(Protocol):
