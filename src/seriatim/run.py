@@ -1,5 +1,6 @@
 """A run: the folder a training leaves behind, opened."""
 
+import contextlib
 import itertools
 import random
 import time
@@ -197,8 +198,10 @@ class Run:
 
     def answers(self, together: Iterable[list[Any]], **settings: Any) -> Iterator[dict[str, Any]]:
         """As `details`, for items that are already in lists of what is to be answered at once."""
-        with freed_memory_kept():
-            for items in together:
+        with contextlib.ExitStack() as stack:
+            for number, items in enumerate(together):
+                if number == 1:  # for one batch the settings of malloc cost more than they save
+                    stack.enter_context(freed_memory_kept())
                 started = time.perf_counter()
                 found = self.task.answer(self.model, self.vocabulary, items, **settings)
                 seconds = (time.perf_counter() - started) / len(items)

@@ -1,5 +1,6 @@
 """Everything by which text becomes numbers, and numbers become answers: tokenizers and labels, kept with a run."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,11 @@ class Vocabulary:
 
     def fingerprint(self) -> str:
         """The same for equal vocabularies, and only for them."""
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        """Computed once, because a large vocabulary takes milliseconds."""
         if len(self.tokenizers) == 1 and not self.labels:
             return self.tokenizer.fingerprint()
         return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()

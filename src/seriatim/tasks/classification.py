@@ -53,7 +53,14 @@ class Documents(NamedTuple):
     lengths: np.ndarray
     labels: np.ndarray
     vocabulary: Vocabulary
-    key: str
+
+    @property
+    def key(self) -> str:
+        """The same for the same data, and only for it."""
+        key = hashlib.blake2b(f"classify {self.vocabulary.fingerprint()}".encode(), digest_size=16)
+        for values in (self.ids, self.lengths, self.labels):
+            key.update(values.tobytes())
+        return key.hexdigest()
 
     def unknown(self) -> int:
         """Tokens that are not in the vocabulary."""
@@ -237,11 +244,8 @@ def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) 
         parts.append(ids[ids != END] if tokenizer.ends_lines else ids)
     lengths = np.array([len(part) for part in parts], dtype=np.int64)
     ids = np.concatenate([*parts, np.zeros(0, np.int32)])
-    key = hashlib.blake2b(f"classify {vocabulary.fingerprint()}".encode(), digest_size=16)
-    for values in (ids, lengths, np.array(labels)):
-        key.update(values.tobytes())
     starts = lengths.cumsum() - lengths
-    return Documents(ids, starts, lengths, np.array(labels, dtype=np.int64), vocabulary, key.hexdigest())
+    return Documents(ids, starts, lengths, np.array(labels, dtype=np.int64), vocabulary)
 
 
 def batch_of(

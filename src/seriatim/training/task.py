@@ -274,10 +274,12 @@ class Task(ABC):
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[torch.device]:
     """Within it a model is in evaluation mode and without gradients; gives the device it computes on."""
-    training = model.training
-    model.eval()
+    training = [part for part in model.modules() if part.training]
+    for part in training:
+        part.training = False
     try:
         with torch.no_grad():
             yield next(model.parameters()).device
     finally:
-        model.train(training)
+        for part in training:
+            part.training = True
