@@ -12,7 +12,7 @@ import seriatim
 SOURCE = Path(seriatim.__file__).parent
 LEVELS = (
     ("errors", "files", "reading", "plain_yaml", "auxiliary", "cache", "interruption", "allocator", "masks"),
-    ("config", "state"),
+    ("config", "state", "arguments"),
     ("lengths", "data"),
     ("layer",),
     ("unroll",),

@@ -188,3 +188,40 @@ def test_the_texts_of_a_table_are_answered_row_by_row(run: seriatim.Run, folder:
     assert main(["predict", str(run.path), str(path), "--format", suffix]) == 0
     assert capsys.readouterr().out.splitlines() == list(run.predict(texts))
     assert main(["predict", str(run.path), str(path), "--format", "conll"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("What is it ?", r"single text 'What is it \?'; pass \[text\]"),
+        (7, "got 7 of type int"),
+        ([None], "item 0: expected a string, got None"),
+        (["she", b"he"], "item 1: expected a string"),
+        (["she", "\ud800"], "item 1: .* is not UTF-8"),
+    ],
+)
+def test_items_that_are_not_texts_are_refused_by_index(run: seriatim.Run, given: object, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        list(run.predict(given))
+
+
+def test_answering_one_text_hashes_no_vocabulary_and_sets_no_allocator(run: seriatim.Run, monkeypatch) -> None:
+    opened = seriatim.load(run.path)
+    for name in ("seriatim.data.vocabulary.json.dumps", "seriatim.run.freed_memory_kept"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("called for one text"))
+    assert next(opened.predict(["she"])) in opened.vocabulary.labels
+
+
+def test_a_vocabulary_is_hashed_once(run: seriatim.Run, monkeypatch) -> None:
+    vocabulary, calls = seriatim.load(run.path).vocabulary, []
+    monkeypatch.setattr(type(vocabulary), "files", lambda self: calls.append(1) or {})
+    assert vocabulary.fingerprint() == vocabulary.fingerprint()
+    assert len(calls) <= 1
+
+
+def test_measuring_leaves_every_part_in_its_mode(run: seriatim.Run) -> None:
+    opened = seriatim.load(run.path)
+    opened.model.layer.train()
+    before = [part.training for part in opened.model.modules()]
+    next(opened.predict(["she"]))
+    assert [part.training for part in opened.model.modules()] == before

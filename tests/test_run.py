@@ -234,3 +234,18 @@ def test_two_language_models_are_compared_block_by_block(runs, texts) -> None:
     assert found["loss"].p_value == 1
     with pytest.raises(InputError, match="one tokenizer"):
         compare(runs["char-stream"], runs["word-stream"], texts["test"])
+
+
+@pytest.mark.parametrize("name", ["char-line", "word-stream"])
+def test_what_is_not_text_is_refused(runs, name: str) -> None:
+    run = runs[name]
+    for call, expected in (
+        (lambda: run.score("the cat"), r"single text 'the cat'; pass \[text\]"),
+        (lambda: run.score(["the cat", None]), "item 1: expected a string, got None"),
+        (lambda: run.score(["\ud800"]), "item 0: .* is not UTF-8"),
+        (lambda: run.generate(None), "expected a string, got None"),
+        (lambda: run.samples(2, ["the"]), "expected a string, got"),
+        (lambda: run.stream().feed(5), "expected a string, got 5"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            call()

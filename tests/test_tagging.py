@@ -372,3 +372,16 @@ def test_a_table_of_texts_is_not_taken_for_tags(tmp_path: Path) -> None:
     (tmp_path / "table.tsv").write_text("label\ttext\nsea\tthe sea is blue\n")
     with pytest.raises(InputError, match=r"table\.tsv:2: 'the sea is blue' is no tag but a text"):
         seriatim.train({"task": "tag", "data": {"train": str(tmp_path / "table.tsv")}, "out": str(tmp_path / "run")})
+
+
+def test_a_list_of_words_is_a_sentence(run: seriatim.Run) -> None:
+    assert list(run.predict([["the", "saw"], "the saw"])) == 2 * list(run.predict(["the saw"]))
+    assert len(next(run.details([["a b", "c"]]))["tags"]) == 2
+    for items, expected in (
+        ([["a", 3]], "got 3"),
+        ([["a", ""]], "empty"),
+        ([None], "got None"),
+        ("a b", "single text"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            list(run.predict(items))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .allocator import freed_memory_kept
+from .arguments import check_text, iterate_items
 from .data.batching import Batches
 from .data.corpus import Corpus
 from .data.encoding import Statistics
@@ -110,7 +111,7 @@ class Run:
         """Several texts as one batch; text i is what `generate` writes with ``seed + i``. Arguments as there."""
         self.needs("lm")
         if count < 1:
-            raise InputError(f"samples: {count} is none; at least 1")
+            raise InputError(f"samples: expected a count of at least 1, got {count}")
         sampling = Sampling(temperature, top_k, top_p, min_p)
         refuse_unknown(self.tokenizer, prompt)
         tokens = [END, *self.tokenizer.encode(prompt).tolist()]
@@ -144,7 +145,9 @@ class Run:
             running text, the line end) included, and ``bytes`` of the line itself. An unknown word counts as ``<unk>``.
         """
         self.needs("lm")
-        texts = list(lines)
+        texts = list(iterate_items(lines, "score"))
+        for number, text in enumerate(texts):
+            check_text(text, f"score: item {number}")
         if not texts:
             return []
         if any("\n" in text for text in texts):
@@ -192,9 +195,20 @@ class Run:
             settings: those of the task, as ``beam``.
 
         Raises:
-            InputError: a language model has no answers to lines.
+            InputError: a single string, an item that the task cannot read, or a language model, which has no answers.
         """
-        return self.answers(chunks(lines, self.task.together), **settings)
+        return self.answers(chunks(self._checked(lines), self.task.together), **settings)
+
+    def _checked(self, lines: Iterable[Any]) -> Iterator[Any]:
+        """The items, each checked as it is read; a single string is refused at once."""
+
+        def each() -> Iterator[Any]:
+            for number, item in enumerate(items):
+                self.task.check_item(item, f"predict: item {number}")
+                yield item
+
+        items = iterate_items(lines, "predict")
+        return each()
 
     def answers(self, together: Iterable[list[Any]], **settings: Any) -> Iterator[dict[str, Any]]:
         """As `details`, for items that are already in lists of what is to be answered at once."""

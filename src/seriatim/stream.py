@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .arguments import check_text
 from .data.tokenizers import END, Tokenizer
 from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models.text_model import TextModel
 from .models.weights import digest, load_tensors, read_metadata, save_tensors
-from .reading import is_text
 from .state import State, select_state, state_from_dict, state_leaves, state_to_dict
 
 
@@ -165,8 +165,7 @@ class Stream:
 
 def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
     """Raises InputError for a text with symbols never seen in training."""
-    if not is_text(text):
-        raise InputError("the text is not UTF-8; give it in UTF-8")
+    check_text(text, "the text")
     unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
     if unknown:
         shown = ", ".join(repr(piece) for piece in unknown[:3])

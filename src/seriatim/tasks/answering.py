@@ -1,5 +1,6 @@
 """From sources to written answers: searched for or drawn, what may not be written, and where an answer looked."""
 
+import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -60,12 +61,13 @@ def how_to_answer(settings: Mapping[str, Any]) -> tuple[Search, Draws | None]:
     return Search(**searching), Draws(**drawing) if drawing else None
 
 
-def never_written(tokenizer: Tokenizer) -> list[int]:
+@functools.lru_cache(maxsize=4)
+def never_written(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Tokens that no answer may hold: the unknown one, and line ends of any kind, for an answer is one line."""
     tokens = (token for token in range(tokenizer.vocabulary_size) if token != END)
-    return [
+    return tuple(
         token for token in tokens if token == tokenizer.unknown_id or set(b"\r\n") & set(tokenizer.token_bytes(token))
-    ]
+    )
 
 
 def find_by_steps(

@@ -4,12 +4,13 @@ import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..arguments import check_text
 from ..config import Config
 from ..data.bucketing import Buckets
 from ..data.conll import Sentence, read_sentences, write
@@ -30,6 +31,8 @@ from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import parts_of
 
+Item: TypeAlias = Sentence | str | Sequence[str]
+"""What can be tagged: a sentence of a file in columns, a line of text, or a list of words."""
 TOGETHER, TOKENS_TOGETHER = 256, 8192
 """Sentences of a batch that is tagged, and its tokens, so that what it computes stays in the cache."""
 
@@ -219,10 +222,24 @@ class Tagging(Task):
         """Sentences of files in columns, lines of plain text."""
         return read_untagged(sources, file_format=file_format, column=self.config.data.column)
 
-    def answer(
-        self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Sentence | str], **settings: Any
-    ) -> list[Metrics]:
-        """The tags of each sentence: as the lines of its file with other tags, or in a line for a line.
+    def check_item(self, item: Any, name: str) -> None:
+        """A line of text, a list of words, or a `Sentence` of a file in columns.
+
+        Raises:
+            InputError: anything else, or a word that is empty.
+        """
+        if isinstance(item, Sentence):
+            return
+        if not isinstance(item, list | tuple):
+            check_text(item, name)
+            return
+        for word in item:
+            check_text(word, f"{name}: every word")
+            if not word:
+                raise InputError(f"{name}: a word is empty; remove it")
+
+    def answer(self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Item], **settings: Any) -> list[Metrics]:
+        """The tags of each sentence: the lines of its file with other tags, or one line for a line or a list of words.
 
         Where positions are learned, a sentence longer than they are is tagged in parts.
         """
@@ -258,16 +275,18 @@ def tags_of(data: TaggedCorpus) -> set[str]:
     return {data.tag_names[tag] for tag in np.unique(data.tags).tolist()}
 
 
-def _sentence(item: Sentence | str) -> Sentence:
-    return _of_words(item.split()) if isinstance(item, str) else item
+def _sentence(item: Item) -> Sentence:
+    if isinstance(item, Sentence):
+        return item
+    return _of_words(item.split() if isinstance(item, str) else list(item))
 
 
 def _of_words(words: list[str]) -> Sentence:
     return Sentence(words, [], [], [], 0, "", 0)
 
 
-def _answer(item: Sentence | str, sentence: Sentence, tagged: list[tuple[str, float]]) -> Metrics:
+def _answer(item: Item, sentence: Sentence, tagged: list[tuple[str, float]]) -> Metrics:
     """What a command prints for an item ends in a line end that is not part of the text."""
     tags, shares = [tag for tag, _ in tagged], [share for _, share in tagged]
-    text = " ".join(tags) if isinstance(item, str) else write(item, tags).removesuffix("\n")
+    text = write(item, tags).removesuffix("\n") if isinstance(item, Sentence) else " ".join(tags)
     return {"text": text, "words": sentence.words, "tags": tags, "probabilities": shares}

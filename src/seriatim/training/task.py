@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..arguments import check_text
 from ..config import Config, Section
 from ..data.readers import Source, read_items
 from ..data.tokenizers import Tokenizer
@@ -225,6 +226,18 @@ class Task(ABC):
         """Raises InputError for a format whose lines, taken as they are, would be answered as something else."""
         if file_format not in (None, "auto", "text", "jsonl"):
             raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
+
+    def check_item(self, item: Any, name: str) -> None:
+        """Refuses an item passed from Python that `answer` cannot read.
+
+        Args:
+            item: as the caller gave it.
+            name: which item it is, for the message.
+
+        Raises:
+            InputError: not a text.
+        """
+        check_text(item, name)
 
     def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[Any], **settings: Any) -> list[Metrics]:
         """An answer to each item: ``text``, what the command prints, and details of it.

@@ -1,0 +1,36 @@
+"""Checks of texts passed from Python, made before a model reads them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .errors import InputError, shown
+from .reading import is_text
+
+
+def check_text(value: object, name: str) -> None:
+    """Refuses what is not a text.
+
+    Args:
+        value: as the caller gave it.
+        name: of the argument, for the message.
+
+    Raises:
+        InputError: another type, or a string that has no UTF-8 encoding.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{name}: expected a string, got {shown(value)} of type {type(value).__name__}")
+    if not is_text(value):
+        raise InputError(f"{name}: {shown(value)} is not UTF-8 text; remove its surrogate characters")
+
+
+def iterate_items(items: Any, name: str) -> Iterator[Any]:
+    """An iterator over several inputs.
+
+    Raises:
+        InputError: a single string, whose characters would be read as inputs, or a value that is not iterable.
+    """
+    if isinstance(items, str | bytes):
+        raise InputError(f"{name}: expected a list of texts, got the single text {shown(items)}; pass [text]")
+    if not isinstance(items, Iterable):
+        raise InputError(f"{name}: expected a list of texts, got {shown(items)} of type {type(items).__name__}")
+    return iter(items)
