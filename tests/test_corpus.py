@@ -211,9 +211,26 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path, damage: str, left: int | N
     expected = whole.ids.tolist()
     for path in (tmp_path / "cache").glob(f"*/{damage}"):
         path.unlink() if left is None else path.write_bytes(path.read_bytes()[:left])
-    again, _ = encode(tmp_path / "a.txt", "word", "line")
+    with pytest.warns(UserWarning, match=f"{damage}: damaged; this entry of the cache is built again"):
+        again, _ = encode(tmp_path / "a.txt", "word", "line")
     assert again.ids.tolist() == expected
     assert again.statistics == whole.statistics
+
+
+@pytest.mark.parametrize("token", [2, 65_000])
+def test_ids_that_were_changed_are_encoded_again(tmp_path: Path, token: int, monkeypatch) -> None:
+    """Their number is right, so that only a checksum can tell."""
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("one two\nthree\n" * 20)
+    whole, _ = encode(tmp_path / "a.txt", "word", "line")
+    expected = whole.ids.tolist()
+    (path,) = (tmp_path / "cache").glob("corpus-*/ids.bin")
+    np.full(len(expected), token, dtype=np.uint16).tofile(path)
+    with pytest.warns(UserWarning, match=r"ids\.bin: damaged") as said:
+        again, _ = encode(tmp_path / "a.txt", "word", "line")
+    assert len(said) == 1
+    assert again.ids.tolist() == expected
+    assert encode(tmp_path / "a.txt", "word", "line")[0].ids.tolist() == expected
 
 
 def test_words_that_tabs_part_are_not_cut(tmp_path: Path, monkeypatch) -> None:

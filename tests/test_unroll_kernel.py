@@ -129,7 +129,31 @@ def test_a_program_that_is_gone_is_compiled_again(logged: Path) -> None:
     agree(elman(4))
     (folder,) = logged.parent.joinpath("cache").iterdir()
     (folder / "program.so").unlink()
-    agree(elman(5), fast=None)
+    with pytest.warns(UserWarning, match=r"program\.so: damaged; this entry of the cache is built again"):
+        agree(elman(5))
+    assert calls(logged) == 2
+
+
+@pytest.mark.parametrize("kind", ["truncated", "without its functions", "changed"])
+def test_a_damaged_program_is_compiled_again_before_it_is_loaded(logged: Path, kind: str) -> None:
+    """Loading half of a program, or one without its functions, would kill the process."""
+    agree(elman(4))
+    (folder,) = logged.parent.joinpath("cache").iterdir()
+    moved = folder.rename(f"{folder}.moved")  # a library that is loaded stays mapped
+    shutil.copytree(moved, folder)
+    program = folder / "program.so"
+    content = program.read_bytes()
+    if kind == "truncated":
+        program.write_bytes(content[: len(content) // 2])
+    elif kind == "changed":
+        program.write_bytes(content[:-100] + bytes([content[-100] ^ 1]) + content[-99:])
+    else:
+        (folder / "trial.cpp").write_text("int nothing;\n")
+        subprocess.run([logged, "-shared", "-fPIC", "-o", program, folder / "trial.cpp"], check=True)
+        logged.parent.joinpath("calls").write_text("call\n")
+    with pytest.warns(UserWarning, match=r"program\.so: damaged"):
+        agree(elman(5))
+    assert calls(logged) == 2
 
 
 @pytest.mark.parametrize("command", ["", "false", "no-such-compiler", f"{sys.executable} -c 1/0"])

@@ -1,17 +1,24 @@
-"""Where derived data is kept, and how a folder appears there whole or not at all."""
+"""Where derived data is cached. A folder appears there whole or not at all, and is checked whenever it is opened."""
 
+import json
 import os
 import shutil
 import stat
 import tempfile
 import time
+import warnings
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .files import PARTIAL, flush
+from .files import PARTIAL, flush, write_whole
 
 DAY = 24 * 60 * 60
+CHECKSUMS = "checksums.json"
+"""The file of a cached folder that holds the CRC-32 of every other one: it reveals damage, at the speed of memory."""
+BLOCK = 1 << 20
+"""Bytes of a file that are read at once."""
 
 
 def cache_folder() -> Path:
@@ -41,18 +48,27 @@ def _own_folder() -> Path:
 
 
 def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder ``name`` of the cache; ``make`` fills it where it is missing.
+    """The folder ``name`` of the cache; ``make`` fills it where it is missing or damaged.
 
     It is filled under another name, flushed and renamed, so that a reader never sees half of it. What a process that
     was killed left half filled goes after a day.
+
+    Warns:
+        UserWarning: a file has changed since it was written.
     """
     folder = cache_folder() / name
     if folder.is_dir():
-        return folder
+        damaged = damage(folder)
+        if damaged is None:
+            return folder
+        if damaged != CHECKSUMS:  # folders of earlier versions have none
+            warnings.warn(f"{folder / damaged}: damaged; this entry of the cache is built again", stacklevel=2)
+        shutil.rmtree(folder, ignore_errors=True)
     _clean(folder.parent)
     aside = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=PARTIAL, dir=folder.parent))
     try:
         make(aside)
+        seal(aside)
         for path in (*aside.iterdir(), aside):
             flush(path)
         try:
@@ -68,6 +84,37 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
+
+
+def seal(folder: Path) -> None:
+    """Writes the checksums of a folder, after its files were written or replaced."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+    sums = {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
+    write_whole(folder / CHECKSUMS, json.dumps(sums))
+
+
+def damage(folder: Path) -> str | None:
+    """The first file of a folder that is missing, or is not as it was written; None where there is none."""
+    try:
+        expected: dict[str, int] = dict(json.loads((folder / CHECKSUMS).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return CHECKSUMS
+    for name, checksum in expected.items():
+        try:
+            if _checksum(folder / name) != checksum:
+                return name
+        except OSError:
+            return name
+    return None
+
+
+def _checksum(path: Path) -> int:
+    """The CRC-32 of a file."""
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            found = zlib.crc32(block, found)
+    return found
 
 
 def _clean(cache: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..allocator import freed_memory_kept
-from ..cache import cache_folder, cached
+from ..cache import cache_folder, cached, seal
 from ..config import Config
 from ..data.corpus import Corpus
 from ..errors import InputError
@@ -88,6 +88,7 @@ def keep_pace(name: str, pace: Pace) -> None:
     """Puts the speed that a training has shown in place of one that has turned out wrong."""
     with suppress(OSError):  # a row is not lost because the cache is full
         write_whole(cache_folder() / name / "pace.json", json.dumps(asdict(pace)))
+        seal(cache_folder() / name)
 
 
 def settle_budget(config: Config, budget: Budget, pace: Pace, *, share: float, automatic: list[str]) -> dict[str, Any]:
