@@ -336,9 +336,13 @@ def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_pr
             resume(tmp_path / "a", **wrong)
 
     test.write_text(Path(texts["valid"]).read_text())
-    changed = resume(tmp_path / "a", seeds=3).results["rows"][1]
-    assert len(changed["runs"]) == 2
-    assert "not of the data of the other rows" in changed["note"]
+    written = (tmp_path / "a" / "results.json").read_bytes()
+    with pytest.raises(InputError, match=r"test\.txt has changed since this comparison began; restore it, or start"):
+        resume(tmp_path / "a", seeds=3)
+    assert (tmp_path / "a" / "results.json").read_bytes() == written
+    assert resume(tmp_path / "a", seeds=2).results["rows"] == more.results["rows"]  # nothing is left to train
+    test.write_text(Path(texts["test"]).read_text())
+    assert len(resume(tmp_path / "a", seeds=3).results["rows"][1]["runs"]) == 3
 
     plan = tmp_path / "a" / "comparison.yaml"
     plan.write_text(plan.read_text().replace(f"version: {seriatim.__version__}", "version: 0.0.1"))
@@ -390,8 +394,46 @@ def test_a_layer_that_fails_is_a_row(texts, tmp_path: Path, monkeypatch, in_proc
     found = seriatim.compare(small(texts, tmp_path / "a"), layers=["gru", "rnn"], steps=2)
     assert [row["layer"] for row in found.rows] == ["rnn", "gru"]
     assert found.rows[1]["failed"] == "its process was ended by SIGKILL"
+    assert found.failures == [{"layer": "gru", "seed": 1, "reason": "its process was ended by SIGKILL"}]
     with pytest.raises(TrainingError, match="gru: its process"):
         seriatim.compare(small(texts, tmp_path / "b"), layers=["gru"], steps=2)
+
+
+def test_a_changed_training_text_is_refused_before_anything_is_trained(texts, tmp_path: Path, in_process: None) -> None:
+    train = tmp_path / "train.txt"
+    original = Path(texts["train"]).read_text()
+    train.write_text(original)
+    config = {**small(texts, tmp_path / "a"), "data": {"train": str(train), "valid": texts["valid"]}}
+    seriatim.compare(config, layers=["rnn"], steps=2)
+    train.write_text(original.replace("moon", "noon"))  # the same characters, so that the tokenizer stays as it is
+    for more in ({"seeds": 2}, {"layers": ["rnn", "gru"]}):
+        with pytest.raises(InputError, match=r"data\.train: .*train\.txt has changed since this comparison began"):
+            resume(tmp_path / "a", **more)
+    assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == ["rnn-1"]
+    train.write_text(original)
+    assert [row["failed"] for row in resume(tmp_path / "a", layers=["rnn", "gru"]).results["rows"]] == [None, None]
+
+
+def test_a_row_of_other_data_is_not_written(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:
+    """The training text changes after the check, while the training runs."""
+    train = tmp_path / "train.txt"
+    original = Path(texts["train"]).read_text()
+    train.write_text(original)
+    usual = conduct.run_worker
+
+    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+        train.write_text(original.replace("moon", "noon") if job.layer == "gru" else original)
+        return usual(job, listen, signalled)
+
+    monkeypatch.setattr(conduct, "run_worker", run)
+    config = {**small(texts, tmp_path / "a"), "data": {"train": str(train), "valid": texts["valid"]}}
+    found = seriatim.compare(config, layers=["rnn", "gru"], steps=2)
+    assert "was trained on different data" in found.rows[1]["failed"]
+    assert [path.name for path in (tmp_path / "a" / "rows").glob("*.json")] == ["rnn-1.json"]
+    assert not (tmp_path / "a" / "runs" / "gru-1").exists()
+    monkeypatch.setattr(conduct, "run_worker", usual)
+    train.write_text(original)
+    assert resume(tmp_path / "a").results["rows"][1]["failed"] is None
 
 
 @pytest.mark.parametrize("task", ["classify", "seq2seq", "tag"])
@@ -436,6 +478,26 @@ def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
     assert "--resume: steps stays as it is" in capsys.readouterr().err
     assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 2
     assert "not empty" in capsys.readouterr().err
+
+
+def test_a_comparison_with_a_failed_layer_exits_with_1(capsys, texts, tmp_path: Path, monkeypatch, in_process) -> None:
+    usual = conduct.run_worker
+
+    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+        if job.layer == "gru":
+            raise TrainingError("its process was ended by SIGKILL")
+        return usual(job, listen, signalled)
+
+    monkeypatch.setattr(conduct, "run_worker", run)
+    out = str(tmp_path / "a")
+    sizes = ("--model.hidden_size", "12", "--model.embedding_size=8", "--training.batch_size", "4")
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], *sizes, "--steps", "2", "--out", out)
+    assert main([*begin, "--layers", "rnn,gru", "--quiet"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "1 of 2 layers failed: gru (its process was ended by SIGKILL); to retry: seriatim compare --resume" in line
+    assert Path(out, "report.html").exists()
+    monkeypatch.setattr(conduct, "run_worker", usual)
+    assert main(["compare", "--resume", out, "--quiet", "--no-report"]) == 0
 
 
 def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path: Path, monkeypatch) -> None:

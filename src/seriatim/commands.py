@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .config import resolve
-from .errors import InputError
+from .errors import InputError, TrainingError
 from .files import to_json
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ def compare(options: argparse.Namespace) -> None:
     finally:
         reporter.close()
     finish(found, report=report, quiet=options.quiet, as_json=options.json)
+    if found.failures:
+        reasons = {failure["layer"]: failure["reason"] for failure in found.failures}
+        listed = ", ".join(f"{layer} ({reason})" for layer, reason in reasons.items())
+        again = shlex.join(["seriatim", "compare", "--resume", str(found.folder)])
+        raise TrainingError(f"compare: {len(reasons)} of {len(found.rows)} layers failed: {listed}; to retry: {again}")
 
 
 def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter") -> "Comparison":

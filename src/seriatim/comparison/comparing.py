@@ -11,7 +11,7 @@ from ..training.lock import locked, refuse_locked
 from .conduct import Comparison, Conduct
 from .folder import check_folder, check_runs, clear, default_out
 from .plan import Plan, Sized, check_layers, default_rate, read_plan, share_options
-from .planning import Wishes, fit_plan, make_plan, seeds_from
+from .planning import Wishes, fit_plan, make_plan, read_data, seeds_from
 from .progress import ComparisonReporter
 
 __all__ = ["Comparison", "compare", "resume"]
@@ -83,16 +83,20 @@ def resume(
         reporter: who listens.
 
     Raises:
-        InputError: no comparison, one of another version, or fewer layers or seeds than it has.
+        InputError: no comparison, one of another version, fewer layers or seeds than it has, or data that has changed.
     """
     folder = Path(folder)
     plan = read_plan(folder)
     added = _extend(plan, layers, seeds)
     with locked(folder):
         check_runs(folder, plan)
+        conduct = Conduct(folder, plan, reporter)
+        conduct.read_rows()
         if added:
             fit_plan(plan, layers=added)
-        return Conduct(folder, plan, reporter).run()
+        elif not conduct.finished:
+            read_data(plan)
+        return conduct.run()
 
 
 def plan_out(config: Config | Mapping[str, Any] | str | Path, overrides: Mapping[str, Any] | None) -> str | None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,6 +31,15 @@ Signalled = Callable[[], int | None]
 """The number of a signal that came, or None."""
 
 
+class Failure(NamedTuple):
+    """A training that failed, and why in one line; ``refused`` where its input was bad."""
+
+    layer: str
+    seed: int
+    reason: str
+    refused: bool
+
+
 @dataclass
 class Comparison:
     """What came of a comparison.
@@ -48,6 +57,11 @@ class Comparison:
         """One a layer, best first; those that failed last."""
         return ranked(self.results)
 
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """The trainings that failed, each with its ``layer``, ``seed`` and ``reason``."""
+        return list(self.results["failures"])
+
 
 class Conduct:
     """Runs what a plan says, one training after another.
@@ -62,21 +76,32 @@ class Conduct:
         self.folder, self.plan = folder, plan
         self.reporter = reporter or ComparisonReporter()
         self.rows: dict[tuple[str, int], Metrics] = {}
-        self.failed: dict[str, str] = {}
-        self.refused: dict[str, bool] = {}
+        self.failures: list[Failure] = []
         self.tried: dict[str, list[Metrics]] = {}
         self.standing = Standing(plan)
+
+    def read_rows(self) -> None:
+        """Takes over the rows that an earlier process has finished.
+
+        Raises:
+            InputError: a row is damaged, or of other data than the plan's.
+        """
+        for layer in self.plan.layers:
+            for seed in self.plan.seeds:
+                if (row := read_row(self.folder, f"{layer}-{seed}", self.plan)) is not None:
+                    self.keep(layer, seed, row)
+                    self.standing.keep()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every row is there."""
+        return len(self.rows) == self.standing.count
 
     def run(self) -> Comparison:
         """Trains what is not trained yet, and writes the results."""
         started = time.perf_counter()
         before = self._seconds_before()
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
-        for layer in self.plan.layers:
-            for seed in self.plan.seeds:
-                if (row := read_row(self.folder, f"{layer}-{seed}")) is not None:
-                    self.keep(layer, seed, row)
-                    self.standing.keep()
         self.reporter.begin(self.plan, self.standing)
         with noted() as signal:
             try:
@@ -105,12 +130,11 @@ class Conduct:
             if self.plan.tune and layer != COUNTED:
                 share, rate = 0.5, self.tuned(layer, signal)
             self.work(Work(str(self.folder), layer, seed, share, rate, full=seed == self.plan.seeds[0]), signal)
-            row = read_row(self.folder, f"{layer}-{seed}")
+            row = read_row(self.folder, f"{layer}-{seed}", self.plan)
             assert row is not None
             self.keep(layer, seed, row)
         except (InputError, TrainingError) as error:
-            self.failed[layer] = str(error)
-            self.refused[layer] = isinstance(error, InputError)
+            self.failures.append(Failure(layer, seed, str(error), isinstance(error, InputError)))
             self.standing.fail()
             self.reporter.failure(layer, seed, str(error))
             return
@@ -156,18 +180,7 @@ class Conduct:
         return run_worker(replace(job, threads=torch.get_num_threads()), listen, signal)
 
     def keep(self, layer: str, seed: int, row: Metrics) -> None:
-        """Takes a finished row in.
-
-        Raises:
-            InputError: it was measured with another tokenizer, or on other data.
-        """
-        known = next(iter(self.rows.values()), row)
-        for what in ("tokenizer", "data"):
-            if row[what] != known[what]:
-                raise InputError(
-                    f"{self.folder / 'rows'}/{layer}-{seed}.json: not of the {what} of the other rows; compare anew "
-                    "with another --out"
-                )
+        """Adds a finished row."""
         self.rows[layer, seed] = row
         kept = self.folder / "trials" / f"{layer}.json"
         if kept.exists():
@@ -188,7 +201,7 @@ class Conduct:
             self.folder,
             self.plan,
             rows=self.rows,
-            failed=self.failed,
+            failures=[failure._asdict() for failure in self.failures],
             tried=self.tried,
             described=self.plan.described,
             seconds=seconds,
@@ -202,8 +215,8 @@ class Conduct:
             InputError, TrainingError: no layer could be trained.
         """
         if not self.rows:
-            layer, reason = next(iter(self.failed.items()))
-            raise InputError(reason) if self.refused[layer] else TrainingError(f"{layer}: {reason}")
+            layer, _, reason, refused = self.failures[0]
+            raise InputError(reason) if refused else TrainingError(f"{layer}: {reason}")
         found = Comparison(self.folder, self.results)
         self.reporter.end(found.results)
         return found

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from .plan import Plan, refuse_version
 
 WRITTEN = ("runs", "trials", "rows", "report.html", "results.json", "comparison.yaml")
 """What comparisons write; last what says that the folder is one."""
+ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "data"}
+"""Digests of a plan, and the keys that hold the same in a row."""
 LARGEST = 1 << 26
 """Bytes of a row, at most."""
 
@@ -55,21 +58,39 @@ def clear(folder: Path) -> None:
         remove(folder / name)
 
 
-def read_row(folder: Path, name: str) -> dict[str, Any] | None:
+def read_row(folder: Path, name: str, plan: Plan) -> dict[str, Any] | None:
     """A finished row; None where it is not finished.
 
     Raises:
-        InputError: it is damaged, or of another version.
+        InputError: it is damaged, of another version, or of other data than the plan's.
     """
     path = folder / "rows" / f"{name}.json"
     if not path.exists() or not path.with_suffix(".safetensors").exists():
         return None
-    hint = "remove it to measure anew"
+    hint = "remove it to measure this row again"
     row = read_json(path, most=LARGEST, hint=hint)
     if not isinstance(row, dict) or not {"metrics", "version", "tokenizer", "data"} <= row.keys():
         raise InputError(f"{path}: damaged, or not a row; {hint}")
     refuse_version(path, row["version"])
+    check_row(path, row, plan)
     return row
+
+
+def check_row(path: Path, row: Mapping[str, Any], plan: Plan) -> None:
+    """Raises InputError where a row was trained or measured on other data than the comparison's.
+
+    Args:
+        path: of the row, for the message.
+        row: as `measuring.measure` makes it; one of an older version may lack the digest of its training data.
+        plan: of the comparison; one of an older version has no digests, and takes those of its first row.
+    """
+    for part, key in ROW_DIGESTS.items():
+        if key in row and row[key] != plan.digests.setdefault(part, row[key]):
+            what = "with a different tokenizer" if part == "tokenizer" else "on different data"
+            done = "trained" if part == "train" else "measured"
+            raise InputError(
+                f"{path}: was {done} {what}; remove it and resume, or start a new comparison with another --out"
+            )
 
 
 def check_runs(folder: Path, plan: Plan) -> None:

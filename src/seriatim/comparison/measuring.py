@@ -60,6 +60,7 @@ def measure(run: Run, plan: Plan, *, seed: int, full: bool) -> tuple[Metrics, di
         "vocabulary_size": summary["vocabulary_size"],
         "described": run.task.describe(data),
         "data": data.key,
+        "trained_on": run.task.read(run.task.training_spec(), "train", run.vocabulary).key,
         "precision": summary["precision"],
         "version": __version__,
     }

@@ -67,7 +67,8 @@ class Plan(Section):
     ``base`` is the configuration of every training but for the layer, its sizes and its budget. ``automatic`` names the
     fields of it that follow from the number of steps, which is not known before a layer's speed is. ``parameters`` is
     what the widths were solved for; None where only counting is compared.
-    ``described`` is how much there is to learn from, in words.
+    ``described`` is how much there is to learn from, in words. ``digests`` identify the data that every row shares:
+    the tokenizer, the training data, the held-out data and the data that rows are measured on.
     """
 
     format: Literal["seriatim comparison 1"] = "seriatim comparison 1"
@@ -82,6 +83,7 @@ class Plan(Section):
     tune: int | None = None
     metric: str
     described: str = ""
+    digests: dict[str, str] = Field(default_factory=dict)
     automatic: list[str] = Field(default_factory=list)
 
     def config(self, layer: str, seed: int) -> Config:

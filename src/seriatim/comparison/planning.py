@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -107,13 +107,7 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
         InputError: whatever is wrong with the data, a budget shorter than a step, or too few parameters.
     """
     wanted = plan.layers if layers is None else layers
-    task = find(plan.config(wanted[0], plan.seeds[0]))
-    check_held_out(plan, task)
-    vocabulary, _ = learn(task)
-    spec = task.validation_spec()
-    train = task.read(task.training_spec(), "train", vocabulary)
-    valid = None if spec is None else task.read(spec, "valid", vocabulary)
-    task.read(*plan.measured(), vocabulary)
+    task, vocabulary, train, valid = read_data(plan)
     plan.described = task.describe(train)
     for layer in wanted:
         find(plan.config(layer, plan.seeds[0])).check(train, valid)
@@ -126,6 +120,45 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
         solved.make_model(vocabulary)  # which settles what chooses weights
     plan.metric = choose_metric(solved, plan.metric or None, selects=solved.selects).key
     return vocabulary
+
+
+class SharedData(NamedTuple):
+    """What every row of a comparison shares: a task that reads the data, the vocabulary, and the data as read."""
+
+    task: Task
+    vocabulary: Vocabulary
+    train: Any
+    valid: Any
+
+
+def read_data(plan: Plan) -> SharedData:
+    """Reads the data of a comparison and settles ``plan.digests``, or checks the data against them.
+
+    Raises:
+        InputError: whatever is wrong with the data, or data that has changed since the comparison began.
+    """
+    task = find(plan.config(plan.layers[0], plan.seeds[0]))
+    check_held_out(plan, task)
+    vocabulary, _ = learn(task)
+    spec = task.validation_spec()
+    train = task.read(task.training_spec(), "train", vocabulary)
+    valid = None if spec is None else task.read(spec, "valid", vocabulary)
+    digests = {
+        "train": str(train.key),
+        "tokenizer": vocabulary.fingerprint(),
+        "valid": "" if valid is None else str(valid.key),
+        "measured": str(task.read(*plan.measured(), vocabulary).key),
+    }
+    names = {"train": f"data.train: {task.training_spec()}", "valid": f"data.valid: {spec}"}
+    for part, digest in digests.items():
+        if plan.digests.get(part, digest) != digest:
+            name = names.get(part, part if part == "tokenizer" else plan.measured()[0])
+            raise InputError(
+                f"{name} has changed since this comparison began; restore it, or start a new comparison with another "
+                "--out"
+            )
+    plan.digests = digests
+    return SharedData(task, vocabulary, train, valid)
 
 
 def check_held_out(plan: Plan, task: Task) -> None:

@@ -36,7 +36,7 @@ def assemble(
     plan: Plan,
     *,
     rows: Rows,
-    failed: Mapping[str, str],
+    failures: Sequence[Mapping[str, Any]],
     tried: Mapping[str, list[Metrics]],
     described: str,
     seconds: float,
@@ -47,7 +47,7 @@ def assemble(
         folder: of the comparison.
         plan: what was compared.
         rows: that are finished.
-        failed: layers without any row, and why in one line.
+        failures: the trainings that failed: ``layer``, ``seed`` and ``reason`` of each.
         tried: the learning rates that were tried for each layer, and what came of them.
         described: how much data there was to learn from.
         seconds: that the comparison took so far.
@@ -56,6 +56,7 @@ def assemble(
     metric = choose_metric(task, plan.metric)
     there = {key for row in rows.values() for key in row["metrics"]} or {figure.key for figure in task.figures}
     figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
+    failed = {failure["layer"]: str(failure["reason"]) for failure in failures}
     found = [
         _layer(folder, plan, layer, rows=rows, failed=failed.get(layer), tried=tried.get(layer, []))
         for layer in plan.layers
@@ -92,6 +93,7 @@ def assemble(
         "seconds": seconds,
         "machine": machine(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
+        "failures": [{key: failure[key] for key in ("layer", "seed", "reason")} for failure in failures],
         "rows": found,
     }
 

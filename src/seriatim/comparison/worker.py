@@ -18,7 +18,7 @@ import torch
 
 from ..config import resolve
 from ..errors import InputError
-from ..files import to_json, write_whole
+from ..files import remove, to_json, write_whole
 from ..launch import resume, train
 from ..models.weights import save_tensors
 from ..run import Run, load
@@ -27,6 +27,7 @@ from ..tasks.counting import LAYER as COUNTED
 from ..training.precision import choose_device, choose_precision
 from ..training.reporting import Record, Reporter
 from .budget import DEVIATION, TOO_QUICK, Pace, keep_pace, pace_of, settle_budget
+from .folder import check_row
 from .measuring import measure
 from .plan import Plan, read_plan
 
@@ -112,6 +113,9 @@ def work(job: Work, tell: Tell) -> None:
         return
     tell({"event": "measuring"})
     row, statistics = measure(run, plan, seed=job.seed, full=job.full)
+    if row["trained_on"] != plan.digests.get("train", row["trained_on"]):
+        remove(job.run)  # or its weights would be measured once the data is restored
+    check_row(job.row, row, plan)
     job.row.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # each its own: some are one
     save_tensors(tensors, job.row.with_suffix(".safetensors"))
