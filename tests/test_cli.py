@@ -153,3 +153,39 @@ def test_a_fault_of_the_program_is_one_line_too(capsys, monkeypatch: pytest.Monk
     assert errors == "seriatim: error: RuntimeError: first; this is a fault of the program, --debug shows where\n"
     with pytest.raises(RuntimeError):
         main(["layers", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["train", "lm", "--data", "a", "--data", "b", "--out", "o"], "--data"),
+        (["train", "lm", "--data=a", "--data.train", "b", "--out", "o"], "--data.train"),
+        (["train", "lm", "--data", "a", "--out", "o", "--out=p"], "--out"),
+        (["check", "lm", "--data", "a", "--tokenizer.kind", "word", "--tokenizer.kind=char"], "--tokenizer.kind"),
+        (["evaluate", "run", "--data", "a", "--data", "b"], "--data"),
+        (["generate", "run", "--seed", "1", "--seed", "2"], "--seed"),
+        (["compare", "lm", "--data", "a", "--layers", "rnn", "--layers", "gru"], "--layers"),
+        (["layers", "--json", "--json"], "--json"),
+    ],
+)
+def test_a_repeated_option_is_refused(capsys, arguments: list[str], name: str) -> None:
+    code, _, errors = call(capsys, *arguments)
+    assert code == 2
+    assert f"{name}: given twice" in errors
+    assert ("folder" in errors) == name.startswith("--data")
+
+
+def test_tables_and_warnings_hold_nothing_that_a_terminal_obeys(capsys, tmp_path: Path) -> None:
+    path = tmp_path / "escapes.tsv"
+    path.write_text("label\ttext\n\x1b[31mred\tone \x07\nb\ttwo \x9b2J\n")
+    code, printed, _ = call(capsys, "check", "classify", "--data", str(path))
+    assert code == 0
+    assert "\\x1b[31mred 1" in printed
+    assert all(line.isprintable() for line in printed.splitlines())
+
+
+def test_fields_that_say_how_data_is_read_are_refused_elsewhere(capsys) -> None:
+    code, _, errors = call(capsys, "evaluate", "run", "--data", "a", "--data.lable", "kind")
+    assert code == 2
+    assert "did you mean '--data.label'?" in errors
+    assert call(capsys, "generate", "run", "--data.label", "kind")[0] == 2

@@ -9,15 +9,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from . import __version__
-from .errors import InputError, nearest
+from .errors import InputError, nearest, printable
 
 PLAIN = (
-    *("data.train", "data.valid", "data.test", "model.layer", "tokenizer.kind"),
+    *("data.train", "data.valid", "data.test", "data.text", "data.label", "data.column"),
+    *("model.layer", "tokenizer.kind"),
     *("training.device", "training.init"),
 )
 """Fields whose value is text even where it looks like a number."""
 CONFIGURED = ("train", "check", "compare")
-"""Verbs that take fields of the configuration."""
+"""Verbs that take every field of the configuration."""
+READING = ("evaluate", "predict", "inspect")
+"""Verbs that read data for a run, and take the fields that say how."""
+READING_FIELDS = ("data.text", "data.label", "data.column", "data.strict")
 SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer", "init": "training.init"}
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
 TASKS = (
@@ -34,6 +38,9 @@ Any field of the configuration can be set by its dotted name, for instance
 Short forms: --data = --data.train, --valid = --data.valid, --layer = --model.layer,
 --init = --training.init (another run to start from).
 The README lists every field."""
+READ_HELP = """\
+--data.text NAME, --data.label NAME and --data.column NAME name the columns of the data where they are not called as in
+the run's configuration."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    warnings.formatwarning = lambda message, *_: f"seriatim: {message}\n"
+    warnings.formatwarning = lambda message, *_: f"seriatim: {printable(' '.join(str(message).splitlines()))}\n"
     try:
         return _run([argument for argument in given if argument != "--debug"])
     except BrokenPipeError:
@@ -82,11 +89,14 @@ def _run(arguments: list[str]) -> int:
         parser.print_help()
         return 0
     rest = arguments[first + 1 :]
-    rest, fields = _split(rest) if verb in CONFIGURED else (rest, [])
+    rest, fields = _split(rest, verb)
     options, unknown = parser.commands[verb].parse_known_intermixed_args(rest)
     if unknown:
         raise InputError(_unknown(unknown[0], parser, verb))
+    _refuse_repeated(rest, verb)
     options.fields, options.arguments = dotted(fields), arguments
+    if getattr(options, "strict", False):
+        options.fields.setdefault("data.strict", True)
     from . import commands
 
     command: Callable[[argparse.Namespace], None] = getattr(commands, "import_" if verb == "import" else verb)
@@ -113,7 +123,7 @@ def _explain(error: Exception) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"seriatim: error: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(f"seriatim: error: {printable(' '.join(message.splitlines()))}", file=sys.stderr)
     return code
 
 
@@ -146,6 +156,10 @@ def _parser() -> _Main:
         add("--min-p", type=float, metavar="P", help="only tokens at least P times as likely as the first")
         add("--seed", type=int, metavar="N", help="for the same text again")
 
+    def strictly(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--strict", action="store_true", help="refuse data that needs a repair")
+
+    reads = {"epilog": READ_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
     raw = {"epilog": TRAIN_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
     train = verb("train", "train a model on a text", **raw)
     train.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
@@ -154,6 +168,7 @@ def _parser() -> _Main:
     train.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
     train.add_argument("--resume", metavar="RUN", help="go on with a training that was cut off")
     train.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    strictly(train)
 
     compare = verb("compare", "train several layers under one budget, and say which suits the data", **raw)
     compare.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
@@ -174,9 +189,10 @@ def _parser() -> _Main:
     )
     compare.add_argument("--no-report", action="store_true", help="write no report.html")
     compare.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    strictly(compare)
     compare.add_argument("--json", action="store_true", help="print one JSON object")
 
-    evaluate = verb("evaluate", "measure a run on a text")
+    evaluate = verb("evaluate", "measure a run on a text", **reads)
     evaluate.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
     evaluate.add_argument("other", metavar="OTHER", nargs="?", help="another run: do they differ significantly?")
     evaluate.add_argument("--data", required=True, metavar="F", help="file, folder, glob, - or builtin:NAME")
@@ -189,13 +205,15 @@ def _parser() -> _Main:
     )
     evaluate.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
     search(evaluate)
+    strictly(evaluate)
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
 
-    predict = verb("predict", "labels, tags or translations: one line in, one line out")
+    predict = verb("predict", "labels, tags or translations: one line in, one line out", **reads)
     predict.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
     predict.add_argument("data", nargs="?", metavar="F", help="a file; else standard input, answered as it comes")
     predict.add_argument("--format", choices=FORMATS, help="of the file")
     search(predict)
+    strictly(predict)
     drawing(predict.add_argument_group("drawing answers", "with any of these: instead of the best answer (seq2seq)"))
     predict.add_argument("--json", action="store_true", help="one JSON object a line, with scores and timings")
 
@@ -209,6 +227,7 @@ def _parser() -> _Main:
     check = verb("check", "read data, say what is wrong at which line, print its statistics", **raw)
     check.add_argument("task", metavar="TASK", help="; ".join(TASKS))
     check.add_argument("--json", action="store_true", help="print one JSON object")
+    strictly(check)
 
     export = verb("export", "write a model as other programs read it")
     export.add_argument("run", metavar="RUN")
@@ -220,7 +239,7 @@ def _parser() -> _Main:
     taken.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     taken.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
 
-    inspect = verb("inspect", "what a model expects, attends to, keeps and forgets: a page on one text")
+    inspect = verb("inspect", "what a model expects, attends to, keeps and forgets: a page on one text", **reads)
     inspect.add_argument("run", metavar="RUN")
     inspect.add_argument("--text", metavar="S", help="to read")
     inspect.add_argument("--text-file", metavar="FILE", help="a file with the text; - for standard input")
@@ -235,14 +254,14 @@ def _parser() -> _Main:
     return parser
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Parts the verb's own arguments from the fields of the configuration, each of those with its value."""
+def _split(arguments: Sequence[str], verb: str) -> tuple[list[str], list[str]]:
+    """Separates the verb's own arguments from the fields of the configuration, each of those with its value."""
     own, fields = [], []
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
         name, equals, _ = argument.partition("=")
-        if not name.startswith("--") or ("." not in name and name[2:] not in SHORT):
+        if not _is_field(name, verb):
             own.append(argument)
             continue
         fields.append(argument)
@@ -251,11 +270,52 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, fields
 
 
+def _is_field(name: str, verb: str) -> bool:
+    """Whether an argument names a field of the configuration that the verb takes.
+
+    Raises:
+        InputError: it names a field that only other verbs take.
+    """
+    if not name.startswith("--"):
+        return False
+    if verb in CONFIGURED:
+        return "." in name or name[2:] in SHORT
+    if verb not in READING or not name.startswith("--data."):
+        return False
+    if name[2:] not in READING_FIELDS:
+        known = [f"--{field}" for field in READING_FIELDS]
+        raise InputError(f"{name}: {verb} does not take this option; {nearest(name, known)}")
+    return True
+
+
+def _refuse_repeated(arguments: Sequence[str], verb: str) -> None:
+    """Raises InputError for an option that is given twice, of which argparse would drop the first."""
+    seen = set()
+    for argument in arguments:
+        if argument == "--":
+            return
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name in seen:
+            raise InputError(_repeated(name[2:], verb))
+        seen.add(name)
+
+
+def _repeated(name: str, verb: str = "") -> str:
+    if name in ("data", "valid", "data.train", "data.valid", "data.test"):
+        return (
+            f"--{name}: given twice, and only one would be read; to read several files, give their folder, or a glob "
+            "in quotes such as 'texts/*.txt'"
+        )
+    return f"--{name}: given twice; give it once"
+
+
 def _unknown(argument: str, parser: _Main, verb: str | None) -> str:
     if not argument.startswith("-"):
         return f"unexpected argument {argument!r}; options begin with --"
     actions = (parser.commands[verb] if verb else parser)._actions
     flags = [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
+    if verb in READING:
+        flags += [f"--{name}" for name in READING_FIELDS]
     if verb in CONFIGURED:
         flags += [f"--{name}" for name in SHORT]
     return f"unknown option {argument}; {nearest(argument, flags)}"
@@ -272,13 +332,15 @@ def dotted(arguments: Sequence[str]) -> dict[str, Any]:
     known, found = fields(), {}
     rest = list(arguments)
     while rest:
-        name, equals, value = rest.pop(0)[2:].partition("=")
-        name = SHORT.get(name, name)
+        given, equals, value = rest.pop(0)[2:].partition("=")
+        name = SHORT.get(given, given)
         if name not in known and not name.startswith("model.options."):
             raise InputError(f"unknown option --{name}; {nearest(f'--{name}', [f'--{field}' for field in known])}")
         if not equals:
             if not rest:
                 raise InputError(f"--{name}: no value given")
             value = rest.pop(0)
+        if name in found:
+            raise InputError(_repeated(given))
         found[name] = value if name in PLAIN else parse_value(value)
     return found

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .config import resolve
-from .errors import InputError, TrainingError
+from .config import resolve, set_fields
+from .errors import InputError, TrainingError, printable
 from .files import to_json
 
 if TYPE_CHECKING:
@@ -108,16 +108,24 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
     return resume(options.resume, layers=layers, seeds=options.seeds, reporter=reporter)
 
 
+def _open(path: str, options: argparse.Namespace) -> "Run":
+    """Opens a run, which then reads data as the command line says."""
+    from .run import load
+
+    run = load(path)
+    set_fields(run.config, options.fields)
+    return run
+
+
 def evaluate(options: argparse.Namespace) -> None:
     """``seriatim evaluate RUN [OTHER] --data F [--json]``."""
     from .console import print_differences, print_metrics
-    from .run import load
     from .several import compare, ensemble
 
     if options.interpolate is not None:
         _evaluate_interpolated(options)
         return
-    run = ensemble([load(path) for path in options.run.split(",")])
+    run = ensemble([_open(path, options) for path in options.run.split(",")])
     settings = {"file_format": options.format, **_search(options, run)}
     metrics = run.evaluate(options.data, **settings)
     if options.other is None:
@@ -126,7 +134,7 @@ def evaluate(options: argparse.Namespace) -> None:
         else:
             print_metrics(metrics, run.task)
         return
-    other = load(options.other)
+    other = _open(options.other, options)
     differences = compare(run, other, options.data, **settings)
     others = other.evaluate(options.data, **settings)
     if options.json:
@@ -139,13 +147,14 @@ def evaluate(options: argparse.Namespace) -> None:
 def _evaluate_interpolated(options: argparse.Namespace) -> None:
     """``seriatim evaluate RUN OTHER --interpolate [FILE] --data F``."""
     from .console import print_metrics, print_weights
-    from .run import load
     from .several import interpolate
 
     paths = [*options.run.split(","), *([options.other] if options.other else [])]
     if len(paths) < 2:
         raise InputError("--interpolate: one run has nothing to be mixed with; name another: evaluate RUN OTHER")
-    run, weights = interpolate([load(path) for path in paths], options.interpolate or None, file_format=options.format)
+    run, weights = interpolate(
+        [_open(path, options) for path in paths], options.interpolate or None, file_format=options.format
+    )
     metrics = run.evaluate(options.data, file_format=options.format, **_search(options, run))
     shares = dict(zip(paths, weights, strict=True))
     if options.json:
@@ -159,10 +168,10 @@ def predict(options: argparse.Namespace) -> None:
     """``seriatim predict RUN [F]``: one line in, one line out, from a file or as standard input comes."""
     from .data.live import ready, standard_input
     from .data.readers import find_sources
-    from .run import chunks, load
+    from .run import chunks
     from .several import ensemble
 
-    run = ensemble([load(path) for path in options.run.split(",")])
+    run = ensemble([_open(path, options) for path in options.run.split(",")])
     settings = _search(options, run)
     if options.json and "alignments" in run.task.settings:
         settings["alignments"] = True
@@ -233,8 +242,9 @@ def inspect(options: argparse.Namespace) -> None:
     if (options.text is None) == (options.text_file is None):
         raise InputError("inspect: no text to look at, or two; give --text S or --text-file FILE")
     text = options.text if options.text is not None else read_whole(options.text_file)
-    found = look(options.run, text, out=options.out, data=options.data, file_format=options.format, beam=options.beam)
-    _write([f"{line}\n" for line in (*found.summary, found.path)])
+    how = {"file_format": options.format, "fields": options.fields}
+    found = look(options.run, text, out=options.out, data=options.data, beam=options.beam, **how)
+    _write([f"{printable(str(line))}\n" for line in (*found.summary, found.path)])
 
 
 def check(options: argparse.Namespace) -> None:

@@ -33,6 +33,7 @@ class Data(Section):
 
     ``unit`` is ``stream`` (one running text) or ``line`` (every line its own sequence), for language models. ``text``
     and ``label`` name the columns (or fields) of labelled texts, ``column`` that of the tags of a CoNLL file.
+    ``strict`` refuses data that would need a repair.
     """
 
     train: str | None = None
@@ -43,6 +44,7 @@ class Data(Section):
     text: str = "text"
     label: str = "label"
     column: str | None = None
+    strict: bool = False
 
 
 class Tokenizer(Section):
@@ -156,6 +158,24 @@ def resolve(source: "Config | Mapping[str, Any] | str | Path", overrides: Mappin
         return Config.model_validate(tree)
     except ValidationError as error:
         raise InputError(where + explain(error)) from None
+
+
+def set_fields(config: Config, values: Mapping[str, Any]) -> None:
+    """Sets some fields of a configuration in place.
+
+    Args:
+        config: the configuration.
+        values: dotted names to values.
+
+    Raises:
+        InputError: a value that does not fit.
+    """
+    for name, value in values.items():
+        section, _, key = name.rpartition(".")
+        try:
+            setattr(getattr(config, section), key, value)
+        except ValidationError as error:
+            raise InputError(f"{section}.{explain(error)}") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

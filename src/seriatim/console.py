@@ -10,12 +10,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from .errors import printable
 from .evaluation.intervals import Metrics, Paired, written
 from .evaluation.perplexity import safe_exp
 from .training.reporting import Record, Reporter
 from .training.task import Task
 
 PLAIN_SECONDS = 10.0
+SENTENCES = ("repairs", "skipped_files")
+"""Lists whose items hold spaces."""
 
 
 class ConsoleReporter(Reporter):
@@ -36,7 +39,11 @@ class ConsoleReporter(Reporter):
         if record["step"]:
             self.say(f"going on from step {record['step']:,}")
         if self.console.is_terminal:
-            columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")]
+            columns = [
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %"),
+            ]
             self.bar = Progress(*columns, console=self.console, transient=True)
             self.task = self.bar.add_task("", total=1.0)
             self.bar.start()
@@ -49,7 +56,7 @@ class ConsoleReporter(Reporter):
             f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
         )
         if self.bar is not None:
-            self.bar.update(self.task, description=text, completed=record["progress"])
+            self.bar.update(self.task, description=printable(text), completed=record["progress"])
         elif time.monotonic() - self.last_line >= PLAIN_SECONDS:
             self.last_line = time.monotonic()
             self.say(f"{text}  ({record['progress']:.0%})")
@@ -92,7 +99,7 @@ class ConsoleReporter(Reporter):
 
     def say(self, text: str) -> None:
         """One line, above the bar if there is one."""
-        self.console.print(text, soft_wrap=True)
+        self.console.print(printable(text), soft_wrap=True)
 
 
 def print_metrics(metrics: Metrics, task: Task) -> None:
@@ -109,7 +116,7 @@ def print_metrics(metrics: Metrics, task: Task) -> None:
 
 def print_weights(weights: dict[str, float]) -> None:
     """How much each run of a mixture counts."""
-    print("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in weights.items()))
+    print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in weights.items())))
 
 
 def print_differences(first: Metrics, second: Metrics, differences: dict[str, Paired], task: Task) -> None:
@@ -129,7 +136,7 @@ def print_statistics(report: dict[str, Any]) -> None:
     """The counts of every part of the data, side by side."""
     parts = [part for part in ("train", "valid", "test") if part in report]
     table = table_of("", *parts)
-    for key in report[parts[0]]:
+    for key in dict.fromkeys(key for part in parts for key in report[part]):
         table.add_row(key.replace("_", " "), *[_cell(key, report[part]) for part in parts])
     show(table)
     tokenizer = report["tokenizer"]
@@ -151,11 +158,13 @@ def print_layers(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _cell(key: str, part: dict[str, Any]) -> str:
-    value = part[key]
+    value = part.get(key, "")
+    if isinstance(value, str):
+        return value
     if key == "files":
         return value[0] if len(value) == 1 else f"{value[0]} and {len(value) - 1} more"
     if isinstance(value, list):
-        return " ".join(value)
+        return (", " if key in SENTENCES else " ").join(value)
     if key == "unknown_tokens":
         return f"{value:,} ({_share(key, part)})"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
@@ -166,9 +175,18 @@ def _share(key: str, part: dict[str, Any]) -> str:
     return f"{part[key] / max(1, part['tokens']):.2%}"
 
 
+class CleanTable(Table):
+    """A table whose cells cannot hold what a terminal would obey: they may quote data."""
+
+    def add_row(self, *cells: Any, **settings: Any) -> None:
+        """As of every table; control characters are spelled out."""
+        super().add_row(*[printable(cell) if isinstance(cell, str) else cell for cell in cells], **settings)
+
+
 def table_of(*headings: str, left: Sequence[int] = (0,)) -> Table:
     """An empty table; the columns ``left`` are set to the left, the others to the right."""
-    table = Table(box=None, pad_edge=False, show_header=any(headings))
+    headings = tuple(map(printable, headings))
+    table = CleanTable(box=None, pad_edge=False, show_header=any(headings))
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="left" if i in left else "right", overflow="fold")
     return table

@@ -14,7 +14,7 @@ from .comparison.plan import Plan
 from .comparison.progress import ComparisonReporter, Standing
 from .comparison.ranking import ranked, tested, told_apart
 from .console import PLAIN_SECONDS, duration, show, table_of
-from .errors import InputError
+from .errors import InputError, printable
 from .files import to_json
 from .tasks.counting import LAYER as COUNTED
 
@@ -43,7 +43,7 @@ class ComparisonConsole(ComparisonReporter):
             self.say(f"{len(plan.seeds)} seeds")
         if self.console.is_terminal and not self.console.quiet:
             columns = [
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=20),
                 TextColumn("{task.percentage:>3.0f} %"),
             ]
@@ -82,7 +82,7 @@ class ComparisonConsole(ComparisonReporter):
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
         text = f"{standing.number} of {standing.count}  {name_of(standing)}{trial}  {what}{rest}{top}"
         if self.bar is not None:
-            self.bar.update(self.task, description=text, completed=standing.share)
+            self.bar.update(self.task, description=printable(text), completed=standing.share)
         elif at_once or time.monotonic() - self.last_line >= PLAIN_SECONDS:
             self.last_line = time.monotonic()
             self.say(text)
@@ -95,7 +95,7 @@ class ComparisonConsole(ComparisonReporter):
 
     def say(self, text: str) -> None:
         """One line, above the bar if there is one."""
-        self.console.print(text, soft_wrap=True)
+        self.console.print(printable(text), soft_wrap=True)
 
 
 def name_of(standing: Standing) -> str:
@@ -178,14 +178,14 @@ def alike(row: Mapping[str, Any]) -> bool:
 def _notes(results: Mapping[str, Any]) -> None:
     rows = [row for row in results["rows"] if not row["failed"]]
     named = next((row["distance"] for row in rows if row["distance"]), None)
-    print(f"measured on {results['data']['measured_on']}; state: bytes after 1,000 tokens")
+    print(printable(f"measured on {results['data']['measured_on']}; state: bytes after 1,000 tokens"))
     if named is not None:
-        print(f"at distance: {named['name']} ({named['unit']})")
+        print(printable(f"at distance: {named['name']} ({named['unit']})"))
     if any(alike(row) for row in rows):
         print("=: cannot be told from the best (paired bootstrap, p > 0.05)")
     for row in results["rows"]:
         if row["failed"] or row["note"]:
-            print(f"{row['layer']}: {row['failed'] or row['note']}")
+            print(printable(f"{row['layer']}: {row['failed'] or row['note']}"))
 
 
 def _report(found: Comparison, console: Console) -> None:
@@ -195,6 +195,6 @@ def _report(found: Comparison, console: Console) -> None:
     try:
         path = write_report(found.folder, found.results)
     except InputError as error:
-        console.print(f"report.html was left out: {error}", soft_wrap=True)
+        console.print(printable(f"report.html was left out: {error}"), soft_wrap=True)
         return
-    console.print(f"report: {path}", soft_wrap=True)
+    console.print(printable(f"report: {path}"), soft_wrap=True)

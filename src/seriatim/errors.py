@@ -20,13 +20,18 @@ class InputError(ValueError):
         line = " ".join(str(message).splitlines())
         if len(line) > LONGEST:
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
-        if not line.isprintable():
-            line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line)
-        super().__init__(line)
+        super().__init__(printable(line))
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on: a failure, though the input has the right form."""
+
+
+def printable(text: str) -> str:
+    """A line of text without anything that a terminal would obey: control characters are spelled out as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def shown(value: object) -> str:

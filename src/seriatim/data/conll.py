@@ -3,7 +3,8 @@
 CoNLL-U (https://universaldependencies.org/format.html) has ten columns between tabs; a line that begins with ``#`` is
 a comment, and ids such as ``1-2`` (a range of words written as one) and ``8.1`` (a word that is not written) are no
 words. What CoNLL-2003 handed out has the word first and the tag last, between tabs or spaces; ``-DOCSTART-`` begins a
-document. Chunks are tagged BIO: ``B-X`` begins a chunk of type X, ``I-X`` goes on with it, ``O`` is outside.
+document. Chunks are tagged BIO: ``B-X`` begins a chunk of type X, ``I-X`` continues it, ``O`` is outside. An ``I-X``
+that continues nothing begins a chunk, as in conlleval and seqeval; it is read as ``B-X`` and recorded as a repair.
 
 A sentence keeps its lines, so that `write` gives them back with other tags and nothing else changed.
 """
@@ -15,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from ..errors import InputError, nearest, shown
 from .readers import Source, read_lines
+from .repairs import Repairs
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAG_COLUMNS = ("form", "lemma", "upos", "xpos", "feats", "deprel")
@@ -42,6 +44,7 @@ class Sentence(NamedTuple):
         column: where in a line the tag stands, from 0; the number of columns where it is yet to be added.
         name: the file.
         number: line of the file, from 1, of the first of ``lines``.
+        raw_tags: the tags as they are in the file, where some of ``tags`` are repaired; else None.
     """
 
     words: list[str]
@@ -51,6 +54,7 @@ class Sentence(NamedTuple):
     column: int
     name: str
     number: int
+    raw_tags: list[str] | None = None
 
 
 def read_sentences(
@@ -60,6 +64,7 @@ def read_sentences(
     column: str | None = None,
     scheme: str = "bio",
     labelled: bool = True,
+    repairs: Repairs | None = None,
 ) -> Iterator[Sentence]:
     """Reads sentences one by one.
 
@@ -70,13 +75,21 @@ def read_sentences(
             where None).
         scheme: how chunks are tagged: ``bio``, or ``iob1``, which is made BIO. Tags of CoNLL-U are no chunks.
         labelled: whether there must be tags. Without, they are not looked at, and the last column may be missing.
+        repairs: where repairs are recorded; None to refuse what needs one.
 
     Raises:
         InputError: a line that is not what the format asks for, tags that are not BIO, or a file without sentences.
     """
     for source in sources:
-        lines, name = read_lines([source]), source.name
-        yield from parse(lines, name, file_format=file_format, column=column, scheme=scheme, labelled=labelled)
+        yield from parse(
+            read_lines([source]),
+            source.name,
+            file_format=file_format,
+            column=column,
+            scheme=scheme,
+            labelled=labelled,
+            repairs=repairs,
+        )
 
 
 def parse(
@@ -87,6 +100,7 @@ def parse(
     column: str | None = None,
     scheme: str = "bio",
     labelled: bool = True,
+    repairs: Repairs | None = None,
 ) -> Iterator[Sentence]:
     """As `read_sentences`, of the lines of one file called ``name``."""
     for value, known, what in (
@@ -100,7 +114,9 @@ def parse(
         found, lines = _guess(name, lines)
     kind = _CoNLLU if found == "conllu" else _Columns
     sentences = _sentences(lines, name, kind(column, labelled))
-    yield from _as_bio(sentences, scheme) if found == "conll" and labelled else sentences
+    if found == "conll" and labelled:
+        sentences = _as_bio(sentences, scheme, repairs or Repairs(strict=True))
+    yield from sentences
 
 
 def write(sentence: Sentence, tags: Sequence[str]) -> str:
@@ -298,21 +314,36 @@ def _refuse_wordless(sentence: Sentence, begun: int) -> None:
         raise InputError(f"{sentence.name}:{begun}: comments without a word; delete them, or the blank line after them")
 
 
-def _as_bio(sentences: Iterable[Sentence], scheme: str) -> Iterator[Sentence]:
-    """Sees to it that chunks are BIO. Tags are taken for chunks from the first ``O``, ``B-X`` or ``I-X`` on."""
+def _as_bio(sentences: Iterable[Sentence], scheme: str, repairs: Repairs) -> Iterator[Sentence]:
+    """Makes all chunks BIO. Tags are taken for chunks from the first ``O``, ``B-X`` or ``I-X`` on."""
     chunks = False
     for sentence in sentences:
         chunks = chunks or any(tag == "O" or TYPED.match(tag) for tag in sentence.tags)
         if not chunks:
             yield sentence
             continue
-        for row, before, tag in zip(sentence.rows, ["O", *sentence.tags], sentence.tags, strict=False):
-            wrong = ""
+        for row, tag in zip(sentence.rows, sentence.tags, strict=True):
             if tag in ("B-", "I-"):
-                wrong = f"{tag} names no type; write {tag}X, X being what it is"
-            elif scheme == "bio" and _begins(tag, before):
-                own = shown(tag)[1:-1]  # without quotes
-                wrong = f"{own} begins a chunk, where BIO has B{own[1:]}; if the file is IOB1, read it as scheme iob1"
-            if wrong:
-                raise InputError(f"{sentence.name}:{sentence.number + row}: {wrong}")
-        yield sentence._replace(tags=to_bio(sentence.tags)) if scheme == "iob1" else sentence
+                line = sentence.number + row
+                raise InputError(f"{sentence.name}:{line}: {tag} names no type; write {tag}X, where X is the type")
+        tags = to_bio(sentence.tags)
+        if scheme == "iob1" or tags == sentence.tags:
+            yield sentence._replace(tags=tags)
+            continue
+        for row, before, tag in zip(sentence.rows, sentence.tags, tags, strict=True):
+            if before != tag:
+                _record_stray(repairs, sentence.name, sentence.number + row, before)
+        yield sentence._replace(tags=tags, raw_tags=sentence.tags)
+
+
+def _record_stray(repairs: Repairs, name: str, line: int, tag: str) -> None:
+    """Records an ``I-X`` that begins a chunk."""
+    tag = shown(tag)[1:-1]  # without quotes
+    repairs.add(
+        "stray I- tag",
+        name,
+        line,
+        problem=f"{tag} begins a chunk, where BIO has B{tag[1:]}",
+        reading=f"read as B{tag[1:]}, as conlleval does",
+        remedy="correct the tag; if the file is IOB1, set model.options.scheme to iob1",
+    )

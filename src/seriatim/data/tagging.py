@@ -18,6 +18,7 @@ from torch import Tensor
 from ..config import Tokenizer as TokenizerConfig
 from ..errors import InputError
 from .conll import Sentence
+from .repairs import Repairs
 from .tokenizers import END, Tokenizer, fit_tokenizer
 from .vocabulary import Vocabulary
 from .words import WordTokenizer
@@ -133,6 +134,8 @@ class TaggedCorpus:
         tags: the number of every word's tag ``(words,)``, as in ``tag_names``; None where there are none.
         tag_names: the vocabulary's labels, and behind them the tags that are not among those.
         unseen: file and line of the first of each tag that is not among the labels.
+        repairs: what was repaired when the sentences were read; whoever reads them sets it.
+        raw_tags: the tag of each word whose tag was repaired, as it is in the file, by the number of the word.
         key: the same for the same data, and only for it.
     """
 
@@ -141,10 +144,13 @@ class TaggedCorpus:
         numbers = {tag: i for i, tag in enumerate(vocabulary.labels)}
         kind, tags, lengths = array("i"), array("i"), array("q")
         self.unseen: dict[str, str] = {}
+        self.raw_tags: dict[int, str] = {}
+        self.repairs = Repairs()
         for sentence in sentences:
             kind.extend([kinds.setdefault(word, len(kinds)) for word in sentence.words])
             lengths.append(len(sentence.words))
             if labelled:
+                self._keep_raw(len(tags), sentence)
                 known = len(numbers)
                 tags.extend([numbers.setdefault(tag, len(numbers)) for tag in sentence.tags])
                 for tag in list(numbers)[known:]:
@@ -158,6 +164,10 @@ class TaggedCorpus:
         self.words = word_ids(kinds, vocabulary.tokenizer)[self._kind]
         characters = vocabulary.tokenizers.get("characters")
         self._spelled = _spell(list(kinds), characters) if characters else None
+
+    def _keep_raw(self, start: int, sentence: Sentence) -> None:
+        pairs = zip(sentence.raw_tags or [], sentence.tags, strict=False)
+        self.raw_tags.update({start + i: raw for i, (raw, tag) in enumerate(pairs) if raw != tag})
 
     @functools.cached_property
     def key(self) -> str:
@@ -182,9 +192,11 @@ class TaggedCorpus:
         return once
 
     def truth(self) -> list[list[str]]:
-        """The tags of each sentence."""
+        """The tags of each sentence as they are in the file, which is what conlleval reads."""
         assert self.tags is not None
         names = [self.tag_names[tag] for tag in self.tags.tolist()]
+        for word, tag in self.raw_tags.items():
+            names[word] = tag
         return [names[i : i + n] for i, n in zip(self._starts.tolist(), self.lengths.tolist(), strict=True)]
 
     def batch(self, rows: np.ndarray, once: np.ndarray | None = None) -> TaggedBatch:

@@ -135,7 +135,7 @@ def _of_sentences(run: "Run", spec: str, file_format: str | None) -> Mistakes:
     sentences = sentences[:ITEMS]
     corpus = TaggedCorpus(sentences, run.vocabulary)
     found, confidence = _tagged(run, corpus)
-    truth, errors = corpus.truth(), []
+    truth, errors = [list(sentence.tags) for sentence in sentences], []
     for i, pair in enumerate(zip(truth, found, strict=True)):
         errors.append((-sum(a != b for a, b in zip(*pair, strict=True)), i))
     worst = [

@@ -1,9 +1,11 @@
 """One page on a run and a text: what the model expects, looks at, keeps, forgets and gets wrong."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..config import set_fields
 from ..data.readers import find_sources, read_lines
 from ..errors import InputError
 from ..run import Run
@@ -40,6 +42,7 @@ def inspect(
     out: str | Path | None = None,
     data: str | None = None,
     file_format: str | None = None,
+    fields: Mapping[str, Any] | None = None,
     beam: int = 5,
 ) -> Inspection:
     """Looks at what a run does with a text, and writes a page about it: one HTML file that needs nothing else.
@@ -50,12 +53,14 @@ def inspect(
         out: the file to write; None for `PAGE` in the folder of the run.
         data: labelled data to look for mistakes in; None for the run's own test data, or its held-out data.
         file_format: of the data, as ``data.format`` of a configuration; None for the run's own.
+        fields: fields of the configuration that say how data is read, by dotted name, in place of the run's own.
         beam: hypotheses kept at once where answers are written.
 
     Raises:
         InputError: the run, the text or the data cannot be read, or the page may not be written.
     """
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run)
+    set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)
     _refuse_unwritable(path)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format)

@@ -15,6 +15,7 @@ from ..config import Config
 from ..data.bucketing import Buckets
 from ..data.conll import Sentence, read_sentences, write
 from ..data.readers import TAGGED_SUFFIXES, Source, find_sources
+from ..data.repairs import Repairs
 from ..data.tagging import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.untagged import read_untagged
 from ..data.vectors import read_vectors
@@ -107,16 +108,23 @@ class Tagging(Task):
         ids = word_ids(self.vectors[0], vocabulary.tokenizer).astype(np.int64)
         return ids, ids != WordTokenizer.unknown_id
 
-    def sentences(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Sentence]:
-        """The sentences that ``spec`` names, with their tags."""
+    def sentences(
+        self, spec: str, split: str, file_format: str | None = None, repairs: Repairs | None = None
+    ) -> Iterator[Sentence]:
+        """The sentences that ``spec`` names, with their tags; ``repairs`` records what was repaired."""
         data = self.config.data
+        repairs = repairs or Repairs(strict=data.strict)
         wanted = file_format or data.format
         sources = find_sources(spec, file_format=wanted, split=split, suffixes=TAGGED_SUFFIXES)
-        return read_sentences(sources, file_format=wanted, column=data.column, scheme=self.options.scheme)
+        scheme = self.options.scheme
+        return read_sentences(sources, file_format=wanted, column=data.column, scheme=scheme, repairs=repairs)
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
-        """Encoded sentences. Tags that never stood in training are warned of; they will count as wrong."""
-        found = TaggedCorpus(self.sentences(spec, split, file_format), vocabulary)
+        """Encoded sentences. Repairs are warned of, and tags never seen in training, which will count as wrong."""
+        repairs = Repairs(strict=self.config.data.strict)
+        found = TaggedCorpus(self.sentences(spec, split, file_format, repairs), vocabulary)
+        found.repairs = repairs
+        repairs.warn()
         for tag, where in list(found.unseen.items())[:1]:
             others = f" and {len(found.unseen) - 1} more" if len(found.unseen) > 1 else ""
             warnings.warn(
@@ -142,7 +150,8 @@ class Tagging(Task):
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
         """Sentences, words and tags."""
         corpus = self.read(spec, split, vocabulary)
-        counts = Counter(tag for tags in corpus.truth() for tag in tags)
+        assert corpus.tags is not None
+        counts = Counter(corpus.tag_names[tag] for tag in corpus.tags.tolist())
         return {
             "sentences": len(corpus.lengths),
             "tokens": len(corpus.words),
@@ -152,6 +161,7 @@ class Tagging(Task):
             "unseen_tags": corpus.unseen_tags(),
             **self.facts(corpus),
             "tags": [f"{tag} {count:,}" for tag, count in counts.most_common()],
+            **({"repairs": corpus.repairs.lines()} if any(corpus.repairs) else {}),
         }
 
     def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
@@ -168,7 +178,9 @@ class Tagging(Task):
         losses, found = self.tagged(model, data)
         counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
         metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}
-        return metrics | ({"unseen": list(data.unseen)} if data.unseen else {})
+        if data.unseen:
+            metrics["unseen"] = list(data.unseen)
+        return metrics | ({"repairs": data.repairs.facts()} if any(data.repairs) else {})
 
     def measures(self, model: Tagger, data: TaggedCorpus, **settings: Any) -> dict[str, Measure]:
         """By sentences."""
