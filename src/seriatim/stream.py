@@ -12,7 +12,7 @@ from .data.tokenizers import END, Tokenizer
 from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models.text_model import TextModel
-from .models.weights import digest, load_tensors, read_metadata, save_tensors
+from .models.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
 from .state import State, select_state, state_from_dict, state_leaves, state_to_dict
 
 
@@ -140,6 +140,11 @@ class Stream:
         logits, last = state_from_dict(tensors, _Now(self.logits, torch.tensor(self.last)))
         if {leaf.shape[:1] for leaf in (logits, *state_leaves(state))} != {(1,)} or last.shape != ():
             raise ValueError("the saved state is not that of one text")
+        odd = [name for name, leaf in inner.items() if not is_finite(leaf)]
+        if bool(torch.isnan(logits).any() | torch.isposinf(logits).any()):  # a probability of 0 has the logit -inf
+            odd.append("logits")
+        if odd:
+            raise ValueError(f"{odd[0]} holds NaN or infinity")
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
         self._try(int(last), state)

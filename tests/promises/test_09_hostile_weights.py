@@ -144,10 +144,38 @@ def test_weights_without_a_digest_open(run, tmp_path: Path) -> None:
     assert found.score(["the cat"]) == known.score(["the cat"])
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
-def test_weights_that_are_no_numbers_do_no_harm(run, tmp_path: Path, value: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_weights_that_are_not_finite_are_refused(run, tmp_path: Path, value: float) -> None:
+    """One value is enough, in a file whose digest is right."""
     shutil.copytree(run, tmp_path / "run")
+    name = "output.bias"
+    changed(run, lambda found: {**found, name: found[name].index_fill(0, torch.tensor([3]), value)})(
+        tmp_path / "run" / WEIGHTS
+    )
+    with pytest.raises(InputError, match=r"model\.safetensors: output\.bias holds NaN or infinity"):
+        seriatim.load(tmp_path / "run")
+    config = small_config({"train": "x", "valid": "y"}, tmp_path / "o", training={"init": str(tmp_path / "run")})
     changed(run, lambda found: {name: torch.full_like(tensor, value) for name, tensor in found.items()})(
+        tmp_path / "run" / WEIGHTS
+    )
+    with pytest.raises(InputError, match=r"model\.safetensors: .* holds NaN or infinity"):
+        seriatim.train(config)
+
+
+def test_values_that_a_saved_state_cannot_have_are_refused(run, counted, tmp_path: Path) -> None:
+    for folder in (run, counted):
+        path = saved_state(folder, tmp_path / f"{folder.parent.name}.safetensors")
+        opened, tensors, metadata = seriatim.load(folder), load_tensors(path), read_metadata(path)
+        for name, value in tensors.items():
+            for odd in (float("nan"), float("inf")) if value.is_floating_point() else ():
+                save_tensors({**tensors, name: torch.full_like(value, odd)}, path, metadata)
+                with pytest.raises(InputError, match=rf"{path.name}: .* holds NaN or infinity"):
+                    opened.stream().load(path)
+
+
+def test_very_large_weights_do_no_harm(run, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    changed(run, lambda found: {name: torch.full_like(tensor, 3e38) for name, tensor in found.items()})(
         tmp_path / "run" / WEIGHTS
     )
     opened = seriatim.load(tmp_path / "run")

@@ -36,7 +36,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Reads what `save_weights` wrote into ``model``.
 
     Raises:
-        InputError: missing, damaged, or the weights of another model.
+        InputError: missing, damaged, not finite, or the weights of another model.
     """
     header, expected = read_header(path), dict(model.named_parameters())
     if odd := sorted(set(header.tensors) ^ set(expected)):
@@ -49,9 +49,25 @@ def load_weights(model: nn.Module, path: Path) -> None:
                 f"{needed.dtype}; restore the run's own file"
             )
     tensors = load_tensors(path)
+    refuse_nonfinite(tensors, path)
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(tensors[name])
+
+
+def refuse_nonfinite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raises InputError for the first tensor that holds NaN or infinity: a model would answer from it all the same."""
+    for name, values in tensors.items():
+        if not is_finite(values):
+            raise InputError(f"{path}: {name} holds NaN or infinity; restore the file, or train again")
+
+
+def is_finite(values: Tensor) -> bool:
+    """Whether no value is NaN or infinite, in one pass and without a copy."""
+    if not values.is_floating_point() or not values.numel():
+        return True
+    low, high = torch.aminmax(values)
+    return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

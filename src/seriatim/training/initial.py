@@ -14,7 +14,7 @@ from ..config import Config, Model, Tokenizer, resolve
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..errors import InputError
 from ..layers import options_of, split_names
-from ..models.weights import load_tensors, read_metadata
+from ..models.weights import load_tensors, read_metadata, refuse_nonfinite
 
 GROUPS = ("embedding.", "layer.")
 """How the names of the parameters begin that are taken."""
@@ -127,6 +127,7 @@ def open_initial(path: str) -> Initial:
     if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
         raise InputError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
     parameters = {name: value for name, value in load_tensors(weights).items() if name.startswith(GROUPS)}
+    refuse_nonfinite(parameters, weights)
     return Initial(folder, config, vocabulary, parameters)
 
 

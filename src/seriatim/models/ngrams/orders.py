@@ -8,6 +8,8 @@ import numpy as np
 Part = Literal["key", "probability", "backoff"]
 LARGE, SEEN, SEEN_OF_LARGE = 1 << 20, 4096, 4
 """N-grams of an order that are looked at when it is opened: each brings up to a megabyte with it, so few of many."""
+WHOLE = 1 << 24
+"""Values of a table that are all checked; of a larger one, only those of the n-grams that are looked at."""
 ROUNDING = 1e-6
 """By which a probability may be above 1."""
 
@@ -71,7 +73,14 @@ def check_order(orders: Sequence[Order], vocabulary_size: int, *, longest: bool)
     contexts = len(orders[-2].probability) if n > 1 else 1
     if len(keys) and (keys[0] < 0 or keys[-1] // vocabulary_size >= contexts or (keys[1:] <= keys[:-1]).any()):
         raise ValueError(f"{n}-grams that are not in order")
-    if not ((probability[seen] >= 0) & (probability[seen] <= 1 + ROUNDING)).all():
-        raise ValueError(f"probabilities of {n}-grams that are none")
-    if len(backoff) and not ((backoff[seen] >= 0) & np.isfinite(backoff[seen])).all():
-        raise ValueError(f"back-off weights of {n}-grams that are none")
+    if len(probability) > WHOLE:
+        probability, backoff = probability[seen], backoff[seen] if len(backoff) else backoff
+    if not _within(probability, 1 + ROUNDING):
+        raise ValueError(f"probabilities.{n - 1} holds values that are not probabilities")
+    if not _within(backoff, np.finfo(np.float64).max):
+        raise ValueError(f"backoffs.{n - 1} holds values that are not back-off weights")
+
+
+def _within(values: np.ndarray, largest: float) -> bool:
+    """Whether no value is negative, too large or NaN."""
+    return not len(values) or bool(values.min() >= 0 and values.max() <= largest)

@@ -102,6 +102,8 @@ class Table:
                 known = context >= 0
                 total[left[known]] += np.log(self.orders[n - 1].backoff[context[known]])
             total[left] += np.log(self.orders[0].probability[whole[0].ravel()[left]])
+        if not (total < np.inf).all():
+            raise InputError("the n-gram tables hold NaN or infinity; restore model.safetensors")
         return total.reshape(whole[0].shape)
 
     def distributions(self, tokens: np.ndarray) -> np.ndarray:
