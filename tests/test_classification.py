@@ -225,3 +225,14 @@ def test_measuring_leaves_every_part_in_its_mode(run: seriatim.Run) -> None:
     before = [part.training for part in opened.model.modules()]
     next(opened.predict(["she"]))
     assert [part.training for part in opened.model.modules()] == before
+
+
+@pytest.mark.parametrize("control", ["\n", "\t", "\x85", "\u2028", "\x1b"])
+def test_labels_that_would_not_be_one_line_are_refused(tmp_path: Path, control: str) -> None:
+    """Else `predict` would print more lines than it reads."""
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}, {"text": "c", "label": f"z{control}z"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    job = {"task": "classify", "data": {"train": str(tmp_path / "train.jsonl")}, "out": str(tmp_path / "out")}
+    with pytest.raises(InputError, match=r"train\.jsonl:3: .*line end"):
+        seriatim.train(job)
+    assert not (tmp_path / "out").exists()

@@ -383,3 +383,9 @@ def test_a_list_of_words_is_a_sentence(run: seriatim.Run) -> None:
     ):
         with pytest.raises(InputError, match=expected):
             list(run.predict(items))
+
+
+def test_tags_that_would_not_be_one_line_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.conll").write_text("a\tX\nb\tY\n\nc\tZ\u2028Z\n")
+    with pytest.raises(InputError, match=r"train\.conll:4: the label 'Z.*Z' holds a line end or another control"):
+        seriatim.train({"task": "tag", "data": {"train": str(tmp_path / "train.conll")}, "out": str(tmp_path / "out")})

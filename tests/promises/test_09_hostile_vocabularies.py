@@ -147,10 +147,21 @@ def test_symbols_that_stand_twice_or_for_something_else_are_refused(fitted, tmp_
             assert not check(tmp_path / "tokenizer.json", {**kept, "spelling": value})
 
 
+CONTROLS = "\n\r\t\0\v\f\x1b\x1c\x85\u2028\u2029\x7f"
+"""Characters that would end a line of output, or that a terminal would obey."""
+
+
 def test_labels_are_texts_that_stand_there_once(fitted, tmp_path: Path) -> None:
     Vocabulary({"tokenizer": fitted["char"]}, ["a", "é"]).save(tmp_path)
     assert load_vocabulary(tmp_path).labels == ("a", "é")
-    for value in (*(odd for odd in ODD if odd not in ([], ["a"])), ["a", "a"], ["\ud800"], [1], {"a": 1}):
+    for value in (
+        *(odd for odd in ODD if odd not in ([], ["a"])),
+        ["a", "a"],
+        ["\ud800"],
+        [1],
+        {"a": 1},
+        *(["a", f"b{c}c"] for c in CONTROLS),
+    ):
         (tmp_path / "labels.json").write_text(json.dumps(value))
         with pytest.raises(InputError, match=r"labels\.json: "):
             load_vocabulary(tmp_path)

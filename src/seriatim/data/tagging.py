@@ -20,7 +20,7 @@ from ..errors import InputError
 from .conll import Sentence
 from .repairs import Repairs
 from .tokenizers import END, Tokenizer, fit_tokenizer
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, check_label
 from .words import WordTokenizer
 
 NO_TAG = -1
@@ -100,6 +100,9 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
     for sentence in sentences:
         texts.append(_joined(sentence.words))
         spellings.update(dict.fromkeys(sentence.words))
+        for tag in set(sentence.tags) - tags:
+            line = sentence.number + sentence.rows[sentence.tags.index(tag)]
+            check_label(tag, f"{sentence.name}:{line}", "remove it from the tag")
         tags.update(sentence.tags)
         name = sentence.name
     if len(tags) == 1:

@@ -3,17 +3,20 @@
 import functools
 import hashlib
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, shown
 from ..files import write_whole
 from ..reading import is_text, read_json
 from .tokenizers import MOST, Tokenizer, load_tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")
 """Of the inputs (or of everything), of the targets where they have their own, of the letters of words."""
+CONTROLS = {"Cc", "Zl", "Zp"}
+"""Unicode's categories of control characters, and of the separators of lines and paragraphs."""
 FILES = (*(f"{name}.json" for name in TOKENIZERS), "labels.json")
 
 
@@ -75,6 +78,21 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     return Vocabulary(tokenizers, _labels(folder / "labels.json"))
 
 
+def check_label(label: str, where: str, remedy: str) -> None:
+    """Refuses a label that would not be printed on one line of its own.
+
+    Args:
+        label: of a text, or the tag of a word.
+        where: the file, and the line where that is known.
+        remedy: what to do.
+
+    Raises:
+        InputError: the label holds a line end, a tab or another control character.
+    """
+    if any(unicodedata.category(character) in CONTROLS for character in label):
+        raise InputError(f"{where}: the label {shown(label)} holds a line end or another control character; {remedy}")
+
+
 def _labels(path: Path) -> tuple[str, ...]:
     if not path.exists() and not path.is_symlink():
         return ()
@@ -84,4 +102,6 @@ def _labels(path: Path) -> tuple[str, ...]:
         raise InputError(f"{path}: not a list of labels, or damaged; {hint}")
     if len(set(found)) < len(found):
         raise InputError(f"{path}: a label stands there twice; {hint}")
+    for label in found:
+        check_label(label, str(path), hint)
     return tuple(found)

@@ -16,7 +16,7 @@ from ..data.bucketing import Buckets, padded
 from ..data.readers import Source, find_sources
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
-from ..data.vocabulary import Vocabulary
+from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
 from ..errors import InputError, nearest
 from ..evaluation.classification import classification_measures, classification_metrics
@@ -124,7 +124,10 @@ class Classification(Task):
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of the training texts, and their labels in order."""
         rows = list(self.rows(self.training_spec(), "train"))
-        labels = sorted({str(row.label) for row in rows})
+        first = {str(row.label): row for row in reversed(rows)}
+        for label, row in reversed(first.items()):
+            check_label(label, f"{row.name}:{row.line}", "remove it from the label")
+        labels = sorted(first)
         if len(labels) < 2:
             raise InputError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
         return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}, labels)
