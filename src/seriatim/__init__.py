@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .layers import Bidirectional as Bidirectional
     from .layers import Stack as Stack
     from .layers import layer as layer
+    from .layers import register as register
     from .run import Run as Run
     from .run import load as load
     from .state import State as State
@@ -42,6 +43,7 @@ HOMES = {
     "compare": "comparison.comparing",
     "inspect": "inspection.inspect",
     "load": "run",
+    "register": "layers",
     "resume": "launch",
     "train": "launch",
 }

@@ -15,6 +15,7 @@ from .data.vocabulary import load_vocabulary
 from .errors import InputError
 from .files import remove, to_json, write_whole
 from .identity import identity, read_config
+from .layers.origins import refuse_while_importing
 from .model_card import model_card
 from .run import Run, load
 from .tasks import find
@@ -68,6 +69,7 @@ def train(
     Raises:
         InputError: whatever is wrong with configuration or data, before anything is written.
     """
+    refuse_while_importing("seriatim.train")
     task = find(resolve(config, overrides))
     config = task.config
     folder = check_out(config.out, overwrite=overwrite)

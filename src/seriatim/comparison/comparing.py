@@ -7,10 +7,11 @@ from typing import Any
 from ..config import Config
 from ..config import resolve as resolve_config
 from ..errors import InputError
+from ..layers.origins import origin_of, refuse_while_importing
 from ..training.lock import locked, refuse_locked
 from .conduct import Comparison, Conduct
 from .folder import check_folder, check_runs, clear, default_out
-from .plan import Plan, Sized, check_layers, default_rate, read_plan, share_options
+from .plan import Plan, Sized, check_layers, default_rate, own_layers, read_plan, share_options
 from .planning import Wishes, fit_plan, make_plan, read_data, seeds_from
 from .progress import ComparisonReporter
 
@@ -56,8 +57,10 @@ def compare(
         TrainingError: no layer could be trained.
         Interrupted: a signal came; what is finished is kept, and `resume` goes on.
     """
+    refuse_while_importing("seriatim.compare")
     wishes = Wishes(layers, minutes, tokens, steps, parameters, seeds, tune, metric, command)
     plan = make_plan(config, wishes, overrides=overrides)
+    refuse_unimportable(plan)
     out = plan_out(config, overrides) or default_out(plan.base.task, plan.base.data.train or "data")
     folder = check_folder(out, overwrite=overwrite)
     refuse_locked(folder)
@@ -87,6 +90,7 @@ def resume(
     """
     folder = Path(folder)
     plan = read_plan(folder)
+    refuse_unimportable(plan)
     added = _extend(plan, layers, seeds)
     with locked(folder):
         check_runs(folder, plan)
@@ -97,6 +101,12 @@ def resume(
         elif not conduct.finished:
             read_data(plan)
         return conduct.run()
+
+
+def refuse_unimportable(plan: Plan) -> None:
+    """Raises InputError where a layer of the user's own could not be imported by the processes that train."""
+    for name in own_layers(plan.layers, plan.base):
+        origin_of(name)
 
 
 def plan_out(config: Config | Mapping[str, Any] | str | Path, overrides: Mapping[str, Any] | None) -> str | None:

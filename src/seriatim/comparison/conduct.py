@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,11 +15,12 @@ from ..errors import InputError, TrainingError
 from ..evaluation.intervals import Metrics
 from ..files import remove, to_json, write_whole
 from ..interruption import Interrupted, noted
+from ..layers.origins import origin_of
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
 from .folder import read_row
 from .metric import more_is_better
-from .plan import Plan
+from .plan import Plan, own_layers
 from .processes import Stopped, run_worker
 from .progress import ComparisonReporter, Standing
 from .ranking import Row, ranked
@@ -79,6 +81,7 @@ class Conduct:
         self.failures: list[Failure] = []
         self.tried: dict[str, list[Metrics]] = {}
         self.standing = Standing(plan)
+        self.origins = [origin_of(name) for name in own_layers(plan.layers, plan.base)]
 
     def read_rows(self) -> None:
         """Takes over the rows that an earlier process has finished.
@@ -177,7 +180,9 @@ class Conduct:
             self.standing.hear(event)
             self.reporter.hear(self.standing, event)
 
-        return run_worker(replace(job, threads=torch.get_num_threads()), listen, signal)
+        used = [origin for origin in self.origins if origin.name in own_layers([job.layer], self.plan.base)]
+        job = replace(job, threads=torch.get_num_threads(), registered=used, search_path=_search_path() if used else ())
+        return run_worker(job, listen, signal)
 
     def keep(self, layer: str, seed: int, row: Metrics) -> None:
         """Adds a finished row."""
@@ -220,3 +225,8 @@ class Conduct:
         found = Comparison(self.folder, self.results)
         self.reporter.end(found.results)
         return found
+
+
+def _search_path() -> list[str]:
+    """The folders in which this process looks for modules."""
+    return [str(Path(folder or ".").resolve()) for folder in sys.path]

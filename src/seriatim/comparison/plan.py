@@ -13,6 +13,7 @@ from ..data.builtin import SPLITS
 from ..errors import InputError, nearest
 from ..layers import find as find_layer
 from ..layers import names, options_of, split_names
+from ..layers.origins import registered
 from ..plain_yaml import dump_plain
 from ..tasks import TASKS
 from ..tasks.counting import LAYER as COUNTED
@@ -172,6 +173,13 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
 def parts(layer: str) -> list[str]:
     """The layers of a mixed stack."""
     return split_names(layer.replace("+", ","))
+
+
+def own_layers(layers: Sequence[str], base: Config) -> list[str]:
+    """The names of the user's own layers among those that a comparison builds, decoders included."""
+    decoder = base.model.options.get("decoder")
+    used = {name for layer in [*layers, *([decoder] if isinstance(decoder, str) else [])] for name in parts(layer)}
+    return [name for name in registered() if name in used]
 
 
 def share_options(layers: Sequence[str], options: Mapping[str, Any], task: str) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +20,7 @@ from ..config import resolve
 from ..errors import InputError
 from ..files import remove, to_json, write_whole
 from ..launch import resume, train
+from ..layers.origins import Origin, import_origins
 from ..models.weights import save_tensors
 from ..run import Run, load
 from ..tasks import find
@@ -49,6 +50,8 @@ class Work:
         trial: the number of a trial, of which nothing is measured; None for the training itself.
         threads: to compute with.
         full: whether costs, samples and distances are measured too.
+        registered: `Origin` of every class of the user's own that the layer is made of.
+        search_path: folders in which their modules are found.
     """
 
     comparison: str
@@ -59,6 +62,8 @@ class Work:
     trial: int | None = None
     threads: int = 1
     full: bool = True
+    registered: Sequence[Sequence[str | None]] = ()
+    search_path: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -105,6 +110,7 @@ class LineReporter(Reporter):
 def work(job: Work, tell: Tell) -> None:
     """Trains, measures, and writes the row; tells ``done`` last."""
     torch.set_num_threads(job.threads)
+    import_origins([Origin(*origin) for origin in job.registered], job.search_path)  # type: ignore[arg-type]
     plan = read_plan(Path(job.comparison))
     run, here = _trained(job, plan, tell)
     facts = {"memory_bytes": peak_memory() if here else None, "note": _note(job, plan, run)}

@@ -120,6 +120,9 @@ def check_options(name: str, options: Options) -> None:
         wanted = known[key].annotation
         kinds = get_args(wanted) or (wanted,)
         accepted = (*kinds, int) if float in kinds else kinds
+        typed = wanted is not inspect.Parameter.empty and all(isinstance(kind, type) for kind in kinds)
+        if not typed:  # a user's own class, without annotations or with annotations as text
+            continue
         if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
             named = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
             raise InputError(f"model.options.{key}: {shown(value)} does not fit; give a value of type {named}")

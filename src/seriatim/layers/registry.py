@@ -1,4 +1,7 @@
-"""Every architecture by name. A new one is a file and a line here."""
+"""Every architecture by name. A new one is a file and a line here; `register` adds a user's own."""
+
+import inspect
+import re
 
 from ..errors import InputError, nearest
 from ..layer import RecurrentCell, SequenceLayer
@@ -41,6 +44,55 @@ REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
     "attention": Attention,
     "transformer": Transformer,
 }
+
+BUILT_IN = dict(REGISTRY)
+"""The layers of the library; `REGISTRY` also holds those that users register."""
+RESERVED = frozenset({"ngram"})
+"""Names that mean something else on the command line: n-gram models are counted, not built of layers."""
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def register(name: str, architecture: type[SequenceLayer] | type[RecurrentCell]) -> None:
+    """Registers a layer or a cell of one's own, so that its name works wherever a layer is named.
+
+    The constructor takes ``(input_size, hidden_size)`` and keyword-only arguments, which become ``model.options``. The
+    registration holds for this process; the processes in which `seriatim.compare` trains import the class from the file
+    that defines it.
+
+    Args:
+        name: letters, digits, ``-`` and ``_``, beginning with a letter. A class may be registered again after it was
+            defined again, as in a notebook.
+        architecture: a subclass of `SequenceLayer` or `RecurrentCell`.
+
+    Raises:
+        InputError: a name that does not fit or is taken, or a class that is not a layer or a cell.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InputError(
+            f"register: {name!r} cannot be the name of a layer; use letters, digits, - and _, and begin with a letter"
+        )
+    if not (isinstance(architecture, type) and issubclass(architecture, SequenceLayer | RecurrentCell)):
+        raise InputError(
+            f"register: {architecture!r} is not a layer; give a subclass of seriatim.RecurrentCell or "
+            "seriatim.SequenceLayer"
+        )
+    taken = REGISTRY.get(name)
+    same = taken is not None and _full_name(taken) == _full_name(architecture)
+    if name in BUILT_IN or name in RESERVED or (taken is not None and not same):
+        owner = "the library" if taken is None or name in BUILT_IN else taken.__qualname__
+        raise InputError(f"register: the name {name!r} is taken by {owner}; choose another name")
+    try:
+        inspect.signature(architecture).bind(1, 1)
+    except TypeError:
+        raise InputError(
+            f"register: {architecture.__qualname__}{inspect.signature(architecture)} does not take (input_size, "
+            "hidden_size); make all other arguments keyword-only, with defaults"
+        ) from None
+    REGISTRY[name] = architecture
+
+
+def _full_name(architecture: type) -> tuple[str, str]:
+    return architecture.__module__, architecture.__qualname__
 
 
 def split_names(name: str) -> list[str]:
