@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 LAYERS = {
-    "unigram": ("nothing", True),
+    "prior": ("nothing", True),
     "ngram": ("counts of the last words", True),
     "window": ("the last inputs of its context", True),
     "rnn": ("one vector", False),
@@ -66,7 +66,7 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
     speed = (90_000 if parallel else 30_000) - 3_000 * i
     grows = layer == "transformer"
     sizes = {
-        str(10**k): 0 if layer == "unigram" else 2048 * min(10**k, 512) if grows else 1024 * (i + 1) for k in range(5)
+        str(10**k): 0 if layer == "prior" else 2048 * min(10**k, 512) if grows else 1024 * (i + 1) for k in range(5)
     }
     steps = [max(1, round(10 ** (k / 20))) for k in range(20, 66)]
     at = [{"step": s, "tokens": s * 2048, "seconds": s * 2048 / speed, "compute": s * 2048 * 6e6} for s in steps]

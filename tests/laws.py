@@ -42,7 +42,7 @@ VARIANTS = {
     **{f"bare-{name}": (name, {"block": False}) for name in seriatim.layers.names()},
 }
 CAUSAL = [*seriatim.layers.names(), *VARIANTS, "cell"]
-DEAF = ("unigram", "bare-unigram")  # no output depends on any input
+DEAF = ("prior", "bare-prior")  # no output depends on any input
 WHOLE = {
     **{f"bidirectional-{name}": (name, {"bidirectional": True, "num_layers": 2}) for name in seriatim.layers.names()},
     "encoder": ("transformer", {"causal": False, "num_layers": 2}),

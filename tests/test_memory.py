@@ -61,7 +61,7 @@ def test_short_contexts_are_short_texts() -> None:
     assert by_context(model, ids, [3], positions=[23])[3].loss == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "options", "sees"), [("unigram", {}, 0), ("window", {"context": 4}, 4)])
+@pytest.mark.parametrize(("name", "options", "sees"), [("prior", {}, 0), ("window", {"context": 4}, 4)])
 def test_what_is_out_of_sight_changes_nothing(name: str, options: dict, sees: int) -> None:
     found = by_context(model_of(name, **options), text_of(100), [1, 2, 4, 8, 16, 32])
     for size, seen in found.items():
@@ -90,11 +90,11 @@ def test_sizes_double_as_far_as_the_text_reaches() -> None:
     assert context_sizes(10**6)[-1] == 512
     with pytest.raises(InputError, match="at least one token"):
         by_context(model_of("gru"), text_of(0), [1])
-    assert by_context(model_of("unigram"), text_of(1), [1, 4]).keys() == {1, 4, None}
-    assert isinstance(by_context(model_of("unigram"), text_of(1), [1])[1], Seen)
+    assert by_context(model_of("prior"), text_of(1), [1, 4]).keys() == {1, 4, None}
+    assert isinstance(by_context(model_of("prior"), text_of(1), [1])[1], Seen)
 
 
-@pytest.mark.parametrize("name", ["lstm", "mamba", "self-attention", "transformer", "unigram"])
+@pytest.mark.parametrize("name", ["lstm", "mamba", "self-attention", "transformer", "prior"])
 def test_costs_are_those_of_states_really_kept(name: str) -> None:
     model, sizes = model_of(name, num_layers=2), (1, 10, 1200)
     costs = state_costs(model, sizes=sizes)

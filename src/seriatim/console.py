@@ -155,6 +155,9 @@ def print_layers(rows: Sequence[dict[str, Any]]) -> None:
     size = rows[0]["hidden_size"]
     print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
     print("in parallel: whether training runs in parallel over time; --json also lists each layer's options")
+    former = [f"{old} (now {row['name']})" for row in rows for old in row.get("former_names", ())]
+    if former:
+        print(f"former names, which still work: {', '.join(former)}")
 
 
 def _cell(key: str, part: dict[str, Any]) -> str:

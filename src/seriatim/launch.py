@@ -18,7 +18,7 @@ from .identity import identity, read_config
 from .layers.origins import refuse_while_importing
 from .model_card import model_card
 from .run import Run, load
-from .tasks import find
+from .tasks import find, with_current_layer
 from .training.checkpoints import saving
 from .training.lock import locked, refuse_locked
 from .training.loop import Trainer
@@ -70,7 +70,7 @@ def train(
         InputError: whatever is wrong with configuration or data, before anything is written.
     """
     refuse_while_importing("seriatim.train")
-    task = find(resolve(config, overrides))
+    task = find(with_current_layer(resolve(config, overrides)))
     config = task.config
     folder = check_out(config.out, overwrite=overwrite)
     refuse_locked(folder)

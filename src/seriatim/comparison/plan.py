@@ -11,8 +11,8 @@ from .. import __version__
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
 from ..data.builtin import SPLITS
 from ..errors import InputError, nearest
+from ..layers import current, names, options_of, split_names
 from ..layers import find as find_layer
-from ..layers import names, options_of, split_names
 from ..layers.origins import registered
 from ..plain_yaml import dump_plain
 from ..tasks import TASKS
@@ -154,7 +154,7 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
     Raises:
         InputError: none, one that is unknown, or one that stands there twice.
     """
-    found = [layer.strip() for layer in layers if layer.strip()]
+    found = [current(layer.replace("+", ",")).replace(",", "+") for layer in map(str.strip, layers) if layer]
     if not found:
         raise InputError("--layers: none is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
     known = [*names(), COUNTED]

@@ -4,7 +4,7 @@ from .bidirectional import Bidirectional
 from .build import check_options, layer, options_of
 from .describe import describe
 from .experts import count_experts
-from .registry import REGISTRY, find, names, register, split_names
+from .registry import REGISTRY, current, find, names, register, split_names
 from .residual import Residual
 from .stack import Stack
 from .torch_nn import from_torch, to_torch
@@ -16,6 +16,7 @@ __all__ = [
     "Stack",
     "check_options",
     "count_experts",
+    "current",
     "describe",
     "find",
     "from_torch",

@@ -19,7 +19,7 @@ from .feed_forward import feed_forward
 from .norms import norm as norm_named
 from .pointwise import Pointwise
 from .positions import ABSOLUTE, RELATIVE, Positions
-from .registry import find, split_names
+from .registry import current, find, split_names
 from .stack import Stack
 
 Options = Mapping[str, Any]
@@ -58,7 +58,9 @@ def layer(
 
     Raises:
         ValueError: an unknown name or option, or a size that does not fit.
+        UserWarning: a former name of a layer.
     """
+    name = current(name)
     check_options(name, options)
     for what, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         if not isinstance(size, int) or size < 1:

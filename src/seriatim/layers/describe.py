@@ -6,7 +6,7 @@ import torch
 
 from ..state import state_bytes
 from .build import layer, options_of
-from .registry import find
+from .registry import RENAMED, find
 
 WIDTH = 256
 TOKENS = (1, 1_000, 100_000)
@@ -16,12 +16,13 @@ def describe(name: str) -> dict[str, Any]:
     """One architecture in words and figures, with the defaults of its options, one layer of width `WIDTH`.
 
     Returns:
-        ``name``, ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options`` (name to default) and
-        ``state_bytes`` (after how many tokens, to bytes).
+        ``name``, ``former_names`` (which still work), ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options``
+        (name to default) and ``state_bytes`` (after how many tokens, to bytes).
     """
     architecture = find(name)
     return {
         "name": name,
+        "former_names": [old for old, (new, _) in RENAMED.items() if new == name],
         "keeps": architecture.keeps,
         "parallel": architecture.parallel,
         "paper": architecture.paper,

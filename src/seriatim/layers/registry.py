@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 
 from ..errors import InputError, nearest
 from ..layer import RecurrentCell, SequenceLayer
@@ -16,12 +17,13 @@ from .lstm_peephole import PeepholeLSTM
 from .mamba import Mamba
 from .mgu import MGU
 from .mingru import MinGRU
+from .prior import Prior
 from .residual_rnn import ResidualRNN
 from .rnn import RNN
+from .s4 import S4
 from .s4d import S4D
 from .self_attention import SelfAttention
 from .transformer import Transformer
-from .unigram import Unigram
 from .window import Window
 
 REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
@@ -36,9 +38,10 @@ REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
     "lstm-layernorm": LayerNormLSTM,
     "mingru": MinGRU,
     "mamba": Mamba,
-    "unigram": Unigram,
+    "prior": Prior,
     "window": Window,
     "convolution": Convolution,
+    "s4": S4,
     "s4d": S4D,
     "self-attention": SelfAttention,
     "attention": Attention,
@@ -47,7 +50,15 @@ REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
 
 BUILT_IN = dict(REGISTRY)
 """The layers of the library; `REGISTRY` also holds those that users register."""
-RESERVED = frozenset({"ngram"})
+RENAMED = {
+    "unigram": (
+        "prior",
+        "it ignores the text: as a language model it learns token frequencies (a unigram model), as a classifier label "
+        "frequencies (not a bag of words)",
+    )
+}
+"""Former names: the present name, and why it was changed. Runs that were trained under them open under them."""
+RESERVED = frozenset({"ngram", *RENAMED})
 """Names that mean something else on the command line: n-gram models are counted, not built of layers."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -96,8 +107,21 @@ def _full_name(architecture: type) -> tuple[str, str]:
 
 
 def split_names(name: str) -> list[str]:
-    """The names of a stack that mixes layers: ``"mamba,mamba,transformer"``."""
-    return [part.strip() for part in name.split(",")]
+    """The names of a stack that mixes layers, ``"mamba,mamba,transformer"``; former names become the present ones."""
+    return [RENAMED[part][0] if part in RENAMED else part for part in map(str.strip, name.split(","))]
+
+
+def current(name: str) -> str:
+    """The same layer, or stack of layers, under its present name.
+
+    Raises:
+        UserWarning: a name that was changed; the warning says to which, and why.
+    """
+    for part in sorted({part.strip() for part in name.split(",")} & RENAMED.keys()):
+        new, reason = RENAMED[part]
+        warnings.warn(f"layer {part!r} is now called {new!r}, because {reason}; use {new!r}", stacklevel=2)
+        name = ",".join(split_names(name))
+    return name
 
 
 def names() -> list[str]:
@@ -106,11 +130,12 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[SequenceLayer] | type[RecurrentCell]:
-    """The class registered under a name.
+    """The class registered under a name, present or former.
 
     Raises:
         ValueError: no such layer; the message names the nearest.
     """
+    name = RENAMED[name][0] if name in RENAMED else name
     if name not in REGISTRY:
         raise InputError(f"unknown layer {name!r}; {nearest(name, names())}")
     return REGISTRY[name]

@@ -92,12 +92,12 @@ class S4D(UnpaddedLayer):
         """A batch without padding: one convolution for every chunk of time."""
         assert isinstance(state, Tensor)
         with torch.autocast(inputs.device.type, enabled=False):
-            x = _wide(inputs).permute(2, 0, 1).contiguous()  # (D, B, T)
-            h = _complex(state).transpose(0, 1)  # (D, B, N/2)
+            x = wide(inputs).permute(2, 0, 1).contiguous()  # (D, B, T)
+            h = as_complex(state).transpose(0, 1)  # (D, B, N/2)
             steps = min(CHUNK, x.shape[2])
             exponent, b = self.discretised()
             powers = _powers(exponent, steps)  # (D, N, L + 1)
-            c, decay = 2 * _complex(self.c), torch.exp(exponent * steps)
+            c, decay = 2 * as_complex(self.c), torch.exp(exponent * steps)
             kernel = torch.bmm(_against(c * b).unsqueeze(1), powers[..., :steps])  # (D, 1, L)
             spectrum = torch.fft.rfft(kernel, 2 * steps)
             outputs = []
@@ -116,15 +116,15 @@ class S4D(UnpaddedLayer):
         self.check_step(inputs, state)
         assert isinstance(state, Tensor)
         exponent, b = self.discretised()
-        x = _wide(inputs)
-        h = torch.exp(exponent) * _complex(state) + b * x.unsqueeze(2)
-        y = 2 * (_complex(self.c) * h).real.sum(2) + self.skip * x
+        x = wide(inputs)
+        h = torch.exp(exponent) * as_complex(state) + b * x.unsqueeze(2)
+        y = 2 * (as_complex(self.c) * h).real.sum(2) + self.skip * x
         return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h).to(state.dtype)
 
     def discretised(self) -> tuple[Tensor, Tensor]:
         """ΔA and B̄, complex ``(hidden_size, state_size / 2)``."""
-        a = torch.complex(-torch.exp(_wide(self.log_decay)), _wide(self.frequency))
-        exponent = torch.exp(_wide(self.log_dt)).unsqueeze(1) * a
+        a = torch.complex(-torch.exp(wide(self.log_decay)), wide(self.frequency))
+        exponent = torch.exp(wide(self.log_dt)).unsqueeze(1) * a
         return exponent, torch.expm1(exponent) / a
 
     def mixed(self, y: Tensor) -> Tensor:
@@ -136,13 +136,14 @@ class S4D(UnpaddedLayer):
         return f"{self.input_size}, {self.output_size}, state_size={2 * self.pairs}"
 
 
-def _wide(tensor: Tensor) -> Tensor:
+def wide(tensor: Tensor) -> Tensor:
     """In float32 or wider: there is no complex bfloat16."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def _complex(pairs: Tensor) -> Tensor:
-    return torch.view_as_complex(_wide(pairs).contiguous())
+def as_complex(pairs: Tensor) -> Tensor:
+    """Pairs of reals ``(..., 2)`` as complex numbers ``(...)``."""
+    return torch.view_as_complex(wide(pairs).contiguous())
 
 
 def _powers(exponent: Tensor, steps: int) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..config import Model
 from ..layer import SequenceLayer
-from ..layers import layer
+from ..layers import layer, split_names
 
 
 def layer_from_config(config: Model, options: Mapping[str, Any], *, input_size: int | None = None) -> SequenceLayer:
@@ -20,7 +20,7 @@ def layer_from_config(config: Model, options: Mapping[str, Any], *, input_size: 
         ValueError: an option that does not exist, or values that do not fit each other.
     """
     return layer(
-        config.layer,
+        ",".join(split_names(config.layer)),  # runs of earlier versions may have a former name
         config.embedding_size if input_size is None else input_size,
         config.hidden_size,
         num_layers=config.num_layers,

@@ -159,7 +159,7 @@ def _layer(config: Model, name: str, width: int, size: int, rest: dict[str, Any]
     own = {key: value for key, value in rest.items() if key in _known(name, rest)}
     check_options(name, own)
     return layer(
-        name,
+        ",".join(split_names(name)),
         width,
         size,
         num_layers=config.num_layers,

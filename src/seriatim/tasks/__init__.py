@@ -2,7 +2,7 @@
 
 from ..config import Config
 from ..errors import InputError, closest, nearest
-from ..layers import names
+from ..layers import current, names, split_names
 from ..training.task import Task
 from .classification import Classification
 from .counting import LAYER, Counting
@@ -26,7 +26,7 @@ def find(config: Config) -> Task:
     Raises:
         InputError: counts are asked of a task that has none, or meant by a name that is not theirs.
     """
-    known, name = [LAYER, *names()], config.model.layer
+    known, name = [LAYER, *names()], ",".join(split_names(config.model.layer))
     if name not in known and "," not in name and closest(name, known) in (LAYER, None):
         raise InputError(f"unknown layer {name!r}; {nearest(name, known)}")
     if config.model.layer == LAYER:
@@ -34,3 +34,12 @@ def find(config: Config) -> Task:
             raise InputError(f"model.layer: {LAYER} is a language model by itself; take task lm, or another layer")
         return Counting(config)
     return TASKS[config.task](config)
+
+
+def with_current_layer(config: Config) -> Config:
+    """The configuration of a new training, its layer under its present name.
+
+    Raises:
+        UserWarning: the configuration has a former name.
+    """
+    return config.model_copy(update={"model": config.model.model_copy(update={"layer": current(config.model.layer)})})

@@ -1,12 +1,16 @@
-"""No memory at all: outputs that know nothing of the inputs, so that a model over them is a unigram.
+"""No context at all: the same output at every position, whatever the text says.
 
 C. Shannon, "A mathematical theory of communication", Bell System Technical Journal 27, 1948 (the first-order
 approximation to English).
 
     h_t = c,    P(w_1 … w_T) = Π_t softmax(W c + b)_{w_t} = Π_t P(w_t)
 
-c ``constant``, learned · h ``outputs``. In a block the residual connection hands the present input on, and the model is
-one of pairs of words.
+A language model over this layer is a unigram model: it learns how frequent each token is. A classifier or a tagger over
+it learns how frequent each label is, the prior of the labels, and never reads the text. The layer was called
+``unigram``, which in classification is the usual name of a bag of words; that name still works.
+
+c ``constant``, learned · h ``outputs``. In a block the residual connection hands the present input on, and the model
+learns pairs of tokens.
 """
 
 import torch
@@ -17,7 +21,7 @@ from ..lengths import zero_padding
 from ..state import State
 
 
-class Unigram(SequenceLayer):
+class Prior(SequenceLayer):
     """The same output at every step, whatever the inputs. The state is empty.
 
     Args:
