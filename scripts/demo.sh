@@ -5,7 +5,7 @@ SERIATIM="${BIN:-.venv/bin}/seriatim"
 OUT=comparisons/demo
 
 "$SERIATIM" compare lm --data builtin:python-docs \
-    --layers unigram,ngram,window,rnn,lstm,gru,convolution,transformer,mamba \
+    --layers prior,ngram,window,rnn,lstm,gru,convolution,transformer,mamba \
     --minutes "${DEMO_MINUTES:-0.25}" --parameters 500k \
     --tokenizer.kind bpe --tokenizer.vocabulary_size 1000 --out "$OUT" --overwrite
 
