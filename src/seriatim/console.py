@@ -112,6 +112,14 @@ def print_metrics(metrics: Metrics, task: Task) -> None:
         note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     show(table)
+    for details in task.tables(metrics):
+        print()
+        table = table_of(*details.headings, left=())
+        for row in details.rows:
+            table.add_row(*row)
+        show(table)
+        if details.note:
+            print(printable(details.note))
 
 
 def print_weights(weights: dict[str, float]) -> None:

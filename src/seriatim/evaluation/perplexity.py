@@ -7,7 +7,7 @@ what spelling the unknown words costs (`seriatim.data.spelling`), per word (line
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -79,10 +79,15 @@ def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Me
 
 def block_losses(model: TextModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
     """Summed losses and token counts of each independent block: a line, or some hundred tokens of a stream."""
+    return sum_blocks(corpus, window_losses(model, corpus, window))
+
+
+def sum_blocks(corpus: Corpus, pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The same of losses that are known: which tokens of the text they are, and −log P of each, in nats."""
     block = max(1, min(BLOCK, len(corpus.ids) // 20))
     starts = np.arange(0, len(corpus.ids), block) if corpus.ends is None else corpus.spans(1)[0]
     losses = np.zeros(len(starts))
-    for place, found in window_losses(model, corpus, window):
+    for place, found in pieces:
         np.add.at(losses, np.searchsorted(starts, place, side="right") - 1, found)
     return losses, np.diff(starts, append=len(corpus.ids)).astype(float)
 

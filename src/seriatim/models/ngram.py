@@ -4,7 +4,7 @@ It has the contract of any other: its state is the last n−1 tokens, a boundary
 that what was before it is forgotten.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..state import State
 from .ngrams.counts import BOUNDARY
 from .ngrams.orders import Order, Part, Piece, check_order
 from .ngrams.parallel import for_all
+from .ngrams.sparsity import NAMES, Lookups, Seen, unseen
 from .ngrams.table import Table
 from .text_model import TextModel
 from .weights import stream_tensors
@@ -33,10 +34,12 @@ class NGram(TextModel):
 
     Args:
         orders: shortest first; see `ngrams.orders`.
+        seen: what was counted in the training text; None where that is not known.
     """
 
-    def __init__(self, orders: Sequence[Order]) -> None:
+    def __init__(self, orders: Sequence[Order], seen: Seen | None = None) -> None:
         super().__init__()
+        self.seen = seen
         self.probabilities, self.backoffs, self.keys = (
             nn.ParameterList(nn.Parameter(torch.from_numpy(values), requires_grad=False) for values in part)
             for part in (
@@ -77,16 +80,25 @@ class NGram(TextModel):
 
     def text_losses(self, ids: np.ndarray) -> np.ndarray:
         """−log P of every token of a text ``(tokens,)``, in nats."""
+        return self.look_up(ids).losses
+
+    def look_up(self, ids: np.ndarray) -> Lookups:
+        """−log P of every token of a text ``(tokens,)``, and how many of its n-grams the tables lack."""
         none, losses = np.full(self.order - 1, NONE), np.empty(len(ids))
+        starts = range(0, len(ids), TOGETHER)
+        tallies = np.zeros((len(starts), 2, self.order), np.int64)
 
         def look_up(start: int) -> None:
             before = ids[max(0, start - self.order) : start]
             first = np.append(none, BOUNDARY)[len(before) :]  # where a text begins
             text = np.concatenate([first, before, ids[start : start + TOGETHER]]).astype(np.int64, copy=False)
-            losses[start : start + TOGETHER] = -self.table.text_log_probabilities(text)[self.order - 1 :]
+            places = self.table.ending(text[None], self.order)
+            found = self.table.backed_off([each[:, :-1] for each in places], [each[:, 1:] for each in places])
+            losses[start : start + TOGETHER] = -found[0, self.order - 1 :]
+            tallies[start // TOGETHER] = unseen(text, [each[0] for each in places], self.order, self.seen)
 
-        for_all(look_up, range(0, len(ids), TOGETHER))
-        return losses
+        for_all(look_up, starts)
+        return Lookups(losses, *tallies.sum(0))
 
     def read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """The tokens with those kept before them ``(batch, order − 1 + time)``, and what is kept after them."""
@@ -99,10 +111,18 @@ class NGram(TextModel):
         return past, past.gather(1, ends.unsqueeze(1) + torch.arange(size))
 
     @staticmethod
-    def write(pieces: Iterable[Piece], path: Path, metadata: Mapping[str, str]) -> None:
-        """Writes the parameters of a model, each piece as it comes."""
-        names = ((f"{PARTS[part]}.{n - 1 - (part == 'key')}", values) for n, part, values in pieces)
-        stream_tensors(names, path, metadata)
+    def write(
+        pieces: Iterable[Piece], path: Path, metadata: Mapping[str, str], seen: Callable[[], Seen] | None = None
+    ) -> None:
+        """Writes the tables of a model, each piece as it comes; then what ``seen`` gives, once all pieces are made."""
+
+        def arrays() -> Iterator[tuple[str, np.ndarray]]:
+            for n, part, values in pieces:
+                yield f"{PARTS[part]}.{n - 1 - (part == 'key')}", values
+            if seen is not None:
+                yield from zip(NAMES, seen(), strict=True)
+
+        stream_tensors(arrays(), path, metadata)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], vocabulary_size: int) -> "NGram":
@@ -111,10 +131,12 @@ class NGram(TextModel):
         Raises:
             ValueError: some are missing, do not fit one another, or are of another vocabulary.
         """
+        counted = {name: values for name, values in tensors.items() if name in NAMES}
+        tensors = {name: values for name, values in tensors.items() if name not in NAMES}
         order = sum(name.startswith("probabilities.") for name in tensors)
         named = {f"probabilities.{n}" for n in range(order)}
         named |= {f"{part}.{n}" for part in ("backoffs", "keys") for n in range(order - 1)}
-        if not order or named != set(tensors):
+        if not order or named != set(tensors) or len(counted) not in (0, len(NAMES)):
             raise ValueError("not the tables of an n-gram model")
         for name, values in tensors.items():
             if values.dim() != 1 or values.dtype != (torch.int64 if name.startswith("keys.") else torch.float64):
@@ -128,4 +150,4 @@ class NGram(TextModel):
             backoff = tensors[f"backoffs.{n}"].numpy() if n < order - 1 else np.ones(0)
             orders.append(Order(key, probability, backoff))
             check_order(orders, vocabulary_size, longest=n == order - 1)
-        return cls(orders)
+        return cls(orders, Seen.from_tensors(counted, order, vocabulary_size) if counted else None)

@@ -1,8 +1,10 @@
 """Language modelling by counting: n-grams, found in one pass over the text instead of in many steps."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, ValidationError, field_validator
 
@@ -10,6 +12,8 @@ from ..config import Config, Positive, Rate, Section, explain
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError, nearest
+from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.perplexity import WINDOW, block_losses, each_loss, sum_blocks, text_metrics
 from ..layers.describe import TOKENS, WIDTH
 from ..models.cache import UnigramCache
 from ..models.mixture import Mixture
@@ -18,11 +22,13 @@ from ..models.ngrams.counts import count_ngrams
 from ..models.ngrams.estimation import smoothed
 from ..models.ngrams.room import Room
 from ..models.ngrams.smoothing import Smoothing
+from ..models.ngrams.sparsity import seen_of, sparsity, tallied
 from ..models.ngrams.windows import PART
 from ..models.text_model import TextModel
 from ..models.weights import load_tensors
 from ..training.counting import CountingTrainer
-from .language_modelling import LanguageModelling
+from ..training.task import MetricsTable
+from .language_modelling import LanguageModelling, block_measures
 from .options import with_kind
 
 LAYER = "ngram"
@@ -95,9 +101,10 @@ class Counting(LanguageModelling):
         if self.options.memory is not None:  # half of it for sorting, half for what is kept
             half = int(self.options.memory * 1e9 / 2)
             room, part = Room(half), max(1, min(PART, half // SORTING // (1 + torch.get_num_threads())))
-        levels = count_ngrams(train.ids, self.options.order, size, room=room, part=part)
+        record: list[tuple[int, int, np.ndarray]] = []
+        levels = tallied(count_ngrams(train.ids, self.options.order, size, room=room, part=part), record)
         pieces = smoothed(levels, size, self.options.how(), unknown=tokenizer.unknown_id, room=room)
-        NGram.write(pieces, weights, metadata)
+        NGram.write(pieces, weights, metadata, lambda: seen_of(record))
 
     def with_cache(self, model: NGram) -> TextModel:
         """The model that answers: the counts, and what was just read if that is asked for."""
@@ -118,8 +125,60 @@ class Counting(LanguageModelling):
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
         return self.with_cache(model)
 
+    def evaluate(self, model: TextModel, data: Corpus, **settings: Any) -> Metrics:
+        """As of any language model, and how sparse the counts are; see `seriatim.models.ngrams.sparsity`."""
+        return self._examined(model, data, **settings)[0]
+
+    def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
+        """Both in one pass."""
+        return self._examined(model, data)
+
+    def tables(self, metrics: Metrics) -> list[MetricsTable]:
+        """How sparse the counts are."""
+        return sparsity_tables(metrics)
+
+    def _examined(self, model: TextModel, data: Corpus, window: int = WINDOW) -> tuple[Metrics, dict[str, Measure]]:
+        counts = counts_of(model)
+        if counts is None:  # a mixture with a model that was trained
+            losses, sizes = block_losses(model, data, window)
+            return text_metrics(losses, sizes, data.statistics), block_measures(losses, sizes)
+        found = counts.look_up(data.ids)
+        each = found.losses if counts is model else each_loss(model, data, window=window)
+        losses, sizes = sum_blocks(data, [(np.arange(len(each)), each)])
+        impossible = int(np.count_nonzero(np.isinf(each)))
+        metrics = text_metrics(losses, sizes, data.statistics)
+        metrics |= sparsity(found, counts.seen, counts.vocabulary_size, impossible)
+        return metrics, block_measures(losses, sizes)
+
     def check(self, train: Corpus, valid: Corpus | None) -> None:
         """Nothing can be too short to be counted."""
+
+
+def counts_of(model: TextModel) -> NGram | None:
+    """The n-gram model that a run of this task is made of; None where a trained model is mixed with it."""
+    parts = [model] if not isinstance(model, Mixture) else list(model.models)
+    counts = [part for part in parts if isinstance(part, NGram)]
+    others = [part for part in parts if not isinstance(part, NGram | UnigramCache)]
+    return counts[0] if len(counts) == 1 and not others else None
+
+
+def sparsity_tables(metrics: Metrics) -> list[MetricsTable]:
+    """The figures of `seriatim.models.ngrams.sparsity` as tables; none where a text has none."""
+    rows = metrics.get("ngrams")
+    if not rows:
+        return []
+    cells = [
+        [
+            str(row["order"]),
+            f"{row['possible']:,}" if isinstance(row["possible"], int) else f"{row['possible'] or math.inf:.2g}",
+            *("not known" if row[key] is None else f"{row[key]:,}" for key in ("types", "once")),
+            "not known" if row["unseen_share"] is None else f"{row['unseen']:,} ({row['unseen_share']:.2%})",
+        ]
+        for row in rows
+    ]
+    headings = ("n", "possible n-grams", "in the training text", "seen once", "unseen n-grams of this text")
+    impossible = f"tokens of probability zero: {metrics['impossible_tokens']:,} ({metrics['impossible_share']:.2%})"
+    return [MetricsTable(headings, cells, impossible)]
 
 
 def read_options(config: Config) -> Options:

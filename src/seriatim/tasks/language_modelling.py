@@ -97,12 +97,12 @@ class LanguageModelling(Task):
 
     def measures(self, model: TextModel, data: Corpus, **settings: Any) -> dict[str, Measure]:
         """By lines, or by blocks of a running text."""
-        return _measures(*block_losses(model, data, settings.get("window", WINDOW)))
+        return block_measures(*block_losses(model, data, settings.get("window", WINDOW)))
 
     def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
         """Both in one pass."""
         losses, sizes = block_losses(model, data, WINDOW)
-        return text_metrics(losses, sizes, data.statistics), _measures(losses, sizes)
+        return text_metrics(losses, sizes, data.statistics), block_measures(losses, sizes)
 
     def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
         """A unigram."""
@@ -138,7 +138,7 @@ class LanguageModelling(Task):
         return self.config.data.unit
 
 
-def _measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:
+def block_measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:
     """Of blocks: summed losses, and how many tokens."""
     statistics = np.stack([losses, sizes], axis=1)
     return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}

@@ -44,6 +44,14 @@ class Figure(NamedTuple):
         return "" if low is None or high is None else f"{written(low, self.digits)} to {written(high, self.digits)}"
 
 
+class MetricsTable(NamedTuple):
+    """Metrics that need a table of their own: headings, rows of cells, and a line below."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
 class TaskBatch(Protocol):
     """Some sequences, or a window of them."""
 
@@ -165,6 +173,10 @@ class Task(ABC):
     def examine(self, model: Any, data: Any) -> tuple[Metrics, dict[str, Measure]]:
         """What `evaluate` and `measures` give, as far as can be in one pass."""
         return self.evaluate(model, data), self.measures(model, data)
+
+    def tables(self, metrics: Metrics) -> list[MetricsTable]:
+        """Metrics that are shown in tables of their own, beside the figures."""
+        return []
 
     def name_batch(self, batch: Any) -> str:
         """What of the training data is in a batch, in words, counted from 1 as lines of a file are."""

@@ -77,13 +77,6 @@ class Table:
         whole = [targets, *(self.find(n, context, targets) for n, context in longer)]
         return self.backed_off(contexts, whole)
 
-    def text_log_probabilities(self, text: np.ndarray) -> np.ndarray:
-        """The logarithm of p of each token of a text but the first, after all before it ``(tokens − 1,)``, in nats."""
-        places = self.ending(text[None], len(self.orders))
-        found = self.backed_off([each[:, :-1] for each in places], [each[:, 1:] for each in places])
-        row: np.ndarray = found[0]
-        return row
-
     def backed_off(self, contexts: Sequence[np.ndarray], whole: Sequence[np.ndarray]) -> np.ndarray:
         """Logarithms of p, from the longest n-gram there is.
 
