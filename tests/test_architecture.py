@@ -27,7 +27,7 @@ LEVELS = (
     ("inspection",),
     ("comparison",),
     ("console", "console_comparison"),
-    ("cli", "commands"),
+    ("cli", "commands", "short_forms"),
     ("__main__",),
 )
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from seriatim.cli import dotted, main
+from seriatim.cli import main
+from seriatim.config import fields, resolve
 from seriatim.errors import InputError
+from seriatim.short_forms import dotted, spelled, split
 
 
 def call(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
@@ -97,6 +100,45 @@ def test_options_by_dotted_name() -> None:
         dotted(["--training.epochs"])
 
 
+def test_numbers_are_read_as_a_person_writes_them(tmp_path: Path) -> None:
+    """YAML 1.1 reads 010 as 8, 1:30 as 90, and yes, no and on as truth values."""
+    values = {"010": 10, "+7": 7, "1:30": "1:30", "1_000": "1_000", "0x10": "0x10", "0b1": "0b1", "yes": "yes"}
+    values |= {"no": "no", "on": "on", "1e-3": 1e-3, "-2.5E+3": -2500.0, ".5": 0.5, "true": True, "null": None}
+    for text, value in values.items():
+        assert dotted([f"--model.options.x={text}"]) == {"model.options.x": value}
+        path = tmp_path / "c.yaml"
+        path.write_text(f"model: {{options: {{x: {text}, y: '{text}'}}}}\n")
+        read = resolve(path)
+        assert read.model.options == {"x": value, "y": text}
+        path.write_text(read.to_yaml())
+        assert resolve(path) == read, "what is written is read as it was"
+        assert yaml.safe_load(path.read_text())["model"]["options"]["y"] == text, "by other readers, too"
+    assert dotted(["--label", "no", "--column=3"]) == {"data.label": "no", "data.column": "3"}
+    path.write_text("data: {column: 3}\n")
+    assert resolve(path).data.column == "3"
+
+
+def test_a_field_goes_by_its_last_part_with_either_dash() -> None:
+    flags = ["--out", "--minutes", "--max-tokens"]
+    names = [field for field in fields() if "." in field and field.rpartition(".")[2] != "minutes"]
+    for field in names:
+        leaf = field.rpartition(".")[2]
+        for option in (f"--{leaf}", f"--{leaf.replace('_', '-')}", f"--{field}", f"--{field.replace('_', '-')}"):
+            assert split("train", [option, "1", "--out", "x"], flags) == (["--out", "x"], [f"--{field}=1"])
+            assert split("train", [f"{option}=a=b"], flags) == ([], [f"--{field}=a=b"])
+    assert split("train", ["--minutes", "1"], flags) == (["--minutes", "1"], []), "a verb's own option comes first"
+    assert split("train", ["--steps", "-1", "--", "--steps"], flags) == (["--", "--steps"], ["--training.steps=-1"])
+    assert split("evaluate", ["--label", "x"], flags) == ([], ["--data.label=x"])
+    assert split("evaluate", ["--steps", "3"], flags) == (["--steps", "3"], []), "which the parser refuses"
+    assert spelled(["--max_tokens=5", "a_b", "--x_y"], flags) == ["--max-tokens=5", "a_b", "--x_y"]
+
+
+def test_a_short_form_of_several_fields_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.config.fields", lambda: ["data.size", "model.size"])
+    with pytest.raises(InputError, match=r"--size: ambiguous; write --data\.size or --model\.size"):
+        split("train", ["--size", "1"], [])
+
+
 BAD = {
     "a verb": (["trian"], "did you mean 'train'"),
     "no verb": (["--bogus"], "--bogus"),
@@ -114,6 +156,14 @@ BAD = {
     "no samples": (["generate", "RUN", "--samples", "0"], "samples: 0"),
     "a seed": (["generate", "RUN", "--seed", "-1"], "--seed: -1"),
     "an option": (["evaluate", "RUN", "--data", "TRAIN", "--jsn"], "did you mean '--json'"),
+    "a field elsewhere": (
+        ["evaluate", "RUN", "--data", "TRAIN", "--steps", "3"],
+        "unknown option --steps of evaluate; --training.steps is an option of train, check and compare",
+    ),
+    "an option elsewhere": (["generate", "RUN", "--beam", "3"], "an option of evaluate, predict and inspect"),
+    "a layer's option": (["train", "lm", "--num_heads", "3"], "did you mean '--model.options.num_heads'"),
+    "no value": (["train", "lm", "--steps", "--out", "OUT"], "--steps: no value given"),
+    "an octal number": (["train", "lm", "--data", "TRAIN", "--steps", "0o10"], "training.steps: '0o10'"),
     "a prompt": (["generate", "RUN", "--prompt", "Ü"], "never seen"),
     "a proc": (["train", "lm", "--data", "TRAIN", "--out", "/dev/null/run"], "/dev/null/run"),
 }

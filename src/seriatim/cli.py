@@ -10,19 +10,8 @@ from typing import Any, NoReturn
 
 from . import __version__
 from .errors import InputError, nearest, printable
+from .short_forms import dotted, spelled, split, unknown
 
-PLAIN = (
-    *("data.train", "data.valid", "data.test", "data.text", "data.label", "data.column"),
-    *("model.layer", "tokenizer.kind"),
-    *("training.device", "training.init"),
-)
-"""Fields whose value is text even where it looks like a number."""
-CONFIGURED = ("train", "check", "compare")
-"""Verbs that take every field of the configuration."""
-READING = ("evaluate", "predict", "inspect")
-"""Verbs that read data for a run, and take the fields that say how."""
-READING_FIELDS = ("data.text", "data.label", "data.column", "data.strict")
-SHORT = {"data": "data.train", "valid": "data.valid", "layer": "model.layer", "init": "training.init"}
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
 TASKS = (
     "lm: a language model",
@@ -33,11 +22,11 @@ TASKS = (
 )
 DESCRIPTION = "Sequence models on your own text: trained, measured, streamed and explained."
 TRAIN_HELP = """\
-Any field of the configuration can be set by its dotted name, for instance
+Any field of the configuration can be set by its dotted name, or by the last part of it:
   --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5
-Short forms: --data = --data.train, --valid = --data.valid, --layer = --model.layer,
---init = --training.init (another run to start from).
-The README lists every field."""
+  --kind word  --hidden_size 512  --minutes 5
+--data is short for --data.train, --layer for --model.layer. Options of the layer and of the
+task have their full name: --model.options.num_heads 4. The README lists every field."""
 READ_HELP = """\
 --data.text NAME, --data.label NAME and --data.column NAME name the columns of the data where they are not called as in
 the run's configuration."""
@@ -82,18 +71,17 @@ def _run(arguments: list[str]) -> int:
     if verb is not None and verb not in parser.commands:
         raise InputError(f"unknown verb {verb!r}; {nearest(verb, list(parser.commands))}")
     first = arguments.index(verb) if verb is not None else len(arguments)
-    _, unknown = parser.parse_known_args(arguments[:first])
-    if unknown:
-        raise InputError(_unknown(unknown[0], parser, None))
+    flags = {name: _flags(each) for name, each in ((None, parser), *parser.commands.items())}
+    _, rest = parser.parse_known_args(arguments[:first])
+    if rest:
+        raise InputError(unknown(rest[0], None, flags))
     if verb is None:
         parser.print_help()
         return 0
-    rest = arguments[first + 1 :]
-    rest, fields = _split(rest, verb)
-    options, unknown = parser.commands[verb].parse_known_intermixed_args(rest)
-    if unknown:
-        raise InputError(_unknown(unknown[0], parser, verb))
-    _refuse_repeated(rest, verb)
+    own, fields = split(verb, spelled(arguments[first + 1 :], flags[verb]), flags[verb])
+    options, rest = parser.commands[verb].parse_known_intermixed_args(own)
+    if rest:
+        raise InputError(unknown(rest[0], verb, flags))
     options.fields, options.arguments = dotted(fields), arguments
     if getattr(options, "strict", False):
         options.fields.setdefault("data.strict", True)
@@ -102,6 +90,11 @@ def _run(arguments: list[str]) -> int:
     command: Callable[[argparse.Namespace], None] = getattr(commands, "import_" if verb == "import" else verb)
     command(options)
     return 0
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    """The options of a parser, as ``--name``."""
+    return [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
 
 
 def _explain(error: Exception) -> int:
@@ -252,95 +245,3 @@ def _parser() -> _Main:
     layers.add_argument("--json", action="store_true", help="print one JSON object")
     parser.commands = dict(verbs.choices)
     return parser
-
-
-def _split(arguments: Sequence[str], verb: str) -> tuple[list[str], list[str]]:
-    """Separates the verb's own arguments from the fields of the configuration, each of those with its value."""
-    own, fields = [], []
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        name, equals, _ = argument.partition("=")
-        if not _is_field(name, verb):
-            own.append(argument)
-            continue
-        fields.append(argument)
-        if not equals and rest:
-            fields.append(rest.pop(0))
-    return own, fields
-
-
-def _is_field(name: str, verb: str) -> bool:
-    """Whether an argument names a field of the configuration that the verb takes.
-
-    Raises:
-        InputError: it names a field that only other verbs take.
-    """
-    if not name.startswith("--"):
-        return False
-    if verb in CONFIGURED:
-        return "." in name or name[2:] in SHORT
-    if verb not in READING or not name.startswith("--data."):
-        return False
-    if name[2:] not in READING_FIELDS:
-        known = [f"--{field}" for field in READING_FIELDS]
-        raise InputError(f"{name}: {verb} does not take this option; {nearest(name, known)}")
-    return True
-
-
-def _refuse_repeated(arguments: Sequence[str], verb: str) -> None:
-    """Raises InputError for an option that is given twice, of which argparse would drop the first."""
-    seen = set()
-    for argument in arguments:
-        if argument == "--":
-            return
-        name = argument.partition("=")[0]
-        if name.startswith("--") and name in seen:
-            raise InputError(_repeated(name[2:], verb))
-        seen.add(name)
-
-
-def _repeated(name: str, verb: str = "") -> str:
-    if name in ("data", "valid", "data.train", "data.valid", "data.test"):
-        return (
-            f"--{name}: given twice, and only one would be read; to read several files, give their folder, or a glob "
-            "in quotes such as 'texts/*.txt'"
-        )
-    return f"--{name}: given twice; give it once"
-
-
-def _unknown(argument: str, parser: _Main, verb: str | None) -> str:
-    if not argument.startswith("-"):
-        return f"unexpected argument {argument!r}; options begin with --"
-    actions = (parser.commands[verb] if verb else parser)._actions
-    flags = [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
-    if verb in READING:
-        flags += [f"--{name}" for name in READING_FIELDS]
-    if verb in CONFIGURED:
-        flags += [f"--{name}" for name in SHORT]
-    return f"unknown option {argument}; {nearest(argument, flags)}"
-
-
-def dotted(arguments: Sequence[str]) -> dict[str, Any]:
-    """Fields of the configuration from ``--a.b value``, ``--a.b=value`` and the short forms.
-
-    Raises:
-        InputError: an unknown field, or one without a value.
-    """
-    from .config import fields, parse_value
-
-    known, found = fields(), {}
-    rest = list(arguments)
-    while rest:
-        given, equals, value = rest.pop(0)[2:].partition("=")
-        name = SHORT.get(given, given)
-        if name not in known and not name.startswith("model.options."):
-            raise InputError(f"unknown option --{name}; {nearest(f'--{name}', [f'--{field}' for field in known])}")
-        if not equals:
-            if not rest:
-                raise InputError(f"--{name}: no value given")
-            value = rest.pop(0)
-        if name in found:
-            raise InputError(_repeated(given))
-        found[name] = value if name in PLAIN else parse_value(value)
-    return found

@@ -5,7 +5,8 @@ Whatever it came from, an unknown key or a value of the wrong type is one line t
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -35,6 +36,8 @@ class Data(Section):
     and ``label`` name the columns (or fields) of labelled texts, ``column`` that of the tags of a CoNLL file.
     ``strict`` refuses data that would need a repair.
     """
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)  # ``column: 3`` in a YAML file is the name of a column
 
     train: str | None = None
     valid: str | None = None
@@ -207,12 +210,23 @@ def fields() -> list[str]:
     ]
 
 
+def text_fields() -> set[str]:
+    """The dotted names of fields whose value is text, even where it looks like a number or a truth value."""
+    sections = {name: _section(name) for name in Config.model_fields if _section(name)}
+    return {
+        f"{name}.{key}"
+        for name, section in sections.items()
+        for key, field in section.model_fields.items()
+        if _is_text(field.annotation)
+    }
+
+
 def parse_value(text: str) -> Any:
-    """The value of an option on the command line, read as YAML would read it: numbers, true, null, lists, text."""
+    """The value of an option on the command line, read as a value in a YAML file: number, true, null, list, text."""
     if len(text) > LARGEST:
         return text
     try:
-        return float(text) if _is_number(text) and not text.lstrip("+-").isdigit() else load_plain(text)
+        return load_plain(text)
     except (yaml.YAMLError, ValueError):
         return text
 
@@ -238,6 +252,15 @@ def _section(name: str) -> Any:
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
 
 
+def _is_text(annotation: Any) -> bool:
+    """Whether a type is ``str``, a choice of texts, or one of these with None."""
+    if get_origin(annotation) is Literal:
+        return all(isinstance(choice, str) for choice in get_args(annotation))
+    if get_origin(annotation) in (Union, UnionType):
+        return all(part is NoneType or _is_text(part) for part in get_args(annotation))
+    return annotation is str
+
+
 def _copy(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
 
@@ -250,11 +273,3 @@ def _set(tree: dict[str, Any], name: str, value: Any) -> None:
             raise InputError(f"{name}: {key} is a value, not a section")
         tree = branch
     tree[last] = value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.lower().strip("+-") not in ("nan", "inf", "infinity")

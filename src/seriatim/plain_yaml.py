@@ -1,16 +1,28 @@
 """YAML of plain values: nothing in it is executed, and what is small in a file is small in memory.
 
 Tags, anchors, aliases and merged keys are refused, as is a key that stands twice: YAML takes the last without a word.
+
+Numbers are decimal, as a person writes them and as YAML 1.2 has them. PyYAML implements YAML 1.1, in which ``010`` is
+8, ``1:30`` is 90, and ``yes``, ``no``, ``on`` and ``off`` are truth values; here ``010`` is 10 and the rest is text.
 """
 
+import re
 from typing import Any
 
 import yaml
 from yaml.constructor import ConstructorError
 
-NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-KINDS = (*NUMBERS, "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool")
-"""What a value without quotes can be but text; dates are text here."""
+INT, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+NUMBERS = (INT, FLOAT)
+DIGITS = "-+0123456789"
+SCALARS = (
+    (INT, r"[-+]?[0-9]+", DIGITS),
+    (FLOAT, r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", DIGITS + "."),
+    (FLOAT, r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+."),
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+)
+"""What a value without quotes can be other than text: its tag, its form, and its possible first characters."""
 DEEPEST = 20
 """Mappings and lists in one another, at most."""
 LONGEST = 40
@@ -20,10 +32,7 @@ LONGEST = 40
 class _Loader(yaml.SafeLoader):
     """The safe loader of PyYAML without what only a hostile file needs."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own attribute)
-        first: [(tag, form) for tag, form in known if tag in KINDS]
-        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own attribute)
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -52,12 +61,22 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_decimal(self, node: Any) -> int:
+        """PyYAML's own method reads leading zeros as octal."""
+        return int(node.value)
+
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a value that is there twice twice."""
+    """Writes a value that is there twice twice, and quotes text that any version of YAML could take for a number."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+_Loader.add_constructor(INT, _Loader.construct_decimal)
+for _tag, _form, _first in SCALARS:
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(_tag, re.compile(f"(?:{_form})$"), list(_first))
 
 
 def dump_plain(tree: Any) -> str:
