@@ -153,7 +153,7 @@ BAD = {
     "a run": (["generate", "nothing"], "nothing: no such run"),
     "a number": (["generate", "RUN", "--max-tokens", "ten"], "--max-tokens"),
     "no tokens": (["generate", "RUN", "--max-tokens", "0"], "--max-tokens: 0"),
-    "no samples": (["generate", "RUN", "--samples", "0"], "samples: 0"),
+    "no samples": (["generate", "RUN", "--samples", "0"], "got 0"),
     "a seed": (["generate", "RUN", "--seed", "-1"], "--seed: -1"),
     "an option": (["evaluate", "RUN", "--data", "TRAIN", "--jsn"], "did you mean '--json'"),
     "a field elsewhere": (
