@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 import seriatim
 from seriatim.cli import main
+from seriatim.comparison.report import report
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.orders import orders_of
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.sparsity import EXACT, possible, seen_of, sparsity, tallied
+
+from .comparisons import made_up
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 V = 5
@@ -114,6 +117,26 @@ def test_a_run_without_counts_of_its_training_text_says_so(run: seriatim.Run, te
     assert {key: value for key, value in unknown.items() if key != "ngrams"} == {
         key: value for key, value in known.items() if key != "ngrams"
     }
+
+
+def test_inspect_has_a_section(run: seriatim.Run) -> None:
+    found = seriatim.inspect(run, "a dog sees the sea .")
+    page = Path(found.path).read_text()
+    assert 'id="sparsity"' in page
+    last = run.summary["valid"]["ngrams"][-1]
+    assert f"of the {last['predicted']:,} 3-grams of held-out text, {last['unseen_share']:.1%} are unseen" in page
+    run.model.seen = None  # as in runs of earlier versions
+    run.summary.pop("valid")
+    assert "not known" in Path(seriatim.inspect(run, "a dog").path).read_text()
+
+
+def test_reports_show_them() -> None:
+    results = made_up()
+    rows = [{"order": n, "possible": 5**n, "types": 9, "once": 3, "predicted": 50, "unseen": n} for n in (1, 2)]
+    counted = next(row for row in results["rows"] if row["counted"])
+    assert "Sparsity of the counts" not in report(results)
+    counted["ngrams"] = [{**row, "unseen_share": row["unseen"] / 50} for row in rows]
+    assert "Of the 50 2-grams of the measured text, 4.0% are unseen" in report(results)
 
 
 def test_a_cache_does_not_change_them(run: seriatim.Run, texts) -> None:

@@ -50,6 +50,7 @@ def measure(run: Run, plan: Plan, *, seed: int, full: bool) -> tuple[Metrics, di
         "options": config.model.options,
         "learning_rate": None if counted else config.training.learning_rate,
         "metrics": _plain(metrics),
+        "ngrams": metrics.get("ngrams"),
         "steps": summary["steps"],
         "tokens": summary["tokens"],
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],

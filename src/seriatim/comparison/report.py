@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..inspection.page import Code, Part, Plot, Plots, Prose, Section, render, write_page
+from ..inspection.sparsity import sparsity_parts
 from . import figures, summary
 from .answers import answers
 from .numbers import in_bytes, in_short, listed
@@ -45,6 +46,7 @@ def report(results: Row) -> str:
         Section("learning", "Learning", _learning(results)),
         Section("trade", "Quality against cost", _trade(results)),
         Section("growth", "Cost as the text grows", _growth(results)),
+        *_sparsity(results),
         Section("samples", "Samples", answers(results)),
         Section("details", "All figures and settings", _details(results)),
         Section("reproduce", "How to reproduce it", _reproduce(results)),
@@ -203,6 +205,14 @@ def _growth(results: Row) -> list[Part]:
         ),
     ]
     return _side_by_side(plots, "No layer has costs measured.")
+
+
+def _sparsity(results: Row) -> list[Section]:
+    """How sparse the counts of n-grams are, where there are any."""
+    counted = [row for row in results["rows"] if row.get("ngrams")]
+    if not counted:
+        return []
+    return [Section("sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": counted[0]["ngrams"]}))]
 
 
 def _details(results: Row) -> list[Part]:

@@ -24,7 +24,7 @@ from .plan import FORMAT, Plan, parts
 COSTS = ("state_bytes", "step_milliseconds", "milliseconds_per_token", "reading_milliseconds", "distance", "samples")
 FIRST = (
     *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
-    *("precision", "curve", "held_out", *COSTS),
+    *("precision", "curve", "held_out", "ngrams", *COSTS),
 )
 """What the first run of a layer says for all of its runs."""
 Rows = Mapping[tuple[str, int], Mapping[str, Any]]

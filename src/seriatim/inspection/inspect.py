@@ -9,8 +9,10 @@ from ..config import set_fields
 from ..data.readers import find_sources, read_lines
 from ..errors import InputError
 from ..run import Run
+from ..tasks.counting import counts_of
 from . import model_sections, sections
 from .page import Section, render, write_page
+from .sparsity import sparse
 from .subject import Subject, open_run, prepare
 
 PAGE = "inspect.html"
@@ -77,6 +79,7 @@ def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
     plan = [
         ("surprisal", title.get(subject.run.config.task, "What surprises it"), sections.surprise),
         *([("alignment", "Which source word each word came from", sections.alignments)] if translates else []),
+        *([("sparsity", "How sparse its counts are", sparse)] if counts_of(subject.run.model) is not None else []),
         ("attention", "Where it looks", sections.looks),
         ("gates", "What its gates do", sections.opened),
         ("gradient-flow", "How far back it learns", model_sections.flow),

@@ -1,0 +1,130 @@
+"""How sparse the counts of an n-gram model are: what its training text holds of all n-grams, and what others lack."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from ..errors import InputError
+from ..models.ngrams.sparsity import sparsity as figures_of
+from ..tasks.counting import counts_of
+from .page import Part, Plot, Plots, Prose, Table
+from .sections import Found
+from .subject import Subject
+from .theme import new_figure, plain, style
+
+Rows = Sequence[Mapping[str, Any]]
+"""The ``ngrams`` of a text, an order each; see `seriatim.models.ngrams.sparsity`."""
+UNKNOWN = "not known"
+
+
+def sparse(subject: Subject) -> Found:
+    """The section on an n-gram model's counts.
+
+    Raises:
+        InputError: the run does not count n-grams.
+    """
+    counts = counts_of(subject.run.model)
+    if counts is None:
+        raise InputError("the run does not count n-grams")
+    lookups = counts.look_up(subject.corpus.ids)
+    found = figures_of(lookups, counts.seen, counts.vocabulary_size, impossible=0)
+    texts: dict[str, Rows] = {"this text": found["ngrams"]}
+    held_out = (subject.run.summary.get("valid") or {}).get("ngrams")
+    if held_out:
+        texts = {"held-out text": held_out, **texts}
+    sentence = in_words(next(iter(texts.values())), next(iter(texts)))
+    return sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else []
+
+
+def sparsity_parts(texts: Mapping[str, Rows]) -> list[Part]:
+    """A sentence, a table and a plot of what the training text holds and what some texts lack.
+
+    Args:
+        texts: the name of each text, or of each model that was counted, to its figures.
+    """
+    name, rows = next(iter(texts.items()))
+    sentence = in_words(rows, name)
+    lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.")] if sentence else []
+    figure = unseen_figure(texts)
+    plot = Plot(
+        figure,
+        "Unseen n-grams",
+        "The share of a text's n-grams that are not in the model. N-grams that pruning left out count as unseen.",
+        "; ".join(f"{name}: {_shares(rows)}" for name, rows in texts.items()),
+    )
+    return [*lead, *(sparsity_table(name, rows) for name, rows in texts.items()), Plots([plot])]
+
+
+def in_words(rows: Rows, name: str) -> str:
+    """How many n-grams of the longest order are unseen, and how many were seen once, as far as that is known."""
+    last = rows[-1]
+    said = []
+    if last.get("unseen_share") is not None:
+        said.append(
+            f"of the {last['predicted']:,} {last['order']}-grams of {name}, {last['unseen_share']:.1%} are unseen"
+        )
+    if last.get("types") and last.get("once") is not None:
+        said.append(
+            f"{last['once'] / last['types']:.1%} of the {last['order']}-grams in the training text stand there once"
+        )
+    return "; ".join(said)
+
+
+def sparsity_table(name: str, rows: Rows) -> Table:
+    """Possible n-grams, those in the training text, those seen once, and what a text lacks, an order a row."""
+    cells = [
+        [
+            str(row["order"]),
+            _number(row.get("possible")),
+            _number(row.get("types")),
+            _portion(row.get("once"), row.get("types")),
+            _number(row.get("predicted")),
+            _portion(row.get("unseen"), row.get("predicted")),
+        ]
+        for row in rows
+    ]
+    headings = ["n", "possible", "in the training text", "seen once", f"in {name}", "unseen of these"]
+    caption = (
+        f"N-grams of each order. Possible are V^n of a vocabulary of V tokens; unseen are those of {name} that are "
+    )
+    return Table(headings, cells, f"{caption}not in the model.", range(1, len(headings)))
+
+
+def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
+    """The share of unseen n-grams against n, a line a text."""
+    figure, axes = new_figure(height=2.6)
+    plotted = axes[0, 0]
+    for i, (name, rows) in enumerate(texts.items()):
+        points = [(row["order"], row["unseen_share"]) for row in rows if row.get("unseen_share") is not None]
+        if points:
+            plotted.plot(*zip(*points, strict=True), **style(i), label=plain(name))
+    plotted.set_ylim(-0.02, 1.02)
+    plotted.xaxis.set_major_locator(MaxNLocator(integer=True))
+    plotted.yaxis.set_major_formatter(PercentFormatter(1.0))
+    plotted.set_xlabel("n")
+    plotted.set_ylabel("unseen n-grams")
+    if len(texts) > 1:
+        plotted.legend(frameon=False)
+    return figure
+
+
+def _shares(rows: Rows) -> str:
+    known = [row for row in rows if row.get("unseen_share") is not None]
+    return ", ".join(f"{row['unseen_share']:.1%} at n = {row['order']}" for row in known) or UNKNOWN
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    if not math.isfinite(value):
+        return "beyond 1e+308"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2g}"
+
+
+def _portion(count: int | None, whole: int | None) -> str:
+    if count is None or not whole:
+        return UNKNOWN if count is None else f"{count:,}"
+    return f"{count:,} ({count / whole:.1%})"
