@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seriatim.data import readers
+from seriatim.data import paths, readers
 from seriatim.data.readers import find_sources, read_lines, read_pieces
 from seriatim.errors import InputError
 
@@ -66,7 +66,8 @@ def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
     (tmp_path / "deep" / "2.txt.gz").write_bytes(gzip.compress(b"b\n"))
     written(tmp_path, json.dumps({"text": "c\nd", "id": 3}) + "\n" + json.dumps({"text": "e"}), "3.jsonl")
     written(tmp_path, b"\0\0", "picture.png")
-    assert lines_of(str(tmp_path)) == ["a", "c", "d", "e", "b"]
+    with pytest.warns(UserWarning, match=r"1 file was not read .*: picture\.png"):
+        assert lines_of(str(tmp_path)) == ["a", "c", "d", "e", "b"]
     assert lines_of(str(tmp_path / "*.txt")) == ["a"]
     pieces = list(read_pieces(find_sources(str(tmp_path / "3.jsonl"))))
     assert [piece.begins_document for piece in pieces] == [True, True]
@@ -74,7 +75,7 @@ def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_once_and_used_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers._spool.cache_clear()
+    paths.spool.cache_clear()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
     assert lines_of("-") == ["one", "two"]
     assert lines_of("-") == ["one", "two"]

@@ -91,7 +91,7 @@ def test_every_verb_reports_repairs_once_for_each_file(files: dict[str, Path], c
     assert (repair["line"], repair["count"], repair["kind"]) == (2, 2, "stray I- tag")
     with pytest.warns(UserWarning, match=WARNING):
         assert main(["check", "tag", "--data", str(files["stray"])]) == 0
-    assert "stray I- tag 2 (first at" in capsys.readouterr().out
+    assert "stray I- tag 2 (first: stray.conll:2)" in capsys.readouterr().out
     assert main(["evaluate", str(files["run"]), "--data", str(files["clean"]), "--json"]) == 0
     assert "repairs" not in json.loads(capsys.readouterr().out)
 

@@ -11,6 +11,7 @@ import torch
 from . import __version__
 from .allocator import freed_memory_kept
 from .config import Config, resolve
+from .data.paths import check_named_by_run
 from .data.vocabulary import load_vocabulary
 from .errors import InputError
 from .files import remove, to_json, write_whole
@@ -102,6 +103,9 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     kept = read_config(folder)
     task = find(resolve(kept, overrides))
     config = task.config
+    for name, spec in task.named_files().items():
+        if name not in (overrides or {}):
+            check_named_by_run(spec, name, downloads=True)
     for name in FIXED:
         if _field(config, name) != _field(kept, name):
             raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .data.paths import check_named_by_run
 from .errors import InputError
 from .evaluation.intervals import Paired, paired
 from .evaluation.perplexity import each_loss
@@ -55,6 +56,8 @@ def interpolate(
     spec = held_out or first.task.validation_spec()
     if spec is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
+    if not held_out:
+        check_named_by_run(spec, f"{first.path}: data.valid")
     corpus = first.task.read(spec, "valid", first.vocabulary, file_format=file_format)
     weights = fit_weights(np.stack([each_loss(run.model, corpus) for run in runs]))
     return Run(first.path, first.task, first.vocabulary, Mixture([run.model for run in runs], weights)), weights

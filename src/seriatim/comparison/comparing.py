@@ -6,6 +6,7 @@ from typing import Any
 
 from ..config import Config
 from ..config import resolve as resolve_config
+from ..data.paths import check_named_by_run
 from ..errors import InputError
 from ..layers.origins import origin_of, refuse_while_importing
 from ..training.lock import locked, refuse_locked
@@ -91,6 +92,7 @@ def resume(
     folder = Path(folder)
     plan = read_plan(folder)
     refuse_unimportable(plan)
+    check_data_named(plan)
     added = _extend(plan, layers, seeds)
     with locked(folder):
         check_runs(folder, plan)
@@ -107,6 +109,16 @@ def refuse_unimportable(plan: Plan) -> None:
     """Raises InputError where a layer of the user's own could not be imported by the processes that train."""
     for name in own_layers(plan.layers, plan.base):
         origin_of(name)
+
+
+def check_data_named(plan: Plan) -> None:
+    """Raises InputError where the comparison's own configuration names data that must not be read unasked."""
+    data, options = plan.base.data, plan.base.model.options
+    named = {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}
+    named["model.options.vectors"] = options.get("vectors")
+    for field, spec in named.items():
+        if isinstance(spec, str):
+            check_named_by_run(spec, field, downloads=True)
 
 
 def plan_out(config: Config | Mapping[str, Any] | str | Path, overrides: Mapping[str, Any] | None) -> str | None:

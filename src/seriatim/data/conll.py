@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ..errors import InputError, nearest, shown
+from .paths import plain_name
 from .readers import Source, read_lines
 from .repairs import Repairs
 
@@ -161,7 +162,7 @@ def _guess(name: str, lines: Iterator[str]) -> tuple[str, Iterator[str]]:
         if line.strip(BLANKS) and not line.startswith("#"):
             break
     fields = held[-1].split() if held else []
-    named = name.removesuffix(".gz").endswith(".conllu")
+    named = plain_name(name).endswith(".conllu")
     like = len(fields) == len(CONLLU) and ID.fullmatch(fields[0])
     return "conllu" if named or like else "conll", itertools.chain(held, lines)
 

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from ..errors import InputError, nearest
-from .readers import Source, find_sources, read_lines, read_objects, string_field
+from .readers import PAIRED_SUFFIXES, Source, find_sources, read_lines, read_objects, string_field
 from .tables import first_line, format_of
 
 FORMATS = ("auto", "tsv", "jsonl")
@@ -46,7 +46,8 @@ def read_pairs(spec: str, *, file_format: str = "auto", split: str = "train", la
     names = spec.split(",")
     if len(names) == 2 and not os.path.exists(spec):
         return _checked(_parallel(*(_side(name, spec, split) for name in names)), names[0], labelled)
-    return _every(find_sources(spec, file_format=file_format, split=split), file_format, labelled)
+    sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
+    return _every(sources, file_format, labelled)
 
 
 def _every(sources: list[Source], file_format: str, labelled: bool) -> Iterator[Pair]:

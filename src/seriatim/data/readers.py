@@ -5,26 +5,23 @@ refused by file and line. Files are read in pieces, so that neither a file nor a
 """
 
 import functools
-import glob
 import gzip
 import json
-import shutil
-import sys
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import InputError, shown
 from ..reading import is_text
 from .builtin import builtin_format, builtin_text
+from .paths import PIECE_BYTES, find_paths, plain_name, spool
 
-PIECE_BYTES = 1 << 20
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
 TAGGED_SUFFIXES = (".conllu", ".conll")
+LABELLED_SUFFIXES = (".tsv", ".csv", ".jsonl", ".ndjson", ".txt", ".text")
+PAIRED_SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".txt", ".text")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 UNREADABLE = (OSError, EOFError, zlib.error)
 SPACES = (b" ", b"\t", b"\v", b"\f")
@@ -59,7 +56,7 @@ def find_sources(
         spec: what the user wrote.
         file_format: ``text``, ``jsonl``, or ``auto`` to go by the name.
         split: which part of a built-in corpus, where ``spec`` does not say.
-        suffixes: which files of a folder are meant, packed (``.gz``) or not.
+        suffixes: which files of a folder are meant, packed (``.gz``) or not; hidden files never are.
 
     Raises:
         InputError: nothing there, or nothing that holds text.
@@ -73,9 +70,9 @@ def find_sources(
 
         return [Source(spec, functools.partial(hub_source, spec, split), "jsonl")]
     if spec == "-":
-        return [Source("<stdin>", functools.partial(_open, _spool("-")), _format("", file_format))]
-    found = _paths(spec, tuple(suffixes))
-    return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in found]
+        return [Source("<stdin>", functools.partial(_open, spool("-")), _format("", file_format))]
+    paths = find_paths(spec, tuple(suffixes))
+    return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in paths]
 
 
 def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
@@ -260,52 +257,15 @@ def _decode(raw: bytes, name: str, line: int) -> str:
         ) from None
 
 
-def _paths(spec: str, suffixes: tuple[str, ...]) -> list[Path]:
-    path = Path(spec)
-    try:
-        path.exists()
-    except OSError as error:
-        raise InputError(f"{spec[:80]}: cannot be a file ({error.strerror}); check the name") from None
-    if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and p.name.removesuffix(".gz").endswith(suffixes))
-        if not found:
-            raise InputError(
-                f"{spec}: a folder without text (looked for {' '.join(suffixes)}, also .gz); "
-                f"name the files by a glob such as '{spec.rstrip('/')}/*'"
-            )
-        return found
-    if path.exists():
-        return [path if path.is_file() else _spool(spec)]
-    found = sorted(Path(match) for match in glob.glob(spec, recursive=True) if Path(match).is_file())
-    if not found:
-        what = "no file matches" if glob.has_magic(spec) else "no such file"
-        raise InputError(f"{spec}: {what}; give a file, a folder, a glob, - or builtin:python-docs")
-    return found
-
-
 def _format(name: str, wanted: str) -> str:
     if wanted != "auto":
         return wanted
-    return "jsonl" if name.removesuffix(".gz").endswith(JSONL_SUFFIXES) else "text"
+    return "jsonl" if plain_name(name).endswith(JSONL_SUFFIXES) else "text"
 
 
 def _open(path: Path) -> BinaryIO:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
 def _open_builtin(spec: str, split: str) -> BinaryIO:
     return builtin_text(spec, split).open("rb")
-
-
-@functools.cache
-def _spool(spec: str) -> Path:
-    """Standard input or a pipe can be read once; the text is read more often."""
-    folder = tempfile.TemporaryDirectory(prefix="seriatim-")
-    path = Path(folder.name) / "text"
-    with path.open("wb") as file, nullcontext(sys.stdin.buffer) if spec == "-" else Path(spec).open("rb") as pipe:
-        shutil.copyfileobj(pipe, file)
-    _KEEP.append(folder)
-    return path
-
-
-_KEEP: list[tempfile.TemporaryDirectory[str]] = []

@@ -7,6 +7,7 @@ is told; with ``data.strict`` they are refused instead.
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
@@ -79,4 +80,4 @@ class Repairs:
 
     def lines(self) -> list[str]:
         """The same in words, one item for each."""
-        return [f"{each.kind} {each.count:,} (first at {each.file}:{each.line})" for each in self]
+        return [f"{each.kind} {each.count:,} (first: {Path(each.file).name}:{each.line})" for each in self]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..errors import InputError, closest, nearest, shown
+from .paths import plain_name
 from .readers import Source, read_lines, read_objects, read_pieces, string_field
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
@@ -82,7 +83,7 @@ def format_of(source: Source) -> str | None:
     """What a source is known to hold, or what its name says: ``tsv``, ``csv``, ``jsonl``, or None for neither."""
     if source.format in SUFFIXES.values():
         return source.format
-    name = source.name.removesuffix(".gz")
+    name = plain_name(source.name)
     return next((found for suffix, found in SUFFIXES.items() if name.endswith(suffix)), None)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import InputError
 from .conll import DOCUMENT, Sentence, parse
+from .paths import plain_name
 from .readers import TAGGED_SUFFIXES, Source, read_items
 
 COLUMNS, PLAIN = ("conllu", "conll"), ("text", "jsonl")
@@ -41,7 +42,7 @@ def read_untagged(
 
 def _named(source: Source) -> str:
     """The format that the file's name says, if any."""
-    name = source.name.removesuffix(".gz")
+    name = plain_name(source.name)
     return next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
 
 

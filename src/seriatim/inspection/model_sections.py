@@ -92,6 +92,7 @@ def _others(subject: Subject) -> list[Any]:
         return []
     given = (spec, "test", subject.file_format)
     try:
+        subject.check_own_data()
         if subject.run.config.task == "classify":
             rows = [row.text for row in itertools.islice(task.rows(*given), OTHERS)]
             return [row for row in rows if row.strip()]
@@ -198,6 +199,7 @@ def mistakes(subject: Subject) -> Found:
     if spec is None:
         return [Prose("Left out: the run names no test or held-out data; give some with --data.")], []
     try:
+        subject.check_own_data()
         found = find_mistakes(subject.run, spec, file_format=subject.file_format)
     except InputError as error:
         if subject.data:

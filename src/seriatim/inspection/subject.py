@@ -11,6 +11,7 @@ import numpy as np
 from .. import __version__
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
+from ..data.paths import check_named_by_run
 from ..data.tokenizers import Tokenizer
 from ..errors import InputError
 from ..reading import is_text, read_json
@@ -57,6 +58,12 @@ class Subject:
         """The data to look for mistakes in: what was named, or the run's own test or held-out data."""
         named = self.data or self.run.config.data.test or self.run.task.validation_spec()
         return named if self.data or named != "-" else None
+
+    def check_own_data(self) -> None:
+        """Raises InputError where the run's own configuration names data that must not be read unasked."""
+        spec = self.held_out()
+        if spec is not None and not self.data:
+            check_named_by_run(spec, f"{self.run.path}/config.yaml")
 
     def chose_weights(self) -> bool:
         """Whether these data decided which weights the run has."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..config import Config, Rate, Section
 from ..data.bucketing import Buckets, padded
-from ..data.readers import Source, find_sources
+from ..data.readers import LABELLED_SUFFIXES, Source, find_sources
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
@@ -101,6 +101,7 @@ class Classification(Task):
     more_is_better = True
     own_options = Options
     items_name = "texts"
+    suffixes = LABELLED_SUFFIXES
     baseline_name = "the commonest label"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."
@@ -146,7 +147,7 @@ class Classification(Task):
         """The texts that ``spec`` names, with their labels."""
         data = self.config.data
         wanted = file_format or data.format
-        sources = find_sources(spec, file_format=wanted, split=split)
+        sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
         return read_labelled(sources, file_format=wanted, text=data.text, label=data.label)
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:

@@ -10,6 +10,7 @@ from ..config import Config
 from ..data.bucketing import Buckets
 from ..data.pairs import Pair, read_pairs
 from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
+from ..data.readers import PAIRED_SUFFIXES
 from ..data.tokenizers import Tokenizer, fit_tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
@@ -47,6 +48,7 @@ class SequenceToSequence(Task):
 
     own_options = Options
     items_name = "pairs"
+    suffixes = PAIRED_SUFFIXES
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."

@@ -45,6 +45,7 @@ class Tagging(Task):
     more_is_better = True
     own_options = Options
     items_name = "sentences"
+    suffixes = TAGGED_SUFFIXES
     baseline_name = "each word's commonest tag"
     together = 1024
     usage = "seriatim predict {run} SENTENCES"
@@ -102,6 +103,11 @@ class Tagging(Task):
             model.set_vectors(torch.from_numpy(ids[known]), torch.from_numpy(self.vectors[1][known]))
         return model
 
+    def named_files(self) -> dict[str, str]:
+        """As of every task, and the vectors."""
+        vectors = self.options.vectors
+        return super().named_files() | ({} if vectors is None else {"model.options.vectors": vectors})
+
     def with_vector(self, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
         """The id of each word that has a vector, and whether the vocabulary knows it."""
         assert self.vectors is not None
@@ -115,7 +121,7 @@ class Tagging(Task):
         data = self.config.data
         repairs = repairs or Repairs(strict=data.strict)
         wanted = file_format or data.format
-        sources = find_sources(spec, file_format=wanted, split=split, suffixes=TAGGED_SUFFIXES)
+        sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
         scheme = self.options.scheme
         return read_sentences(sources, file_format=wanted, column=data.column, scheme=scheme, repairs=repairs)
 

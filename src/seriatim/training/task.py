@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ..arguments import check_text
 from ..config import Config, Section
-from ..data.readers import Source, read_items
+from ..data.paths import skipped_files
+from ..data.readers import TEXT_SUFFIXES, Source, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
@@ -106,6 +107,7 @@ class Task(ABC):
         own_options: what stands beside the layer's own in ``model.options``.
         items_name: what the rows of a batch are.
         together: items answered at once: more means batches of more alike lengths, and later first answers.
+        suffixes: of the files that are read of a folder.
         per_token: metrics that can be compared where the tokens are the same alone.
     """
 
@@ -119,6 +121,7 @@ class Task(ABC):
     settings: ClassVar[tuple[str, ...]] = ()
     items_name: ClassVar[str] = "lines"
     together: ClassVar[int] = 256
+    suffixes: ClassVar[tuple[str, ...]] = TEXT_SUFFIXES
     per_token: ClassVar[tuple[str, ...]] = ()
     own_options: ClassVar[type[Section] | None] = None
     trainer: ClassVar[type[Any] | None] = None
@@ -211,7 +214,14 @@ class Task(ABC):
         for part in ("train", "valid", "test"):
             if spec := getattr(self.config.data, part):
                 found[part] = self.count(spec, part, vocabulary)
+                if skipped := skipped_files(spec, self.suffixes):
+                    found[part]["skipped_files"] = skipped
         return found
+
+    def named_files(self) -> dict[str, str]:
+        """Every file, folder or glob that a training with this configuration reads, by the field that names it."""
+        named = {"data.train": self.config.data.train, "data.valid": self.validation_spec()}
+        return {field: spec for field, spec in named.items() if spec is not None}
 
     def facts(self, train: Any) -> Metrics:
         """What `summary.json` says of the training data."""
