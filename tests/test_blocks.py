@@ -333,7 +333,7 @@ def test_lines_longer_than_the_learned_positions_are_refused(texts, tmp_path) ->
 def test_weight_decay_spares_what_is_not_a_map() -> None:
     for name, spared in (("s4d", {"log_decay", "frequency"}), ("mamba", {"log_a", "taps"})):
         layer = seriatim.layer(name, 8, 8, block=False)
-        optimizer = make_optimizer(layer, Training(weight_decay=0.1))
+        optimizer = make_optimizer(layer, Training(weight_decay=0.1, learning_rate=0.01))
         decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
         matrices = {key for key, p in layer.named_parameters() if p.dim() > 1}
         assert {key for key, p in layer.named_parameters() if id(p) in decayed} == matrices - spared

@@ -209,11 +209,11 @@ def test_options_go_to_the_layers_that_know_them() -> None:
 
 
 def test_rates_are_the_layers_own(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find("mamba"), "learning_rate", 5e-4)
+    monkeypatch.setattr(find("mamba"), "learning_rates", {"lm": 5e-4})
     config = {"data": {"train": texts["train"], "valid": texts["valid"]}}
     plan = make_plan(config, Wishes(["mamba", "mamba+gru", "gru"]))
     assert plan.sized["mamba"].learning_rate == plan.sized["mamba+gru"].learning_rate == 5e-4
-    assert plan.sized["gru"].learning_rate == find("gru").learning_rate
+    assert plan.sized["gru"].learning_rate == find("gru").learning_rate_for("lm")
     assert plan.config("mamba+gru", 1).model.layer == "mamba,gru"
     plan = make_plan({**config, "training": {"learning_rate": 1e-2}}, Wishes(["mamba", "gru"]))
     assert {sized.learning_rate for sized in plan.sized.values()} == {1e-2}
@@ -354,7 +354,7 @@ def test_half_a_budget_goes_to_trials(texts, tmp_path: Path, in_process: None) -
     found = seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn"], steps=12, tune=3, metric="bits_per_byte")
     (row,) = found.rows
     tried = [one["learning_rate"] for one in row["tried"]]
-    assert np.allclose(np.array(tried) / find("rnn").learning_rate, [1 / 3, 1, 3])
+    assert np.allclose(np.array(tried) / find("rnn").learning_rate_for("lm"), [1 / 3, 1, 3])
     assert row["learning_rate"] == min(row["tried"], key=lambda one: one["value"])["learning_rate"]
     assert row["runs"][0]["steps"] == 6
     assert found.results["metric"]["key"] == "bits_per_byte"

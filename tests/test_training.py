@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.comparison.planning import Wishes, make_plan
 from seriatim.config import Training, resolve
 from seriatim.errors import InputError
+from seriatim.layer import LEARNING_RATES
 from seriatim.models.weights import load_tensors
 from seriatim.training.checkpoints import checkpoints
-from seriatim.training.optimizers import learning_rate
+from seriatim.training.optimizers import default_rate, learning_rate
 from seriatim.training.precision import choose_precision
 from seriatim.training.reporting import Reporter
 
@@ -129,6 +132,40 @@ def test_a_raised_budget_goes_on(texts, tmp_path: Path) -> None:
     finally:
         path.write_text(before)
     assert seriatim.resume(run.path, overrides={"training.learning_rate": None}).config.training.learning_rate > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_train_and_compare_take_the_rate_that_the_layer_declares(texts, tmp_path: Path, optimizer: str) -> None:
+    training = {"steps": 1, "learning_rate": None, "optimizer": optimizer}
+    for layer in ("rnn", "transformer", "mgu,transformer"):
+        config = small_config(texts, tmp_path / layer, model={"layer": layer}, training=training)
+        declared = min(seriatim.layers.find(name).learning_rate_for("lm") for name in layer.split(","))
+        expected = declared if optimizer == "adamw" else 1.0
+        seriatim.train(config)
+        assert resolve(tmp_path / layer / "config.yaml").training.learning_rate == expected
+        compared = layer.replace(",", "+")
+        config = {**config, "model": {"hidden_size": 24}}
+        assert make_plan(config, Wishes([compared])).sized[compared].learning_rate == expected
+
+
+def test_every_layer_declares_a_rate_for_every_task() -> None:
+    for name in seriatim.layers.names():
+        architecture = seriatim.layers.find(name)
+        assert set(architecture.learning_rates) <= set(LEARNING_RATES)
+        assert all(1e-4 <= architecture.learning_rate_for(task) <= 0.1 for task in LEARNING_RATES)
+
+
+def test_a_translator_takes_the_smaller_rate_of_encoder_and_decoder() -> None:
+    config = {"task": "seq2seq", "model": {"layer": "transformer", "options": {"decoder": "gru"}}}
+    rates = [seriatim.layers.find(name).learning_rate_for("seq2seq") for name in ("transformer", "gru")]
+    assert default_rate(resolve(config)) == min(rates)
+
+
+def test_an_old_run_without_a_rate_keeps_the_former_default(texts, tmp_path: Path) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2}))
+    path = run.path / "config.yaml"
+    path.write_text(re.sub(r"learning_rate: .*", "learning_rate: null", path.read_text()))
+    assert seriatim.resume(run.path, overrides={"training.steps": 3}).config.training.learning_rate == 0.002
 
 
 def test_schedules() -> None:

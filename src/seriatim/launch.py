@@ -23,7 +23,7 @@ from .tasks import find, with_current_layer
 from .training.checkpoints import saving
 from .training.lock import locked, refuse_locked
 from .training.loop import Trainer
-from .training.optimizers import base_rate
+from .training.optimizers import FORMER_RATE, SGD_RATE, default_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter
 from .training.setup import Job, begin_run, begun, check_out, clear_partial, prepare
@@ -78,7 +78,7 @@ def train(
     device = choose_device(config.training.device)
     torch.manual_seed(config.training.seed)
     job = prepare(task, folder)
-    _settle(config, device)
+    _settle(config, device, counted=task.trainer is not None)
     words = job.vocabulary.tokenizer.vocabulary_size
     check_space(folder, space_to_count(words) if task.trainer else space_needed(job.model, config.training))
     with locked(folder):
@@ -101,6 +101,8 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     """
     folder = Path(path)
     kept = read_config(folder)
+    if kept.training.learning_rate is None:
+        kept.training.learning_rate = SGD_RATE if kept.training.optimizer == "sgd" else FORMER_RATE
     task = find(resolve(kept, overrides))
     config = task.config
     for name, spec in task.named_files().items():
@@ -120,7 +122,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     with locked(folder):
         vocabulary = load_vocabulary(folder)
         device = choose_device(config.training.device)
-        _settle(config, device)
+        _settle(config, device, counted=False)
         job = prepare(task, folder, vocabulary)
         check_space(folder, space_needed(job.model, config.training))
         trainer = _trainer(job, device, reporter)
@@ -192,10 +194,11 @@ def _facts(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _settle(config: Config, device: torch.device) -> None:
-    """Puts in place of ``auto`` and of nothing what was chosen, so that the run's configuration says it."""
+def _settle(config: Config, device: torch.device, *, counted: bool) -> None:
+    """Writes the chosen precision and learning rate into the configuration, which the run keeps."""
     config.training.precision = choose_precision(config.training.precision, device)  # type: ignore[assignment]
-    config.training.learning_rate = base_rate(config.training)
+    if config.training.learning_rate is None and not counted:
+        config.training.learning_rate = default_rate(config)
 
 
 def _field(config: Config, name: str) -> object:

@@ -1,6 +1,7 @@
 """The one contract: what every sequence layer, and every cell of a recurrence, must offer."""
 
 import itertools
+from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeAlias
 
 import torch
@@ -11,6 +12,11 @@ from .state import State, fits, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """Around a layer: nothing; a norm and a residual connection; these, and a feed-forward network likewise."""
+LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 3e-3, "tag": 1e-2, "seq2seq": 3e-3}
+"""The default learning rate of each task with AdamW, for layers that declare no other.
+
+These rates, and those that layers declare, are measured by `benchmarks/learning_rates.py`.
+"""
 
 
 class Stateful(nn.Module):
@@ -21,8 +27,8 @@ class Stateful(nn.Module):
     parallel: ClassVar[bool] = False
     """Whether training runs in parallel over time."""
     paper: ClassVar[str] = ""
-    learning_rate: ClassVar[float] = 1e-2
-    """What trains it well with AdamW where none is given; see `benchmarks/learning_rates.py`."""
+    learning_rates: ClassVar[Mapping[str, float]] = {}
+    """Learning rates for AdamW by task, where they differ from `LEARNING_RATES`; see `learning_rate_for`."""
     gate_names: ClassVar[tuple[str, ...]] = ()
     """What each sigmoid (or softplus, for a step size) of its equations decides, in the order they are computed."""
     undecayed: ClassVar[tuple[str, ...]] = ()
@@ -30,6 +36,11 @@ class Stateful(nn.Module):
 
     input_size: int
     output_size: int
+
+    @classmethod
+    def learning_rate_for(cls, task: str) -> float:
+        """The default learning rate for a task (``lm``, ``mlm``, ``classify``, ``tag``, ``seq2seq``) with AdamW."""
+        return {**LEARNING_RATES, **cls.learning_rates}[task]
 
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Zeros ``(batch, *sizes)`` of the type and on the device of the layer's parameters and constants."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .config import Training
 from .training.task import Task
 
 
@@ -16,7 +17,7 @@ def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
         ("parameters", f"{summary['parameters']:,}"),
         ("trained on", f"`{config.data.train}`"),
         ("training", f"{summary['tokens']:,} tokens, {_steps(summary)}, {summary['seconds']:.0f} s"),
-        ("optimizer", f"{training.optimizer}, learning rate {training.learning_rate:g}, {training.schedule}"),
+        *_optimizer(training),
         ("precision", f"{summary['precision']} on {summary['device']}, {summary['threads']} threads"),
         ("seed", str(training.seed)),
         ("versions", ", ".join(f"{key} {value}" for key, value in summary["versions"].items())),
@@ -26,6 +27,13 @@ def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
     lines += ["", "## Held-out text", "", *_figures(task, summary)]
     lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
+
+
+def _optimizer(training: Training) -> list[tuple[str, str]]:
+    """The row on the optimizer; none for a model that was counted, which has no learning rate."""
+    if training.learning_rate is None:
+        return []
+    return [("optimizer", f"{training.optimizer}, learning rate {training.learning_rate:g}, {training.schedule}")]
 
 
 def _steps(summary: dict[str, Any]) -> str:

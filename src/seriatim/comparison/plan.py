@@ -12,12 +12,12 @@ from ..config import Config, Count, Positive, Section, explain, read_yaml, resol
 from ..data.builtin import SPLITS
 from ..errors import InputError, nearest
 from ..layers import current, names, options_of, split_names
-from ..layers import find as find_layer
 from ..layers.origins import registered
 from ..plain_yaml import dump_plain
 from ..tasks import TASKS
 from ..tasks.counting import LAYER as COUNTED
 from ..tasks.counting import Options as CountingOptions
+from ..training.optimizers import default_rate as default_of_layer
 
 FORMAT = "seriatim comparison 1"
 DEFAULT_MINUTES = 2.0
@@ -208,9 +208,7 @@ def _known(layer: str, options: Mapping[str, Any]) -> set[str]:
 
 
 def default_rate(layer: str, base: Config) -> float | None:
-    """The learning rate of a layer where none is given: its own tested one, of a mixed stack the smallest."""
+    """The learning rate of a layer: the one given for all, or its default for the task; None for counting."""
     if base.training.learning_rate is not None or layer == COUNTED:
         return base.training.learning_rate
-    if base.training.optimizer == "sgd":  # they are rates for Adam
-        return None
-    return min(find_layer(part).learning_rate for part in parts(layer))
+    return default_of_layer(base, layer.replace("+", ","))

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from ..config import Training
+from ..config import Config, Training
 from ..errors import InputError
 from ..layer import Stateful
+from ..layers import find, split_names
 
-LEARNING_RATES = {"sgd": 1.0, "adam": 2e-3, "adamw": 2e-3}
+SGD_RATE = 1.0
+"""The default learning rate of SGD, for every layer and task."""
+FORMER_RATE = 2e-3
+"""The default of Adam and AdamW in runs whose configuration names no rate."""
 FLOOR = 0.01
 """The share of the learning rate that a cosine ends at."""
 
@@ -38,9 +42,26 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     return kind(groups, lr=rate, fused=True)
 
 
+def default_rate(config: Config, layer: str | None = None) -> float:
+    """The learning rate where none is given: the one that the layer declares for the task (`Stateful.learning_rates`).
+
+    Among several layers (of a stack, or of an encoder and its decoder) the smallest rate is taken.
+
+    Args:
+        config: names task, optimizer and layer.
+        layer: taken instead of the layer of ``config``.
+    """
+    if config.training.optimizer == "sgd":
+        return SGD_RATE
+    decoder = config.model.options.get("decoder")
+    stacks = [layer or config.model.layer, *([decoder] if isinstance(decoder, str) else [])]
+    return min(find(name).learning_rate_for(config.task) for stack in stacks for name in split_names(stack))
+
+
 def base_rate(config: Training) -> float:
-    """The learning rate asked for, or the optimizer's usual one."""
-    return config.learning_rate if config.learning_rate is not None else LEARNING_RATES[config.optimizer]
+    """The learning rate of a configuration in which it is settled."""
+    assert config.learning_rate is not None
+    return config.learning_rate
 
 
 def learning_rate(config: Training, *, step: int, progress: float, annealed: int) -> float:
