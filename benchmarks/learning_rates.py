@@ -25,7 +25,7 @@ from seriatim.layers.registry import names
 
 RATES = (1e-3, 3e-3, 1e-2)
 FACTOR = 3
-VALIDATIONS = 5
+VALIDATIONS = 3
 """Of a training."""
 TASKS: dict[str, dict[str, Any]] = {
     "lm": {"tokenizer": {"kind": "bpe", "vocabulary_size": 1000}, "training": {"batch_size": 16}},

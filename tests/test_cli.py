@@ -50,7 +50,7 @@ def test_train_evaluate_generate_resume(capsys, texts, tmp_path: Path) -> None:
 
     code, _, errors = call(capsys, "train", "--resume", out, "--training.steps", "20")
     assert code == 0
-    assert "going on from step 12" in errors
+    assert "resuming at step 12" in errors
     assert json.loads(Path(out, "summary.json").read_text())["steps"] == 20
 
 

@@ -10,14 +10,17 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.cli import main
 from seriatim.comparison.planning import Wishes, make_plan
 from seriatim.config import Training, resolve
 from seriatim.errors import InputError
 from seriatim.layer import LEARNING_RATES
 from seriatim.models.weights import load_tensors
+from seriatim.tasks.classification import Classification
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.optimizers import default_rate, learning_rate
 from seriatim.training.precision import choose_precision
+from seriatim.training.progress import Progress
 from seriatim.training.reporting import Reporter
 
 from .conftest import small_config
@@ -131,7 +134,8 @@ def test_a_raised_budget_goes_on(texts, tmp_path: Path) -> None:
             seriatim.resume(run.path, overrides={"training.steps": 50})
     finally:
         path.write_text(before)
-    assert seriatim.resume(run.path, overrides={"training.learning_rate": None}).config.training.learning_rate > 0
+    more = {"training.learning_rate": None, "training.steps": 46}
+    assert seriatim.resume(run.path, overrides=more).config.training.learning_rate > 0
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
@@ -201,6 +205,81 @@ def test_tolerance_stops_and_plateaus_anneal(texts, tmp_path: Path) -> None:
     rates = {record["learning_rate"] for record in records if record["kind"] == "train"}
     assert worse
     assert rates == {400.0 / 4**k for k in range(expected + 1)}
+
+
+class Judged:
+    """A task's validations, one after another: accuracy that stays, and a loss that falls."""
+
+    def __init__(self, losses: list[float]) -> None:
+        self.losses = iter(losses)
+
+    def __call__(self, model: object, data: object) -> dict[str, float]:
+        return {"loss": next(self.losses), "accuracy": 0.5, "macro_f1": 0.5}
+
+
+def labelled(folder: Path) -> str:
+    """A file of labelled texts."""
+    path = folder / "labelled.tsv"
+    path.write_text("label\ttext\n" + "".join(f"{word[0]}\t{word} {word}\n" for word in ("a", "b", "ab", "ba")))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("training", "validations"),
+    [({"tolerance": 0.01}, 4), ({"patience": 2}, 6), ({"tolerance": 0.3, "patience": 2}, 3)],
+)
+def test_early_stopping_looks_at_the_held_out_loss(tmp_path: Path, monkeypatch, training, validations: int) -> None:
+    """Not at accuracy, which selects the weights of a classifier, and has another unit."""
+    losses = [2.0, 1.9, 1.8, 1.795, 1.796, 1.797, 1.798]
+    monkeypatch.setattr(Classification, "validate", Judged(losses).__call__)
+    data, sizes = labelled(tmp_path), {"layer": "rnn", "embedding_size": 4, "hidden_size": 4}
+    config = {"task": "classify", "data": {"train": data, "valid": data}, "model": sizes, "out": str(tmp_path / "run")}
+    run = seriatim.train({**config, "training": {"epochs": 7, **training}})
+    assert run.summary["epochs"] == validations
+    assert "held-out loss did not improve" in run.summary["ended"]
+
+
+def test_plateaus_are_those_of_the_held_out_loss() -> None:
+    config, progress = Training(schedule="plateau"), Progress()
+    for loss in (2.0, 1.0, 1.5, 1.2, 0.9):
+        progress.judge(0.5, loss, config, more_is_better=True)
+    assert progress.annealed == 2
+
+
+@pytest.mark.parametrize(
+    ("training", "ended"),
+    [({"epochs": 1}, "1 epoch is"), ({"steps": 2}, "2 steps is"), ({"tokens": 1500}, "1,500 tokens is")],
+)
+def test_a_training_says_why_it_ended(texts, tmp_path: Path, capsys, training, ended: str) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": None, **training}))
+    assert run.summary["ended"] == f"the budget of {ended} spent"
+    assert json.loads((run.path / "summary.json").read_text())["ended"] == run.summary["ended"]
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run.path)]) == 0
+    assert f"nothing is left to do: the budget of {ended} spent; raise" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_the_best_or_the_last_weights_are_kept(texts, tmp_path: Path, keep: str) -> None:
+    training = {"steps": 30, "evaluate_every": 3, "learning_rate": 0.5, "schedule": "constant", "keep": keep}
+    run = seriatim.train(small_config(texts, tmp_path / "run", training=training))
+    last = load_tensors(checkpoints(run.path / "checkpoints")[-1] / "model.safetensors")
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["kind"] == "valid"]
+    assert losses[-1] > min(losses)
+    assert all(torch.equal(value, last[name]) for name, value in weights(run).items()) == (keep == "last")
+    expected = min(losses) if keep == "best" else losses[-1]
+    assert run.summary["valid"]["loss"] == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(InputError, match=r"training\.keep: cannot change"):
+        seriatim.resume(run.path, overrides={"training.keep": "last" if keep == "best" else "best"})
+
+
+def test_zeros_cannot_break_symmetry(texts, tmp_path: Path) -> None:
+    config = small_config(texts, tmp_path / "run", model={"layer": "lstm", "initial": "zeros"}, training={"steps": 5})
+    with pytest.warns(UserWarning, match="zeros cannot break symmetry"):
+        run = seriatim.train(config)
+    moved = {name for name, value in weights(run).items() if value.any()}
+    assert moved == {"output.bias"}
 
 
 def test_minutes_end_a_training(texts, tmp_path: Path) -> None:

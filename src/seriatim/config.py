@@ -64,7 +64,10 @@ class Tokenizer(Section):
 
 
 class Model(Section):
-    """The architecture. ``options`` holds the layer's own, and the task's; ``bidirectional`` None is up to the task."""
+    """The architecture. ``options`` holds the layer's own, and the task's; ``bidirectional`` None is up to the task.
+
+    ``initial`` ``zeros`` begins with every parameter at zero instead of the usual initialisation of each layer.
+    """
 
     layer: str = "lstm"
     embedding_size: Count = 128
@@ -75,21 +78,23 @@ class Model(Section):
     residual: bool = False
     tie_weights: bool = False
     bidirectional: bool | None = None
+    initial: Literal["usual", "zeros"] = "usual"
     options: dict[str, Any] = Field(default_factory=dict)
 
 
 class Training(Section):
-    """How the parameters are found.
+    """How the model is trained.
 
     The first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` to be spent ends the training; with none given, 10
-    epochs.
-    ``batch_size`` counts sequences, ``sequence_length`` tokens of each (the reach of truncated backpropagation),
-    ``accumulate`` batches a step. ``learning_rate`` None takes the optimizer's usual one. ``schedule`` ``plateau``
-    divides the rate by ``anneal`` whenever the validation loss does not improve. With ``tolerance`` or ``patience``
-    given, training stops after ``patience`` (1) validations in a row that improve on the one before by less than
-    ``tolerance`` (0) nats. Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
-    ``checkpoint_every`` counts steps. Where a loss or a gradient is NaN or infinite, ``nonfinite`` says whether the
-    training stops or the step is skipped. ``init`` is a run from whose tokenizer, embedding and layer this one starts.
+    epochs. ``batch_size`` counts sequences, ``sequence_length`` tokens of each (the reach of truncated
+    backpropagation), ``accumulate`` batches a step. ``learning_rate`` None takes the rate that the layer declares for
+    the task (SGD: 1). ``schedule`` ``plateau`` divides the rate by ``anneal`` whenever the held-out loss is not below
+    its lowest value so far. With ``tolerance`` or ``patience`` given, training stops after ``patience`` (1)
+    validations in a row whose held-out loss is lower than that of the validation before by less than ``tolerance``
+    (0) nats. ``keep`` says which weights become the run's: the best by the metric of the task, or the last. Validation
+    comes every epoch, and every ``evaluate_every`` steps if that is given. ``checkpoint_every`` counts steps. Where a
+    loss or a gradient is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped.
+    ``init`` is a run from whose tokenizer, embedding and layer this one starts.
     """
 
     epochs: Count | None = None
@@ -108,6 +113,7 @@ class Training(Section):
     clip: Positive | None = 1.0
     patience: Count | None = None
     tolerance: NonNegative | None = None
+    keep: Literal["best", "last"] = "best"
     evaluate_every: Count | None = None
     checkpoint_every: Count = 1000
     nonfinite: Literal["stop", "skip"] = "stop"

@@ -36,8 +36,12 @@ class ConsoleReporter(Reporter):
         if record["valid"]:
             self.say(f"{record['valid']} held out")
         self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
-        if record["step"]:
-            self.say(f"going on from step {record['step']:,}")
+        if record["nothing_left"]:
+            self.say(
+                f"nothing is left to do: {record['nothing_left']}; raise the budget or the patience to train further"
+            )
+        elif record["step"]:
+            self.say(f"resuming at step {record['step']:,}")
         if self.console.is_terminal:
             columns = [
                 TextColumn("{task.description}", markup=False),
@@ -87,6 +91,7 @@ class ConsoleReporter(Reporter):
                 beside = "" if simplest is None else f" ({record['baseline']['name']}: {figure.of(record['baseline'])})"
                 parts.append(f"{figure.name} {figure.of(record['valid'])}{beside}")
             self.say(f"held-out {', '.join(parts)}")
+        self.say(f"training ended: {record['ended']}")
         self.say(
             f"{record['steps']:,} steps in {duration(record['seconds'])}, {record['tokens_per_second']:,.0f} tokens/s"
         )

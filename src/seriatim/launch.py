@@ -45,6 +45,7 @@ FIXED = (
     "training.optimizer",
     "training.seed",
     "training.init",
+    "training.keep",
 )
 """What a checkpoint counts on, beside the contents of the data, which may lie elsewhere."""
 
@@ -65,7 +66,8 @@ def train(
         reporter: who listens to the training.
 
     Returns:
-        The run, with the weights that were best on held-out text (the last ones where there is none).
+        The run, with the weights that were best on held-out data, or the last ones where there is none and with
+        ``training.keep: last``.
 
     Raises:
         InputError: whatever is wrong with configuration or data, before anything is written.
@@ -152,6 +154,7 @@ def _fit(trainer: Trainer) -> Run:
             "valid": None if job.valid is None else task.describe(job.valid),
             "figures": task.figures,
             "step": trainer.progress.step,
+            "nothing_left": trainer.why_ended(trainer.progress.seconds),
         }
     )
     with freed_memory_kept():
@@ -165,6 +168,7 @@ def _fit(trainer: Trainer) -> Run:
         "seconds": progress.seconds,
         "steps": progress.step,
         "epochs": progress.epoch,
+        "ended": trainer.ended,
         "tokens": progress.tokens,
         **task.facts(job.train),
         "skipped_steps": progress.skipped,
@@ -174,7 +178,7 @@ def _fit(trainer: Trainer) -> Run:
     }
     if job.valid is not None:
         again = type(task).validate is not Task.validate  # which measures less than is told in the end
-        run.summary["valid"] = (None if again else trainer.best_now) or task.evaluate(run.model, job.valid)
+        run.summary["valid"] = (None if again else trainer.metrics) or task.evaluate(run.model, job.valid)
         simplest = task.baseline(job.train, job.valid, job.vocabulary)
         run.summary["baseline"] = {"name": task.baseline_name, **simplest}
     with saving(job.folder):

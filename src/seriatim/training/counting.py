@@ -29,8 +29,13 @@ class CountingTrainer:
 
     def __init__(self, job: Job, device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
         self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
-        self.best_now: Metrics | None = None
+        self.metrics: Metrics | None = None
+        self.ended = "counting is one pass over the text"
         self.task, self.progress = cast(Any, job.task), Progress(data=job.train.key)
+
+    def why_ended(self, seconds: float) -> str:
+        """Empty: counting is always done from the start."""
+        return ""
 
     @cached_property
     def model(self) -> nn.Module:
@@ -49,7 +54,7 @@ class CountingTrainer:
         train: Any = self.job.train
         progress.tokens = len(train.ids)
         if self.job.valid is not None:
-            self.best_now = metrics = self.task.validate(self.model, self.job.valid)
+            self.metrics = metrics = self.task.validate(self.model, self.job.valid)
             progress.best_valid = float(metrics[self.task.selects])
             progress.seconds = progress.training_seconds + time.perf_counter() - started
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": progress.seconds, **metrics}

@@ -3,6 +3,7 @@
 A. Dai and Q. Le, "Semi-supervised sequence learning", NIPS 2015; J. Devlin et al., "BERT", NAACL 2019.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,22 @@ class Initial:
             for name, value in odd.items()
         )
         return f"{said}, as there" if said else "start from a run with the same layer"
+
+
+@torch.no_grad()
+def set_to_zero(model: nn.Module) -> None:
+    """Sets every parameter to zero.
+
+    Warns:
+        UserWarning: gradients cannot break the symmetry between units that begin equal.
+    """
+    for parameter in model.parameters():
+        parameter.zero_()
+    warnings.warn(
+        "model.initial: zeros cannot break symmetry: units that begin equal have equal gradients and stay equal, and "
+        "most weights have no gradient at all; expect little more than the frequencies of tokens or labels",
+        stacklevel=2,
+    )
 
 
 def open_initial(path: str) -> Initial:

@@ -44,7 +44,8 @@ class Trainer:
         metadata: written beside the weights, to tell them from those of another run.
 
     Attributes:
-        best_now: the metrics of the held-out text where the last validation was the best, so that they are the run's.
+        metrics: of the last validation where its weights are the run's, else None.
+        ended: why the training ended, in words.
     """
 
     def __init__(self, job: Job, device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
@@ -56,7 +57,8 @@ class Trainer:
         self.progress = Progress()
         self.state: State | None = None
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
-        self.best_now: Metrics | None = None
+        self.metrics: Metrics | None = None
+        self.ended = ""
 
     def resume(self) -> None:
         """Goes back to the run's last checkpoint.
@@ -86,6 +88,7 @@ class Trainer:
                 self.checkpoint()
             with noted() as signal:
                 self.train(signal)
+                self.ended = self.why_ended(time.perf_counter() - self.began)
                 self.validate()
                 self.write_metrics()
                 self.progress.seconds = time.perf_counter() - self.began
@@ -118,8 +121,15 @@ class Trainer:
 
     def finished(self) -> bool:
         """Whether the budget or the patience is spent."""
-        stopping = self.config.tolerance is not None or self.config.patience is not None
-        return self.spent() >= 1 or (stopping and self.progress.failures >= (self.config.patience or 1))
+        return self.spent() >= 1 or self.progress.impatient(self.config)
+
+    def why_ended(self, seconds: float) -> str:
+        """Why the training has ended, in words; empty where something is left to do.
+
+        Args:
+            seconds: since the training began.
+        """
+        return self.progress.ended(self.config, windows=self.windows, seconds=seconds)
 
     def spent(self) -> float:
         """The share of the budget spent."""
@@ -250,7 +260,7 @@ class Trainer:
             progress.loss_sum, progress.loss_terms = 0.0, 0
 
     def validate(self) -> None:
-        """Measures the held-out text once a step, keeps the best weights, counts failures; without one, keeps them."""
+        """Measures the held-out text, once a step at most, and saves the weights where they are to be kept."""
         progress = self.progress
         if progress.evaluated_at == progress.step:
             return
@@ -266,9 +276,10 @@ class Trainer:
                 f"step {progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint with a "
                 "lower training.learning_rate"
             )
-        best = progress.judge(found, self.config, more_is_better=self.task.more_is_better)
-        self.best_now = metrics if best else None
-        if best:
+        best = progress.judge(found, float(metrics["loss"]), self.config, more_is_better=self.task.more_is_better)
+        kept = best or self.config.keep == "last"
+        self.metrics = metrics if kept else None
+        if kept:
             self.keep()
         progress.seconds = time.perf_counter() - self.began
         reached = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}

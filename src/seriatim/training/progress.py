@@ -22,7 +22,8 @@ class Progress:
     seconds: float = 0.0
     training_seconds: float = 0.0
     best_valid: float | None = None
-    previous_valid: float | None = None
+    best_loss: float | None = None
+    previous_loss: float | None = None
     failures: int = 0
     annealed: int = 0
     loss_sum: float = 0.0
@@ -37,32 +38,69 @@ class Progress:
     environment: dict[str, str] = field(default_factory=dict)
 
     def spent(self, config: Training, *, windows: int, seconds: float) -> float:
-        """The share of the budget spent: whichever of epochs, steps, tokens and minutes has gone furthest.
+        """The share of the budget that is spent: the largest of `shares`, whose arguments it takes."""
+        return max(self.shares(config, windows=windows, seconds=seconds).values())
+
+    def shares(self, config: Training, *, windows: int, seconds: float) -> dict[str, float]:
+        """The share that is spent of each budget that is given (epochs, steps, tokens, minutes).
 
         Args:
             config: the budget.
             windows: of an epoch.
             seconds: since the training began.
         """
-        shares = []
+        found = {}
         if config.epochs is not None:
             of_epoch = min(self.window / max(windows, 1), 0.999_999) if self.window else 0.0
-            shares.append((self.epoch + of_epoch) / config.epochs)
+            found["epochs"] = (self.epoch + of_epoch) / config.epochs
         if config.steps is not None:
-            shares.append(self.step / config.steps)
+            found["steps"] = self.step / config.steps
         if config.tokens is not None:
-            shares.append(self.tokens / config.tokens)
+            found["tokens"] = self.tokens / config.tokens
         if config.minutes is not None:
-            shares.append(seconds / (60 * config.minutes))
-        return max(shares)
+            found["minutes"] = seconds / (60 * config.minutes)
+        return found
 
-    def judge(self, found: float, config: Training, *, more_is_better: bool) -> bool:
-        """Takes note of a validation, for schedule and patience; says whether it is the best so far."""
+    def impatient(self, config: Training) -> bool:
+        """Whether as many validations in a row did not improve as ``patience`` allows."""
+        stopping = config.tolerance is not None or config.patience is not None
+        return stopping and self.failures >= (config.patience or 1)
+
+    def ended(self, config: Training, *, windows: int, seconds: float) -> str:
+        """Why a training has ended, in words; empty while it has not. Arguments as of `shares`."""
+        shares = self.shares(config, windows=windows, seconds=seconds)
+        for name, share in shares.items():
+            if share >= 1:
+                count = getattr(config, name)
+                return f"the budget of {count:,} {name if count != 1 else name[:-1]} is spent"
+        if self.impatient(config):
+            least = f"by {config.tolerance:g} nats" if config.tolerance else "at all"
+            count = "1 validation" if self.failures == 1 else f"{self.failures} validations in a row"
+            return f"the held-out loss did not improve {least} in {count}"
+        return ""
+
+    def judge(self, metric: float, loss: float, config: Training, *, more_is_better: bool) -> bool:
+        """Records a validation, for the schedule and for early stopping.
+
+        Weights are selected by the metric of the task. Early stopping and the schedule ``plateau`` look at the
+        held-out loss, whose unit (nats) is that of ``tolerance``.
+
+        Args:
+            metric: which selects the weights.
+            loss: held-out loss, in nats.
+            config: tolerance and schedule.
+            more_is_better: whether a larger metric is better.
+
+        Returns:
+            Whether the metric is the best so far.
+        """
         sign = 1 if more_is_better else -1
-        best = self.best_valid is None or sign * found > sign * self.best_valid
-        improved = self.previous_valid is None or sign * (found - self.previous_valid) >= (config.tolerance or 0.0)
+        best = self.best_valid is None or sign * metric > sign * self.best_valid
+        improved = self.previous_loss is None or self.previous_loss - loss >= (config.tolerance or 0.0)
+        lowest = self.best_loss is None or loss < self.best_loss
         self.failures = 0 if improved else self.failures + 1
-        self.annealed += int(not best and config.schedule == "plateau")
-        self.previous_valid = found
-        self.best_valid = found if best else self.best_valid
+        self.annealed += int(not lowest and config.schedule == "plateau")
+        self.previous_loss = loss
+        self.best_loss = loss if lowest else self.best_loss
+        self.best_valid = metric if best else self.best_valid
         return best

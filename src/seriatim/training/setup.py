@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..files import PARTIAL, remove, write_whole
 from ..models.bounds import no_larger_than
 from .checkpoints import kept_weights
-from .initial import Initial, open_initial
+from .initial import Initial, open_initial, set_to_zero
 from .lock import LOCK
 from .task import Task, TaskBatches, TaskData
 
@@ -118,11 +118,15 @@ def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> J
     """
     training = task.training_spec()
     initial, goes_on = None, vocabulary is not None
+    if task.config.model.initial == "zeros" and task.config.training.init is not None:
+        raise InputError("model.initial: zeros has no meaning with training.init; leave one of them out")
     if vocabulary is None:
         vocabulary, initial = learn(task)
     known = goes_on and task.trainer is None  # what it goes on from says how large the model can be
     with no_larger_than(*kept_weights(folder / "checkpoints")) if known else nullcontext():
         model = task.make_model(vocabulary)
+    if task.config.model.initial == "zeros" and not goes_on:
+        set_to_zero(model)
     if initial is not None:
         initial.copy_to(model, task.config.model)
     train = task.read(training, "train", vocabulary)
