@@ -22,14 +22,11 @@ from .errors import InputError
 from .evaluation.intervals import Metrics
 from .evaluation.perplexity import LINES_TOGETHER, WINDOW
 from .identity import check_belongs, identity, read_config
-from .reading import read_json
 from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
+from .summary import read_summary
 from .tasks import find
 from .training.precision import choose_device
 from .training.task import Task
-
-SUMMARY = 1 << 20
-"""Bytes of a `summary.json`, at most."""
 
 
 class Run:
@@ -50,7 +47,7 @@ class Run:
         self.vocabulary, self.model = vocabulary, model.eval()
         self.tokenizer: Tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
-        self.summary: dict[str, Any] = _read_summary(path / "summary.json")
+        self.summary: dict[str, Any] = read_summary(path / "summary.json")
 
     @property
     def stop(self) -> int | None:
@@ -269,16 +266,6 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
     task = find(config)
     model = task.load_model(vocabulary, weights)
     return Run(folder, task, vocabulary, model.to(choose_device(device)))
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    if not path.exists() and not path.is_symlink():
-        return {}
-    hint = "remove it to use the run without its summary"
-    found = read_json(path, most=SUMMARY, hint=hint)
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: damaged, or not a summary; {hint}")
-    return found
 
 
 def _seed(seed: int | None) -> int:

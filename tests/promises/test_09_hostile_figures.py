@@ -1,15 +1,19 @@
 """Files that are whole and hold figures that do not fit together: an error, or an answer; never a fall."""
 
 import contextlib
+import copy
 import json
 import math
+import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import seriatim
 from seriatim.data.words import WordTokenizer
@@ -168,3 +172,53 @@ def test_progress_is_checked_where_its_sum_is_right(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match=r"progress\.json"):
             saved.load(sealed(folder))
+
+
+REPLACED = (None, True, -1, 1.5, math.nan, math.inf, 2**70, "x", "", [], ["x"], {}, {"x": 1})
+"""Put in place of every value of a file."""
+
+
+def replacements(value: Any) -> Iterator[Any]:
+    """A value of JSON with each of its parts replaced in turn; of long lists only the first."""
+    yield from REPLACED
+    if isinstance(value, dict | list) and value:
+        for key in list(value) if isinstance(value, dict) else [0]:
+            for other in replacements(value[key]):
+                changed = copy.copy(value)
+                changed[key] = other
+                yield changed
+
+
+@pytest.mark.parametrize("name", ["summary.json", "config.yaml", "tokenizer.json"])
+def test_a_value_of_another_type_is_refused_in_one_line_or_does_no_harm(texts, tmp_path: Path, name: str) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2})).path
+    every = list(replacements(yaml.safe_load((run / name).read_text())))
+    for changed in random.Random(0).sample(every, min(60, len(every))):
+        (run / name).write_text(json.dumps(changed))
+        with contextlib.suppress(InputError):
+            opened = seriatim.load(run)
+            assert opened.score(["the cat"])
+            for key in ("parameters", "tokens", "seconds"):
+                format(opened.summary.get(key, 0), ",.0f")
+
+
+def test_a_field_of_a_summary_is_named(texts, tmp_path: Path) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2})).path
+    summary = json.loads((run / "summary.json").read_text())
+    for change in ({"parameters": "x"}, {"seconds": -1}, {"valid": {"loss": {}}}, {"versions": [1]}, {"layer": None}):
+        (run / "summary.json").write_text(json.dumps({**summary, **change}))
+        with pytest.raises(InputError, match=rf"summary\.json: {next(iter(change))} must be .*; remove the file"):
+            seriatim.load(run)
+
+
+@pytest.mark.parametrize("change", [{"records": -1}, {"step": -1}, {"seconds": math.nan}, {"tokens": 2**60}])
+def test_progress_that_no_training_makes_is_refused(tmp_path: Path, change: dict[str, float]) -> None:
+    saved.save(tmp_path / "checkpoints", 1)
+    last = checkpoints(tmp_path / "checkpoints")[-1]
+    progress = json.loads((last / "progress.json").read_text())
+    (last / "progress.json").write_text(json.dumps(progress | change))
+    sums = json.loads((last / MANIFEST).read_text())
+    sums["sha256"]["progress.json"] = _sum(last / "progress.json")
+    (last / MANIFEST).write_text(json.dumps(sums))
+    with pytest.raises(InputError, match=rf"progress\.json: {next(iter(change))} must be "):
+        saved.load(tmp_path / "checkpoints")

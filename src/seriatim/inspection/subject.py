@@ -15,7 +15,8 @@ from ..data.paths import check_named_by_run
 from ..data.tokenizers import Tokenizer
 from ..errors import InputError
 from ..reading import is_text, read_json
-from ..run import SUMMARY, Run, load
+from ..run import Run, load
+from ..summary import LARGEST as LARGEST_SUMMARY
 from .predictions import encode_text
 
 READ = {"lm": 10_000, "mlm": 400}
@@ -147,7 +148,7 @@ def _version(folder: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        found = read_json(path, most=SUMMARY, hint="")
+        found = read_json(path, most=LARGEST_SUMMARY, hint="")
         return str(found["versions"]["seriatim"])
     except (InputError, LookupError, TypeError):  # `load` says what is wrong with it
         return None

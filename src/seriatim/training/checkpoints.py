@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
-from ..errors import InputError, TrainingError
+from ..errors import InputError, TrainingError, shown
 from ..files import PARTIAL, flush, remove, write_whole
 from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..reading import open_regular, read_json, read_text
@@ -194,10 +195,15 @@ def _progress(path: Path) -> Progress:
     text = read_text(path, most=SMALL, hint=RESTORE)
     try:
         found = TypeAdapter(Progress).validate_json(text, strict=True)
-        if not all(-1 <= value < 2**53 for value in asdict(found).values() if isinstance(value, int)):
-            raise ValueError("a number that is none")
     except ValueError:
         raise InputError(f"{path}: not the progress of a training, or damaged; {RESTORE}") from None
+    for name, value in asdict(found).items():
+        least = -1 if name == "evaluated_at" else 0
+        if isinstance(value, int) and not least <= value < 2**53:
+            raise InputError(f"{path}: {name} must be at least {least}, got {shown(value)}; {RESTORE}")
+    for name in ("seconds", "training_seconds"):
+        if not 0 <= getattr(found, name) < math.inf:
+            raise InputError(f"{path}: {name} must be a number of seconds, got {getattr(found, name)}; {RESTORE}")
     return found
 
 
