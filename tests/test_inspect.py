@@ -1,6 +1,7 @@
 """The page of a run: whole for every task, and one clear line where it cannot be made."""
 
 import json
+import math
 import shutil
 import warnings
 from pathlib import Path
@@ -10,14 +11,17 @@ import pytest
 import seriatim
 from seriatim import cli
 from seriatim.errors import InputError
-from seriatim.inspection import model_sections, sections
+from seriatim.inspection import memory_section, model_sections, sections
 from seriatim.inspection.alignment import Aligned, align, aligned_figure, mass
 from seriatim.inspection.subject import prepare
 from seriatim.unroll.fast import uncompiled
 
 from .inspected import MODELS, SENTENCE, TEXTS
 
-SECTIONS = ("surprisal", "attention", "gates", "gradient-flow", "memory", "errors", "about")
+SECTIONS = (
+    *("surprisal", "word-order", "attention", "gates", "embeddings"),
+    *("gradient-flow", "memory", "errors", "about"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +35,14 @@ def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
-    found = seriatim.inspect(inspected[name], TEXTS.get(name, SENTENCE), out=tmp_path / "a.html", beam=2)
+    found = seriatim.inspect(inspected[name], TEXTS.get(name, SENTENCE), out=tmp_path / "a.html", beam=2, permute=3)
     html = found.path.read_text()
     for section in SECTIONS:
         assert f'<section id="{section}"' in html
     assert found.summary
-    assert "Left out. " not in html or name in ("ngram", "ctc", "mlm", "lm-lines"), "nothing fails unseen"
+    unseen = [line for line in html.split("<p>") if line.startswith("Not shown: ")]
+    allowed = ("no layer of this model has attention", "no gates", "n-gram model", "ctc run")
+    assert all(any(reason in line for reason in allowed) for line in unseen), "nothing fails unseen"
 
 
 def test_what_has_no_meaning_is_left_out_with_a_sentence(inspected, tmp_path: Path) -> None:
@@ -44,10 +50,12 @@ def test_what_has_no_meaning_is_left_out_with_a_sentence(inspected, tmp_path: Pa
         name: seriatim.inspect(inspected[name], text, out=tmp_path / f"{name}.html").path.read_text()
         for name, text in {"ngram": SENTENCE, "lm": "a", "classify": SENTENCE}.items()
     }
-    assert "n-grams are counted, and there is no gradient" in pages["ngram"]
+    assert "n-gram models are counted, so that there is no gradient" in pages["ngram"]
     assert "no layer of this model has attention" in pages["ngram"]
-    assert "the text has one token" in pages["lm"]
+    assert "counts treat every word as different" in pages["ngram"]
     assert "reads from both sides keeps the whole text" in pages["classify"]
+    assert "the given text is too short for this measurement" in pages["lm"]
+    assert "too few to say how much context" in pages["lm"]
 
 
 def test_long_texts_say_what_is_looked_at(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,16 +66,16 @@ def test_long_texts_say_what_is_looked_at(inspected, monkeypatch: pytest.MonkeyP
     for name in ("lm", "lm-lines", "lm-words"):
         subject = prepare(inspected[name], text * 4, **given)
         assert len(subject.corpus.ids) <= 30
-        assert "the first 30 are looked at" in subject.notes[0]
+        assert "only the first 30 are inspected" in subject.notes[0]
     for name in ("classify", "tag", "seq2seq"):
         subject = prepare(inspected[name], text.replace(" ", "") if name == "seq2seq" else text, **given)
         assert len(inspected[name].tokenizer.encode(subject.text)) == 3
-        assert "of the 3 lines the first" in subject.notes[0]
-        assert "the first 3 are looked at" in subject.notes[1]
+        assert "has 3 lines; only the first" in subject.notes[0]
+        assert "only the first 3 are inspected" in subject.notes[1]
     monkeypatch.setattr(sections, "SHOWN", 5)
     (tokens, *_), _ = sections.surprise(prepare(inspected["lm"], SENTENCE, **given))
     assert len(tokens.tokens) == 5
-    assert "The first 5 of" in tokens.caption
+    assert "Only the first 5 of" in tokens.caption
 
 
 def test_bad_input_is_one_line(inspected, tmp_path: Path) -> None:
@@ -77,7 +85,7 @@ def test_bad_input_is_one_line(inspected, tmp_path: Path) -> None:
     for message, of, text, more in (
         ("the text is empty", run, " \n", {}),
         ("never seen in training", run, "☃", {}),
-        ("keeps no hypothesis", inspected["seq2seq"], "axbx", {"beam": 0}),
+        ("--beam must be at least 1", inspected["seq2seq"], "axbx", {"beam": 0}),
         ("is a folder", run, SENTENCE, {"out": tmp_path}),
         ("does not exist", run, SENTENCE, {"out": tmp_path / "none" / "a.html"}),
         ("no such run", tmp_path / "none", SENTENCE, {}),
@@ -98,7 +106,7 @@ def test_a_page_that_may_not_be_written(inspected, tmp_path: Path, monkeypatch: 
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
     monkeypatch.setattr("seriatim.inspection.inspect._sections", lambda _: pytest.fail("work was done first"))
     monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(InputError, match="may not be written to"):
+    with pytest.raises(InputError, match="is not writable"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
 
 
@@ -159,9 +167,39 @@ def test_alignments_are_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPa
     assert not align(inspected["ctc"], "axbxcx", beam=1)[0].weights
     monkeypatch.setattr("seriatim.inspection.alignment.LARGEST", 4)
     (cut,) = align(inspected["seq2seq-heads"], "axbxcx", beam=1)
-    assert "The first 4" in cut.limits
+    assert "the first 4" in cut.limits
     assert cut.target_tokens[-1] != "</s>", "the end of an answer is not where its map is cut off"
-    with pytest.raises(InputError, match="looks at nothing"):
+    with pytest.raises(InputError, match="has no attention"):
         aligned_figure(Aligned("greedy", "", 0.0))
-    with pytest.raises(InputError, match="translates nothing"):
+    with pytest.raises(InputError, match="does not translate"):
         align(inspected["lm"], "a")
+
+
+def test_nothing_is_computed_from_an_infinite_loss(tmp_path: Path) -> None:
+    """Maximum likelihood gives probability zero to every unseen pair of words."""
+    train = tmp_path / "train.txt"
+    train.write_text("the cat sees the dog .\nthe dog sees a cat .\n" * 5)
+    options = {"order": 2, "smoothing": "maximum-likelihood"}
+    run = seriatim.train(
+        {
+            "data": {"train": str(train)},
+            "tokenizer": {"kind": "word"},
+            "model": {"layer": "ngram", "options": options},
+            "out": str(tmp_path / "run"),
+        }
+    )
+    text = "the cat sees the dog . dog the cat the sees . " * 4
+    result = seriatim.inspect(run, text)
+    assert all(word not in " ".join(result.summary).lower() for word in ("nan", "inf ", "within 1%"))
+    assert any("probability zero" in line for line in result.summary if line.startswith("surprisal"))
+    assert any("probability zero" in line for line in result.summary if line.startswith("memory"))
+    html = result.path.read_text()
+    assert 'data-bits="Infinity"' in html
+    assert "comes within" not in html
+    assert "of that of the full context" not in html
+
+
+@pytest.mark.parametrize("losses", [{1: math.inf, None: math.inf}, {1: 2.0, None: math.nan}, {1: math.nan, None: 2.0}])
+def test_no_context_is_enough_where_losses_are_not_finite(losses: dict) -> None:
+    sentence = memory_section._needed_sentence(losses)
+    assert sentence == "" or "No k that was tried" in sentence

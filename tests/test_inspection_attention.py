@@ -138,7 +138,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, texts: dict[str, str]) -> None
     run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "transformer"}, training={"steps": 1}))
     part, whole = attention_maps(run, "the cat sees it", most=5), attention_maps(run, "the cat sees it")
     assert whole.limits == ""
-    assert part.limits.startswith("The first 5 of 15 tokens are shown")
+    assert part.limits.startswith("Only the first 5 of 15 tokens are shown")
     assert part.bytes == whole.bytes == sum(one.weights.numel() * 4 for one in whole.maps)
     torch.testing.assert_close(part.maps[0].weights, whole.maps[0].weights[:, :5, :5])
     with pytest.raises(InputError, match="1 to 256"):

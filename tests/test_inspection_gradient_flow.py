@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.inspection.gradient_flow import _means, gradient_flow, norms_by_lag, reach
+from seriatim.inspection import flow_section
+from seriatim.inspection.gradient_flow import _mean, gradient_flow, norms_by_lag, reach
+from seriatim.inspection.gradient_trend import MIN_LAGS, trend
+from seriatim.inspection.subject import prepare
 from seriatim.layer import SequenceLayer
 from seriatim.unroll.fast import uncompiled
 
@@ -143,13 +146,13 @@ def test_reach_is_the_first_lag_below_a_hundredth_of_the_start() -> None:
 def test_windows_of_other_lengths_and_losses_change_no_reach() -> None:
     """Of curves of one form the mean has that form, whichever windows reach far back and however large their losses."""
     short, long = 100 * 0.5 ** torch.arange(3.0), 0.01 * 0.5 ** torch.arange(9.0)
-    for rows in ([short[None], long[None]], [0.01 * short[None], 100 * long[None], torch.zeros(1, 0)]):
-        means = torch.tensor(_means(({"layer": norms} for norms in rows), 9)["layer"])
+    for rows in ([short, long], [0.01 * short, 100 * long]):
+        means = torch.tensor(_mean(rows))
         torch.testing.assert_close(means / means[0], long / long[0])
         assert reach(means.tolist()) == 8
     alike = torch.rand(4, 5)
-    assert _means([{"layer": alike}], 5)["layer"] == pytest.approx(alike.mean(0).tolist())
-    assert _means([{"layer": torch.zeros(2, 3)}], 3)["layer"] == [0.0] * 3
+    assert _mean(list(alike)) == pytest.approx(alike.mean(0).tolist())
+    assert _mean([torch.zeros(3)] * 2) == [0.0] * 3
 
 
 def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:
@@ -170,3 +173,61 @@ def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> N
     untrained = gradient_flow(trained("none", 1, 1e-30), text, lags=9)
     for one, other in zip(flow.layers, untrained.layers, strict=True):
         torch.testing.assert_close(torch.tensor(one.fresh), torch.tensor(other.trained))
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(1.2, "exploding"), (0.8, "vanishing"), (1.0, None)])
+def test_the_rate_of_a_linear_recurrence_is_its_spectral_radius(factor: float, kind: str | None) -> None:
+    """∂h_T/∂h_{T−k} = (factor · Q)^k with an orthogonal Q: every norm is a power of the factor."""
+    torch.manual_seed(0)
+    layer = seriatim.layer("rnn", 4, 5, activation="identity").double().eval()
+    with torch.no_grad():
+        layer.weight_hh_l0.copy_(factor * torch.linalg.qr(randn(5, 5))[0])
+    rows = list(only(layer, randn(6, 40, 4), randn(5)))
+    rate = trend(rows)
+    assert rate is not None
+    assert rate.factor == pytest.approx(factor)
+    assert rate.low <= rate.factor + 1e-12
+    assert rate.factor <= rate.high + 1e-12
+    assert rate.kind == kind
+
+
+def test_no_rate_is_named_that_the_numbers_do_not_support() -> None:
+    falling = 0.8 ** torch.arange(40.0, dtype=torch.float64)
+    assert trend([falling[: MIN_LAGS - 1]] * 9) is None, "too short"
+    assert trend([falling] * 3) is None, "too few windows"
+    assert trend([torch.zeros(40)] * 9) is None, "nothing to fit"
+    broken = torch.cat([falling, torch.tensor([torch.inf, torch.nan, 0.0])])
+    rate = trend([broken] * 4)
+    assert rate is not None
+    assert rate.factor == pytest.approx(0.8)
+    noise = torch.rand(8, 60, generator=torch.Generator().manual_seed(0)).add(0.1)
+    unclear = trend(list(noise))
+    assert unclear is not None
+    assert unclear.kind is None
+    both = trend([falling, 1 / falling] * 4)  # falls in half of the windows, rises in the others
+    assert both is not None
+    assert both.kind is None
+
+
+def test_the_page_names_an_exploding_gradient(texts: dict[str, str], tmp_path: Path) -> None:
+    config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
+    config["model"]["options"] = {"activation": "identity"}
+    run = seriatim.train(config)
+    with torch.no_grad():
+        weight = run.model.layer.weight_hh_l0
+        weight.copy_(1.2 * torch.linalg.qr(weight)[0])
+    text = "the cat sees the moon . the old man likes it . " * 8
+    (_, table, _), lines = flow_section.flow(prepare(run, text, beam=1, data=None, file_format=None))
+    assert "exploding, ×1.20 per step back" in lines[0]
+    assert "reach" not in lines[0].split("(before")[0], "a gradient that grows has no reach"
+    assert table.rows[0][3].startswith("×1.20")
+
+
+def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str, str], tmp_path: Path) -> None:
+    given = {"beam": 1, "data": None, "file_format": None}
+    config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
+    for data, said in (({"train": texts["train"]}, "too few to measure"), (config["data"], "the held-out data")):
+        run = seriatim.train({**config, "data": data, "out": str(tmp_path / said.split()[1])})
+        parts, lines = flow_section.flow(prepare(run, "the cat sees it .", **given))
+        assert said in parts[0].text
+        assert bool(lines) == (said == "the held-out data")

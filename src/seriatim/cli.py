@@ -232,14 +232,25 @@ def _parser() -> _Main:
     taken.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     taken.add_argument("--overwrite", action="store_true", help="replace the run that stands there")
 
-    inspect = verb("inspect", "what a model expects, attends to, keeps and forgets: a page on one text", **reads)
+    inspect = verb(
+        "inspect", "write a page on what a model does with a text: surprisal, attention, gates, memory", **reads
+    )
     inspect.add_argument("run", metavar="RUN")
-    inspect.add_argument("--text", metavar="S", help="to read")
+    inspect.add_argument("--text", metavar="S", help="the text to read")
     inspect.add_argument("--text-file", metavar="FILE", help="a file with the text; - for standard input")
-    inspect.add_argument("--data", metavar="F", help="labelled data to find mistakes in; else the run's own test data")
-    inspect.add_argument("--format", choices=FORMATS, help="of the data; else that of the run's configuration")
-    inspect.add_argument("--out", metavar="FILE", help="the page to write; else inspect.html in the run's folder")
-    inspect.add_argument("--beam", type=int, default=5, metavar="N", help="hypotheses kept at once (seq2seq)")
+    inspect.add_argument(
+        "--permute",
+        type=int,
+        nargs="?",
+        const=20,
+        default=0,
+        metavar="N",
+        help="also show what changes when the words come in N other orders (20 if N is left out)",
+    )
+    inspect.add_argument("--data", metavar="F", help="labelled data to find errors in (default: the run's test data)")
+    inspect.add_argument("--format", choices=FORMATS, help="format of the data (default: that of the run)")
+    inspect.add_argument("--out", metavar="FILE", help="the page to write (default: inspect.html in the run's folder)")
+    inspect.add_argument("--beam", type=int, default=5, metavar="N", help="width of beam search (seq2seq; default 5)")
 
     layers = verb("layers", "list every architecture")
     layers.add_argument("--json", action="store_true", help="print one JSON object")

@@ -235,16 +235,24 @@ def import_(options: argparse.Namespace) -> None:
 
 
 def inspect(options: argparse.Namespace) -> None:
-    """``seriatim inspect RUN --text S [--data F] [--out FILE]``: a page on what a model does with a text."""
+    """``seriatim inspect RUN --text S [--permute] [--data F] [--out FILE]``: a page on a model and a text."""
     from .inspection.inspect import inspect as look
     from .inspection.inspect import read_whole
 
     if (options.text is None) == (options.text_file is None):
-        raise InputError("inspect: no text to look at, or two; give --text S or --text-file FILE")
+        raise InputError("inspect: needs one text; give either --text S or --text-file FILE")
     text = options.text if options.text is not None else read_whole(options.text_file)
-    how = {"file_format": options.format, "fields": options.fields}
-    found = look(options.run, text, out=options.out, data=options.data, beam=options.beam, **how)
-    _write([f"{printable(str(line))}\n" for line in (*found.summary, found.path)])
+    result = look(
+        options.run,
+        text,
+        out=options.out,
+        data=options.data,
+        file_format=options.format,
+        fields=options.fields,
+        beam=options.beam,
+        permute=options.permute,
+    )
+    _write([f"{printable(str(line))}\n" for line in (*result.summary, result.path)])
 
 
 def check(options: argparse.Namespace) -> None:

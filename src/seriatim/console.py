@@ -107,6 +107,10 @@ class ConsoleReporter(Reporter):
         self.console.print(printable(text), soft_wrap=True)
 
 
+PATH = 1_000
+"""Steps over which the table of layers shows path lengths."""
+
+
 def print_metrics(metrics: Metrics, task: Task) -> None:
     """The metrics of some data, with their intervals."""
     table = table_of("", "", "95 % interval")
@@ -159,14 +163,18 @@ def print_statistics(report: dict[str, Any]) -> None:
 def print_layers(rows: Sequence[dict[str, Any]]) -> None:
     """Every architecture, a line each."""
     tokens = list(rows[0]["state_bytes"])
-    headings = ("layer", "keeps of the past", *(f"after {int(count):,}" for count in tokens), "in parallel", "paper")
-    table = table_of(*headings, left=(0, 1, len(tokens) + 2, len(tokens) + 3))
+    sizes_after = (f"after {int(count):,}" for count in tokens)
+    headings = ("layer", "keeps of the past", *sizes_after, f"path over {PATH:,}", "in parallel", "paper")
+    table = table_of(*headings, left=(0, 1, len(tokens) + 3, len(tokens) + 4))
     for row in rows:
         sizes = [f"{row['state_bytes'][count]:,}" for count in tokens]
-        table.add_row(row["name"], row["keeps"], *sizes, "yes" if row["parallel"] else "no", row["paper"])
+        path = row["path_lengths"][str(PATH)]
+        length = "none" if path is None else f"{path:,}"
+        table.add_row(row["name"], row["keeps"], *sizes, length, "yes" if row["parallel"] else "no", row["paper"])
     show(table)
     size = rows[0]["hidden_size"]
     print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
+    print(f"path over {PATH:,}: operations along time between an input and the output {PATH:,} steps later, if any")
     print("in parallel: whether training runs in parallel over time; --json also lists each layer's options")
     former = [f"{old} (now {row['name']})" for row in rows for old in row.get("former_names", ())]
     if former:

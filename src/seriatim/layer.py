@@ -109,6 +109,20 @@ class SequenceLayer(Stateful):
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
 
+    def path_lengths(self, distance: int) -> Tensor:
+        """How many operations along time, one after another, lead from earlier inputs to the present output.
+
+        As in a recurrence, it is one for every step in between. A layer that sees earlier inputs directly, such as
+        attention or a window, overrides this; see `seriatim.layers.paths`.
+
+        Args:
+            distance: steps back of the furthest input, 0 or more.
+
+        Returns:
+            float64 ``(distance + 1,)``; entry d is for the input d steps back, infinite where there is no path.
+        """
+        return torch.arange(distance + 1, dtype=torch.float64)
+
     def check_encoder(self, encoder: "SequenceLayer") -> None:
         """Raises ValueError where a layer that takes an encoder's state cannot take that of ``encoder``."""
 

@@ -14,11 +14,12 @@ import torch
 from ..errors import InputError, TrainingError
 from ..evaluation.intervals import Metrics
 from ..files import remove, to_json, write_whole
+from ..inspection.notebook import framed
 from ..interruption import Interrupted, noted
 from ..layers.origins import origin_of
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
-from .folder import read_row
+from .folder import REPORT, read_row
 from .metric import more_is_better
 from .plan import Plan, own_layers
 from .processes import Stopped, run_worker
@@ -63,6 +64,10 @@ class Comparison:
     def failures(self) -> list[dict[str, Any]]:
         """The trainings that failed, each with its ``layer``, ``seed`` and ``reason``."""
         return list(self.results["failures"])
+
+    def _repr_html_(self) -> str:
+        """The report in a frame of its own, for notebooks."""
+        return framed(self.folder / REPORT)
 
 
 class Conduct:

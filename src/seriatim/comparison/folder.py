@@ -12,7 +12,8 @@ from ..reading import read_json
 from ..training.lock import LOCK
 from .plan import Plan, refuse_version
 
-WRITTEN = ("runs", "trials", "rows", "report.html", "results.json", "comparison.yaml")
+REPORT = "report.html"
+WRITTEN = ("runs", "trials", "rows", REPORT, "results.json", "comparison.yaml")
 """What comparisons write; last what says that the folder is one."""
 ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "data"}
 """Digests of a plan, and the keys that hold the same in a row."""

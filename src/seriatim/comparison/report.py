@@ -8,6 +8,7 @@ from ..inspection.page import Code, Part, Plot, Plots, Prose, Section, render, w
 from ..inspection.sparsity import sparsity_parts
 from . import figures, summary
 from .answers import answers
+from .folder import REPORT
 from .numbers import in_bytes, in_short, listed
 from .ranking import Row, ranked, tested, value_of
 from .words import equal, finding
@@ -32,7 +33,7 @@ def write_report(folder: Path, results: dict[str, Any]) -> Path:
     Raises:
         InputError: it may not be written there.
     """
-    path = folder / "report.html"
+    path = folder / REPORT
     write_page(path, report(results))
     return path
 

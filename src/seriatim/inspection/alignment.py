@@ -58,9 +58,9 @@ def align(run: "Run", text: str, *, beam: int = BEAM) -> list[Aligned]:
         InputError: a beam below 1, or a run of another task.
     """
     if run.config.task != "seq2seq":
-        raise InputError(f"alignment: a run trained to {run.config.task} translates nothing; give one of seq2seq")
+        raise InputError(f"alignment: a run of the task {run.config.task} does not translate; give a seq2seq run")
     if beam < 1:
-        raise InputError(f"--beam: {beam} keeps no hypothesis; at least 1")
+        raise InputError(f"--beam must be at least 1, got {beam}")
     return [_aligned(run, text, size) for size in sorted({1, beam})]
 
 
@@ -105,5 +105,5 @@ def aligned_figure(found: Aligned) -> "Figure":
     from .attention import alignment_figure
 
     if not found.weights:
-        raise InputError("alignment: the decoder looks at nothing; train with --model.options.attention dot")
+        raise InputError("alignment: the decoder has no attention; train with --model.options.attention dot")
     return alignment_figure(found.source_tokens, found.target_tokens, found.weights, found.how)

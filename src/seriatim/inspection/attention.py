@@ -71,7 +71,7 @@ class AttentionMaps:
         if self.shown == self.of:
             return ""
         size = f"{self.bytes / 2**20:,.1f} MiB"
-        return f"The first {self.shown:,} of {self.of:,} tokens are shown: maps of all would take {size}."
+        return f"Only the first {self.shown:,} of {self.of:,} tokens are shown; maps of all would take {size}."
 
 
 def attention_maps(run: Run, text: Any, *, most: int = MOST) -> AttentionMaps:

@@ -1,4 +1,4 @@
-"""Drawings of mistakes: what is taken for what, and what confidence is worth."""
+"""Figures of errors: the confusion matrix and the calibration of confidence."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> "Figure":
     plot.grid(visible=False)
     plot.set_xticks(range(len(names)), names, rotation=90)
     plot.set_yticks(range(len(names)), names)
-    plot.set(xlabel="found", ylabel="true")
+    plot.set(xlabel="predicted", ylabel="true")
     figure.colorbar(image, ax=plot, label="share of the true label", fraction=0.046)
     if not large:
         for (row, column), count in np.ndenumerate(counts):

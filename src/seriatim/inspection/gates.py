@@ -219,7 +219,7 @@ def gate_figure(found: Gate) -> "Figure":
     axes = grid.flat[0]
     limits = {} if found.is_rate else {"vmin": 0.0, "vmax": 1.0}
     image = axes.imshow(values.numpy(), aspect="auto", cmap=HEAT, interpolation="none", **limits)
-    axes.set(ylabel="units, by their means")
+    axes.set(ylabel="units, sorted by mean")
     axes.set_title(plain(f"{found.layer}, {found.name}"))
     axes.grid(visible=False)
     name_tokens(axes.xaxis, found.tokens, wide - MARGINS)

@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..run import Run
 from ..state import state_leaves
+from .gradient_trend import Trend, trend
 from .leaves import leaves
 from .reading import Example, reading, windows
 from .recording import Steps, unrolled
@@ -43,23 +44,27 @@ class LayerFlow:
 
     Attributes:
         name: of the layer, as in `leaves.Leaf`.
-        trained: means over windows of the trained model's norms; where windows differ in length, see `_means`.
-        fresh: of a model of the same configuration before its training.
+        trained: means over windows of the trained model's norms; where windows differ in length, see `_mean`.
+        fresh: those of a model of the same configuration before training.
+        trained_trend: rate at which the trained model's norms change; None where the windows are too few or too short.
+        fresh_trend: that of the model before training.
     """
 
     name: str
     trained: list[float]
     fresh: list[float]
+    trained_trend: Trend | None = None
+    fresh_trend: Trend | None = None
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
-        """That of the trained model, and of the fresh one; see `reach`."""
+        """Reach in the trained model and in the fresh one; see `reach`."""
         return reach(self.trained), reach(self.fresh)
 
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """What `gradient_flow` found: of how many windows, and how many lags at most."""
+    """Result of `gradient_flow`: the layers, the number of windows, and the largest number of lags."""
 
     layers: list[LayerFlow]
     windows: int
@@ -92,7 +97,7 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
     examples = windows(run, given, length=lags + 1, count=most_windows)
     how, together = reading(run), TOGETHER_GROWING if _grows(run.model) else TOGETHER
 
-    def measured(model: nn.Module) -> dict[str, list[float]]:
+    def measured(model: nn.Module) -> dict[str, list[Tensor]]:
         def of(batch: list[Example]) -> dict[str, Tensor]:
             last = norms_by_lag(model, lambda: how.loss(model, run, batch, False))
             if not how.two_ends or not any(leaf.backwards for leaf in leaves(model)):
@@ -101,10 +106,14 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
             back = {leaf.name for leaf in leaves(model) if leaf.backwards}
             return {name: first[name] if name in back else norms for name, norms in last.items()}
 
-        return _means(map(of, _batches(examples, together)), lags)
+        return _rows(map(of, _batches(examples, together)), lags)
 
     trained, fresh = measured(run.model), measured(fresh_model(run))
-    layers = [LayerFlow(name, trained[name], fresh[name]) for name in trained if trained[name]]
+    layers = [
+        LayerFlow(name, _mean(trained[name]), _mean(fresh[name]), trend(trained[name]), trend(fresh[name]))
+        for name in trained
+        if trained[name]
+    ]
     return GradientFlow(layers, len(examples), max((len(layer.trained) for layer in layers), default=0))
 
 
@@ -186,23 +195,24 @@ def _batches(examples: Sequence[Example], together: int) -> Iterator[list[Exampl
         yield from (some[start : start + together] for start in range(0, len(some), together))
 
 
-def _means(found: Iterable[dict[str, Tensor]], lags: int) -> dict[str, list[float]]:
-    """Means over windows of any lengths: that at lag 1 of all, times the share of it that is left at each lag.
-
-    The share is that of the windows which reach so far back, for a loss that is large in a long window and small in a
-    short one, or the other way round, must not look like a gradient that grows or vanishes.
-    """
+def _rows(batches: Iterable[dict[str, Tensor]], lags: int) -> dict[str, list[Tensor]]:
+    """The norms ``(lags,)`` of every window that has any, by layer."""
     rows: dict[str, list[Tensor]] = defaultdict(list)
-    for batch in found:
+    for batch in batches:
         for name, norms in batch.items():
             rows[name] += [row for row in norms[:, :lags] if len(row)]
-    return {name: _mean(some) for name, some in rows.items()}
+    return rows
 
 
 def _mean(rows: Sequence[Tensor]) -> list[float]:
-    """Of norms ``(lags,)`` each, at least one; see `_means`."""
-    if not rows:
-        return []
+    """Mean over windows of any lengths: the mean norm at lag 1, times the share of it that is left at each lag.
+
+    The share is computed from the windows that reach so far back. A loss that is large in long windows and small in
+    short ones, or the other way round, would otherwise look like a gradient that grows or vanishes.
+
+    Args:
+        rows: norms ``(lags,)`` of every window, at least one.
+    """
     norms = pad_sequence(list(rows), batch_first=True, padding_value=torch.nan)  # (windows, lags)
     starts = norms[:, :1].where(~norms.isnan(), 0.0).sum(0)
     means = norms[:, 0].mean() * norms.nansum(0) / starts

@@ -6,6 +6,7 @@ all of it. Where the curve goes flat, what lies further back says nothing to the
 beginning of its text also has the boundary symbol in front, as the model has when it is trained and measured.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,10 +34,19 @@ AHEAD = 256
 
 
 class Seen(NamedTuple):
-    """How well tokens are predicted: the mean of −log P in nats, and the share that is held likeliest."""
+    """How well the tokens are predicted with one length of context.
+
+    Attributes:
+        loss: mean of −log P in nats; infinite if any token has probability zero.
+        accuracy: share of the tokens for which the top guess is correct.
+        impossible: number of tokens with probability zero.
+        tokens: number of tokens predicted.
+    """
 
     loss: float
     accuracy: float
+    impossible: int = 0
+    tokens: int = 0
 
 
 def context_sizes(tokens: int, *, longest: int = LONGEST) -> list[int]:
@@ -64,7 +74,7 @@ def by_context(
             context goes beyond its line.
 
     Returns:
-        For every k, and for None, which is the full context, what is found; `Seen`.
+        A `Seen` for every k, and one for None, which is the full context.
 
     Raises:
         InputError: no tokens, or a k below 1.
@@ -93,14 +103,16 @@ def _spread(tokens: int, first: int) -> np.ndarray:
 
 
 def _measure(predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray) -> Seen:
-    """Of places and the logits ``(places, vocabulary)`` of the tokens that stand there."""
-    loss, hits, count = 0.0, 0, 0
+    """Summarises predictions: pairs of places and the logits ``(places, vocabulary)`` at those places."""
+    loss, hits, impossible, count = 0.0, 0, 0, 0
     for places, logits in predictions:
         targets = torch.from_numpy(ids[places]).to(logits.device)
-        loss -= torch.log_softmax(logits.double(), dim=1).gather(1, targets.unsqueeze(1)).sum().item()
+        log_probability = torch.log_softmax(logits.double(), dim=1).gather(1, targets.unsqueeze(1))
+        loss -= log_probability.sum().item()
+        impossible += int(log_probability.isneginf().sum())
         hits += int((logits.argmax(1) == targets).sum())
         count += len(places)
-    return Seen(loss / count, hits / count)
+    return Seen(loss / count, hits / count, impossible, count)
 
 
 def _after_windows(
@@ -167,8 +179,9 @@ def _curve(values: dict[int | None, float], name: str, label: str) -> "Figure":
     figure, axes = new_figure()
     plot = axes[0, 0]
     sizes = sorted(size for size in values if size is not None)
-    plot.plot(sizes, [values[size] for size in sizes], label=label or "last k tokens", **style(0))
-    if None in values:
+    shown = [values[size] if math.isfinite(values[size]) else math.nan for size in sizes]
+    plot.plot(sizes, shown, label=label or "last k tokens", **style(0))
+    if None in values and math.isfinite(values[None]):
         plot.axhline(values[None], label="full context", **{**style(1), "marker": ""})
         plot.legend()
     plot.set_xscale("log", base=2)

@@ -5,6 +5,7 @@ A page is a title and sections; a section is a sequence of the parts below. What
 
 import base64
 import hashlib
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -204,6 +205,7 @@ def _environment() -> Environment:
         "svg": lambda plot, name: Markup(
             to_svg(plot.figure, title=plot.title, description=plot.description, name=name)
         ),
+        "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # as JavaScript reads it
         "visible": lambda token: token.replace("\n", "↵\n").replace("\t", "⇥\t"),
     }
     return made

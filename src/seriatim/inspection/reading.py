@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..data.conll import Sentence
-from ..data.tagging import TaggedCorpus
+from ..data.tagging import TaggedBatch, TaggedCorpus
 from ..data.tokenizers import END, Tokenizer
 from ..errors import InputError
 from ..layers.positions import learned_positions
@@ -233,10 +233,15 @@ def _sentence(run: Run, text: str | Sentence) -> list[Example]:
     return [Example(ids, tuple(numbers[tag] for tag in answer["tags"]), words, words=words)]
 
 
-def _scores(model: Any, run: Run, batch: Sequence[Example]) -> Tensor:
+def tagged_batch(run: Run, batch: Sequence[Example]) -> TaggedBatch:
+    """Sentences to be tagged, as a tagger reads them."""
     sentences = [Sentence(list(example.words), [], [], [], 0, "", 0) for example in batch]
     corpus = TaggedCorpus(sentences, run.vocabulary, labelled=False)
-    scores: Tensor = model(corpus.batch(np.arange(len(batch))).to(run.device))
+    return corpus.batch(np.arange(len(batch))).to(run.device)
+
+
+def _scores(model: Any, run: Run, batch: Sequence[Example]) -> Tensor:
+    scores: Tensor = model(tagged_batch(run, batch))
     return scores
 
 

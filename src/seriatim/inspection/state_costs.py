@@ -28,12 +28,12 @@ class Cost(NamedTuple):
     Attributes:
         name: its path in the state, as `seriatim.state.state_to_dict` names it.
         sizes: tokens read to bytes kept.
-        growth: ``stays`` as it is from the first token on, is ``bounded`` and grows no more at the end, or ``grows``.
+        growth: ``constant`` from the first token on, ``bounded`` (grows at first, then no more), or ``grows``.
     """
 
     name: str
     sizes: dict[int, int]
-    growth: Literal["stays", "bounded", "grows"]
+    growth: Literal["constant", "bounded", "grows"]
 
 
 def state_costs(model: nn.Module, *, sizes: Sequence[int] = TOKENS) -> list[Cost]:
@@ -70,7 +70,7 @@ def _reader(model: Any) -> tuple[State, Callable[[int, State], State]]:
         return model.encode(ids(memory_tokens(model))), lambda count, state: model.features(ids(count), state, None)[1]
     layer = getattr(model, "layer", None)
     if layer is None or not layer.causal:
-        raise InputError("a model that reads from both sides keeps the whole text; it has no state to measure")
+        raise InputError("a model that reads from both sides keeps the whole text and has no state to measure")
     width: int = layer.input_size
     return layer.initial_state(1), lambda count, state: layer(layer.zeros(1, count, width), state)[1]
 
@@ -92,7 +92,7 @@ def _measured(begin: State, read: Callable[[int, State], State], sizes: Sequence
 
 def _cost(name: str, sizes: dict[int, int], grows: bool) -> Cost:
     bounded = len(set(sizes.values())) > 1
-    return Cost(name, sizes, "grows" if grows else "bounded" if bounded else "stays")
+    return Cost(name, sizes, "grows" if grows else "bounded" if bounded else "constant")
 
 
 def _bytes(state: State) -> dict[str, int]:
@@ -124,8 +124,8 @@ def state_figure(costs: Sequence[Cost]) -> "Figure":
     figure, axes = new_figure()
     plot = axes[0, 0]
     parts = {
-        "what grows": [cost for cost in costs if cost.growth != "stays"],
-        "what stays": [cost for cost in costs if cost.growth == "stays"],
+        "parts that grow": [cost for cost in costs if cost.growth != "constant"],
+        "parts of constant size": [cost for cost in costs if cost.growth == "constant"],
     }
     for i, (name, own) in enumerate(parts.items()):
         if any(max(cost.sizes.values()) for cost in own):

@@ -1,4 +1,4 @@
-"""What is looked at: a run, and a text made ready for its task."""
+"""The subject of an inspection: a run, and a text prepared for its task."""
 
 import warnings
 from bisect import bisect_right
@@ -20,9 +20,9 @@ from ..summary import LARGEST as LARGEST_SUMMARY
 from .predictions import encode_text
 
 READ = {"lm": 10_000, "mlm": 400}
-"""Tokens that a language model is asked about."""
+"""Tokens of a text that are inspected for a language model, by task."""
 LINE = 400
-"""Tokens of a line that others are asked about."""
+"""Tokens of a line that are inspected for the other tasks."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,12 @@ class Subject:
 
     Attributes:
         run: of any task.
-        text: all of it for language models, its first line that is not blank for the others.
-        notes: sentences on what is not looked at.
-        beam: hypotheses kept at once where answers are written.
-        data: labelled data to look for mistakes in; None for the run's own.
-        file_format: of it.
+        text: the whole text for language models, its first line that is not blank for the other tasks.
+        notes: sentences on what is not inspected.
+        beam: width of beam search, where answers are generated.
+        data: labelled data to find errors in; None for the run's own.
+        file_format: format of that data.
+        permutations: number of other word orders to try; 0 for none.
     """
 
     run: Run
@@ -44,6 +45,7 @@ class Subject:
     beam: int
     data: str | None = None
     file_format: str | None = None
+    permutations: int = 0
 
     @property
     def models_text(self) -> bool:
@@ -56,7 +58,7 @@ class Subject:
         return beginning(encode_text(self.run, self.text), READ[self.run.config.task])
 
     def held_out(self) -> str | None:
-        """The data to look for mistakes in: what was named, or the run's own test or held-out data."""
+        """The data to find errors in: those that were named, or the run's own test or held-out data."""
         named = self.data or self.run.config.data.test or self.run.task.validation_spec()
         return named if self.data or named != "-" else None
 
@@ -67,13 +69,13 @@ class Subject:
             check_named_by_run(spec, f"{self.run.path}/config.yaml")
 
     def chose_weights(self) -> bool:
-        """Whether these data decided which weights the run has."""
+        """Whether these data selected the weights of the run."""
         valid = self.run.config.data.valid
         return valid is not None and self.held_out() == valid
 
 
 def beginning(corpus: Corpus, tokens: int) -> Corpus:
-    """So many tokens of a text; of lines those that are whole, or else the beginning of the first."""
+    """The first tokens of a text; of lines only whole ones, or the beginning of the first if it is longer."""
     if corpus.ends is None:
         return Corpus(corpus.ids[:tokens], None, Statistics())
     ends = corpus.ends[corpus.ends <= tokens]
@@ -81,16 +83,18 @@ def beginning(corpus: Corpus, tokens: int) -> Corpus:
     return Corpus(corpus.ids[: ends[-1]], ends, Statistics())
 
 
-def prepare(run: Run, text: str, *, beam: int, data: str | None, file_format: str | None) -> Subject:
-    """A run and a text, looked over.
+def prepare(
+    run: Run, text: str, *, beam: int, data: str | None, file_format: str | None, permutations: int = 0
+) -> Subject:
+    """Checks a run and a text, and cuts the text to the size that is inspected.
 
     Raises:
-        InputError: no text, or one that the run cannot read; a beam below 1.
+        InputError: the text is empty, or the run cannot read it; a beam below 1.
     """
     if beam < 1:
-        raise InputError(f"--beam: {beam} keeps no hypothesis; at least 1")
+        raise InputError(f"--beam must be at least 1, got {beam}")
     if not is_text(text):
-        raise InputError("the text is not UTF-8; give it in UTF-8")
+        raise InputError("the text is not valid UTF-8; give it in UTF-8")
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise InputError("the text is empty; give some with --text or --text-file")
@@ -98,22 +102,28 @@ def prepare(run: Run, text: str, *, beam: int, data: str | None, file_format: st
     if run.config.task in READ:
         whole, most = encode_text(run, text), READ[run.config.task]
         if len(whole.ids) > most:
-            notes.append(f"The text has {len(whole.ids):,} tokens, of which the first {most:,} are looked at.")
+            notes.append(f"The text has {len(whole.ids):,} tokens; only the first {most:,} are inspected.")
         unknown = int((whole.ids == run.tokenizer.unknown_id).sum()) if run.tokenizer.unknown_id is not None else 0
         if unknown:
-            notes.append(f"{unknown:,} of its words are not in the vocabulary, and read as <unk>.")
+            notes.append(f"{unknown:,} of its tokens are not in the vocabulary and are read as <unk>.")
     else:
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         if len(lines) > 1:
-            notes.append(f"The run answers one line at a time: of the {len(lines):,} lines the first is looked at.")
+            notes.append(
+                f"The text has {len(lines):,} lines; only the first is inspected, since the run reads one line."
+            )
         text, tokens = _first(lines[0], run.tokenizer), len(run.tokenizer.encode(lines[0]))
         if tokens > LINE:
-            notes.append(f"The line has {tokens:,} tokens, of which the first {LINE:,} are looked at.")
-    return Subject(run, text, tuple(notes), beam, data, file_format)
+            notes.append(f"The line has {tokens:,} tokens; only the first {LINE:,} are inspected.")
+        if tokens and run.tokenizer.unknown_id is not None:
+            unknown = int((run.tokenizer.encode(text) == run.tokenizer.unknown_id).sum())
+            if unknown:
+                notes.append(f"{unknown:,} of its tokens are not in the vocabulary and are read as <unk>.")
+    return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 
 
 def _first(line: str, tokenizer: Tokenizer) -> str:
-    """The beginning of a line, `LINE` tokens of it at most."""
+    """The beginning of a line, at most `LINE` tokens."""
     if tokenizer.ends_lines:
         words = line.split()
         return line if len(words) <= LINE else " ".join(words[:LINE])
@@ -121,13 +131,13 @@ def _first(line: str, tokenizer: Tokenizer) -> str:
 
 
 def open_run(path: str | Path) -> tuple[Run, tuple[str, ...]]:
-    """Opens a run, and says where another version of Seriatim made it.
+    """Opens a run, and warns if another version of Seriatim made it.
 
     Returns:
-        The run, and sentences on what may differ, of which each is also a warning.
+        The run, and sentences on what may differ; each is also a warning.
 
     Raises:
-        InputError: there is no such run, it is damaged, or another version made it in a way this one cannot read.
+        InputError: there is no such run, it is damaged, or this version cannot read it.
     """
     made_by = _version(Path(path))
     other = made_by is not None and made_by != __version__
@@ -138,12 +148,12 @@ def open_run(path: str | Path) -> tuple[Run, tuple[str, ...]]:
         raise InputError(f"{error} ({said})" if other else error) from None
     if not other:
         return run, ()
-    warnings.warn(f"{said}; it opens, but its figures may differ from those of its own time", stacklevel=3)
+    warnings.warn(f"{said}; its results may differ from those of that version", stacklevel=3)
     return run, (f"The run was made by seriatim {made_by}, and this page by {__version__}.",)
 
 
 def _version(folder: Path) -> str | None:
-    """That of the Seriatim which made a run, as far as its summary says."""
+    """The version of Seriatim that made a run, if its summary says so."""
     path = folder / "summary.json"
     if not path.is_file():
         return None

@@ -89,17 +89,17 @@ def surprisal_figure(surprises: Sequence[Surprise]) -> "Figure":
     """Share of the tokens against their surprisal: how many cost at most so many bits.
 
     Args:
-        surprises: of `surprisals` or `answer_surprisals`, at least one.
+        surprises: of `surprisals` or `answer_surprisals`, at least one; those with probability zero are left out.
     """
     from .theme import new_figure, style
 
     figure, axes = new_figure()
     plot = axes[0, 0]
-    values = sorted(one.bits for one in surprises)
+    values = sorted(one.bits for one in surprises if math.isfinite(one.bits))
     shares = [(i + 1) / len(values) for i in range(len(values))]
     plot.step([0.0, *values], [0.0, *shares], where="post", **{**style(0), "marker": ""})
     mean = math.fsum(values) / len(values)
     plot.axvline(mean, label=f"mean, {mean:.2f} bits", **{**style(1), "marker": ""})
-    plot.set(xlabel="surprisal (bits)", ylabel="share of tokens, at most so many", ylim=(0, 1.02), xlim=(0, None))
+    plot.set(xlabel="surprisal (bits)", ylabel="share of tokens, cumulative", ylim=(0, 1.02), xlim=(0, None))
     plot.legend(loc="lower right")
     return figure

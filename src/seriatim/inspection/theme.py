@@ -109,6 +109,18 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+class PageFigure(Figure):
+    """A Matplotlib figure that a notebook shows without pyplot and its inline backend."""
+
+    def _repr_png_(self) -> bytes:
+        """The figure on white paper, for notebooks."""
+        with io.BytesIO() as stream, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")
+            warnings.filterwarnings("ignore", "constrained_layout not applied")
+            self.savefig(stream, format="png", dpi=110, facecolor=PAPER)
+            return stream.getvalue()
+
+
 def new_figure(
     rows: int = 1,
     columns: int = 1,
@@ -135,7 +147,7 @@ def new_figure(
         The figure and its axes, an array ``(rows, columns)``.
     """
     with mpl.rc_context(_LOOK):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = PageFigure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False)
     return figure, axes
 

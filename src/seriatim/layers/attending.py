@@ -14,6 +14,7 @@ from ..layer import SequenceLayer, refuse_memory
 from ..lengths import zero_padding
 from ..state import State
 from .cache import KeptInputs, append, newest, newest_of_each
+from .paths import direct_paths
 from .scoring import Dot, attend
 
 BLOCK = 256
@@ -94,6 +95,10 @@ class Attending(SequenceLayer):
                 "attention that is not causal needs the whole sequence and cannot step; set causal to true"
             )
         return super().step(inputs, state)
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """Every input of the window is seen directly."""
+        return direct_paths(distance, None if self.window is None else self.window - 1)
 
     def keep(self, kept: Tensor, past: int, count: Tensor, lengths: Tensor | None) -> KeptInputs:
         """The state after inputs that made ``past`` entries grow to ``kept``."""

@@ -70,6 +70,10 @@ class Bidirectional(SequenceLayer):
         back, end = self.backwards(reverse(inputs, lengths), end, lengths=lengths)
         return torch.cat([there, reverse(back, lengths)], dim=2), BidirectionalState(start, end)
 
+    def path_lengths(self, distance: int) -> Tensor:
+        """The forward layer's: the backward layer carries later inputs to earlier outputs."""
+        return self.forwards.path_lengths(distance)
+
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Cannot be: the backward direction starts at the end.
 

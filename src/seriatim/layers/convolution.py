@@ -18,6 +18,7 @@ from ..layer import SequenceLayer, refuse_memory
 from ..state import State
 from .history import remember
 from .norms import norm as norm_named
+from .paths import direct_paths
 from .pointwise import Pointwise
 from .residual import Residual
 from .stack import Stack
@@ -57,6 +58,10 @@ class GatedConvolution(UnpaddedLayer):
         shifted = [extended[:, k * self.dilation : k * self.dilation + time] for k in range(self.kernel_size)]
         content, gate = self.taps(torch.cat(shifted, dim=2)).chunk(2, dim=2)
         return self.leave(torch.tanh(content) * torch.sigmoid(gate)), state
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """The inputs that the taps see, ``dilation`` apart."""
+        return direct_paths(distance, (self.kernel_size - 1) * self.dilation, dilation=self.dilation)
 
 
 class Convolution(Stack):

@@ -19,6 +19,7 @@ from ..layer import SequenceLayer
 from ..lengths import check_lengths, valid_mask, zero_padding
 from ..state import State
 from .attention import heads
+from .paths import direct_paths
 from .scoring import attend, scoring
 
 
@@ -109,6 +110,10 @@ class CrossAttention(SequenceLayer):
         queries = self.query(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
         attended = self.look(queries, kept, memory_lengths) if kept.shape[2] else torch.zeros_like(queries)
         return zero_padding(self.leave(attended.transpose(1, 2).flatten(2)), lengths), state
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """Only the present input is seen; all else comes from the memory."""
+        return direct_paths(distance, 0)
 
     def look(self, queries: Tensor, kept: Tensor, memory_lengths: Tensor) -> Tensor:
         """What queries ``(B, H, T, D)`` find in the memory: ``(B, H, T, D)``, zero where a row has none."""

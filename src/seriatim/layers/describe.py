@@ -1,15 +1,18 @@
 """What each architecture keeps, and what that takes: the table of `seriatim layers`."""
 
+import math
 from typing import Any
 
 import torch
 
+from ..layer import SequenceLayer
 from ..state import state_bytes
 from .build import layer, options_of
 from .registry import RENAMED, find
 
 WIDTH = 256
 TOKENS = (1, 1_000, 100_000)
+DISTANCES = (10, 100, 1_000)
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -17,7 +20,8 @@ def describe(name: str) -> dict[str, Any]:
 
     Returns:
         ``name``, ``former_names`` (which still work), ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options``
-        (name to default) and ``state_bytes`` (after how many tokens, to bytes).
+        (name to default), ``state_bytes`` (number of tokens to bytes) and ``path_lengths`` (steps back to operations
+        along time, None where an input so far back does not reach the output).
     """
     architecture = find(name)
     return {
@@ -28,8 +32,16 @@ def describe(name: str) -> dict[str, Any]:
         "paper": architecture.paper,
         "hidden_size": WIDTH,
         "state_bytes": state_sizes(name, TOKENS),
+        "path_lengths": path_lengths(layer(name, WIDTH, WIDTH)),
         "options": {key: _default(option) for key, option in options_of(name).items()},
     }
+
+
+def path_lengths(built: SequenceLayer, distances: tuple[int, ...] = DISTANCES) -> dict[str, int | None]:
+    """How many operations along time lead from inputs some steps back to the present output; None for no path."""
+    lengths = built.path_lengths(max(distances))
+    found = {str(distance): float(lengths[distance]) for distance in distances}
+    return {distance: int(length) if math.isfinite(length) else None for distance, length in found.items()}
 
 
 @torch.inference_mode()

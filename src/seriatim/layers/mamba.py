@@ -27,6 +27,7 @@ from ..errors import InputError
 from ..layer import refuse_memory
 from ..state import State
 from .history import remember
+from .paths import direct_paths, joined_paths
 from .selective_scan import selective_scan, selective_step
 from .unpadded import UnpaddedLayer
 
@@ -116,6 +117,10 @@ class Mamba(UnpaddedLayer):
             self.zeros(batch_size, self.kernel_size - 1, self.inner),
             self.zeros(batch_size, self.state_size, self.inner),
         )
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """The short convolution sees its inputs directly; the scan goes on step by step."""
+        return joined_paths([direct_paths(distance, self.kernel_size - 1), super().path_lengths(distance)])
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
         """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, hidden_size)``."""

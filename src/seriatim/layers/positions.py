@@ -24,6 +24,7 @@ from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..lengths import zero_padding
 from ..state import State
+from .paths import direct_paths
 
 ABSOLUTE = ("sinusoidal", "learned")
 RELATIVE = ("none", "rotary", "alibi")
@@ -81,6 +82,10 @@ class Positions(SequenceLayer):
                 )
             vectors = F.embedding(position.clamp(max=len(self.table) - 1), self.table)
         return zero_padding(inputs + vectors, lengths), end
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """Only the present input is seen."""
+        return direct_paths(distance, 0)
 
 
 def learned_positions(model: nn.Module) -> int | None:

@@ -52,3 +52,7 @@ class Prior(SequenceLayer):
         inputs, state, lengths = self.begin(inputs, state, lengths)
         outputs = self.constant.expand(*inputs.shape[:2], self.output_size)
         return zero_padding(outputs, lengths), state
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """No input reaches an output."""
+        return torch.full((distance + 1,), torch.inf, dtype=torch.float64)

@@ -7,6 +7,7 @@ layer normalization in the transformer architecture", ICML 2020.
     norm last:   y = norm(x + layer(x))
 """
 
+import torch
 from torch import Tensor
 
 from ..errors import InputError
@@ -15,6 +16,7 @@ from ..lengths import within, zero_padding
 from ..state import State
 from .dropout import dropout as make_dropout
 from .norms import norm as norm_named
+from .paths import direct_paths
 
 
 class Residual(SequenceLayer):
@@ -72,6 +74,10 @@ class Residual(SequenceLayer):
         self.check_input(inputs)
         outputs, state = self.layer.step(self.before(inputs), state)
         return self.after(inputs, outputs), state
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """The layer's; the residual connection passes the present input on."""
+        return torch.minimum(self.layer.path_lengths(distance), direct_paths(distance, 0))
 
     def before(self, inputs: Tensor) -> Tensor:
         """What the layer reads."""

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
@@ -11,6 +12,7 @@ from ..lengths import within, zero_padding
 from ..state import State
 from ..unroll.stepper import stepped
 from .dropout import dropout as make_dropout
+from .paths import direct_paths, joined_paths
 
 
 class Stack(SequenceLayer):
@@ -87,6 +89,18 @@ class Stack(SequenceLayer):
             hidden = self.join(hidden, outputs)
             ends.append(end)
         return self.finish(hidden), tuple(ends)
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """The shortest path through all layers."""
+        present = direct_paths(distance, 0)
+        each = [layer.path_lengths(distance) for layer in self.layers]
+        if self.residual:
+            pairs = zip(self.layers, each, strict=True)
+            each = [
+                torch.minimum(lengths, present) if layer.input_size == layer.output_size else lengths
+                for layer, lengths in pairs
+            ]
+        return joined_paths(each)
 
     def finish(self, hidden: Tensor) -> Tensor:
         """The norm at the top."""

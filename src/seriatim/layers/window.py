@@ -16,6 +16,7 @@ from ..layer import refuse_memory
 from ..state import State
 from .activations import activation as activation_named
 from .history import remember
+from .paths import direct_paths
 from .unpadded import UnpaddedLayer
 
 
@@ -60,3 +61,7 @@ class Window(UnpaddedLayer):
         extended, state = remember(inputs, state)
         windows = extended.unfold(1, self.context, 1).transpose(2, 3).flatten(2)  # (B, T, context · input_size)
         return self.g(self.hidden(windows)), state
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """Every input of the window is seen directly."""
+        return direct_paths(distance, self.context - 1)

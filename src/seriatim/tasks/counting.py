@@ -14,7 +14,7 @@ from ..data.vocabulary import Vocabulary
 from ..errors import InputError, nearest
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, sum_blocks, text_metrics
-from ..layers.describe import TOKENS, WIDTH
+from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..models.cache import UnigramCache
 from ..models.mixture import Mixture
 from ..models.ngram import NGram
@@ -208,5 +208,6 @@ def describe() -> dict[str, Any]:
         "paper": "Chen & Goodman 1999",
         "hidden_size": WIDTH,
         "state_bytes": {str(count): kept for count in TOKENS},
+        "path_lengths": {str(distance): 1 if distance < Options().order else None for distance in DISTANCES},
         "options": options,
     }

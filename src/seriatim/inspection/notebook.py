@@ -1,0 +1,26 @@
+"""What a notebook displays for a result whose page is a file."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+HEIGHT = 700
+"""Pixels of a page in a notebook."""
+
+
+def framed(path: Path, lines: Sequence[str] = ()) -> str:
+    """HTML that shows a page in a frame of its own, whose styles and scripts do not touch the notebook.
+
+    Args:
+        path: file of the page.
+        lines: the main results, shown instead where the page cannot be read.
+    """
+    try:
+        page = path.read_text(encoding="utf-8")
+    except OSError:
+        items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        return f"<p>{escape(str(path))} cannot be read.</p><ul>{items}</ul>"
+    return (
+        f'<iframe title="{escape(str(path))}" srcdoc="{escape(page)}" '
+        f'style="width: 100%; height: {HEIGHT}px; border: 1px solid #d5d8db"></iframe>'
+    )

@@ -1,0 +1,51 @@
+"""Path lengths: how many operations along time, one after another, lead from an input to a later output.
+
+The shorter the path between two distant positions, the easier a dependency between them is to learn: A. Vaswani et
+al., "Attention is all you need", NeurIPS 2017, table 1. Entry d of a path length is for the input d steps back; entry 0
+is for the present input, which takes no operation along time. Infinity means that there is no path.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def direct_paths(distance: int, reach: int | None, *, dilation: int = 1) -> Tensor:
+    """Path lengths of a layer that sees earlier inputs directly: 1 for each of them.
+
+    Args:
+        distance: steps back of the furthest input.
+        reach: steps back of the furthest input seen; None for all.
+        dilation: distance between the inputs seen.
+
+    Returns:
+        float64 ``(distance + 1,)``.
+    """
+    back = torch.arange(distance + 1)
+    seen = back % dilation == 0
+    if reach is not None:
+        seen &= back <= reach
+    lengths = torch.where(seen, 1.0, math.inf).double()
+    lengths[0] = 0.0
+    return lengths
+
+
+def joined_paths(layers: Sequence[Tensor]) -> Tensor:
+    """The shortest paths through layers on top of one another: the distance may be covered by any of them.
+
+    Args:
+        layers: path lengths ``(distance + 1,)`` of each layer.
+
+    Returns:
+        float64 ``(distance + 1,)``.
+    """
+    total = layers[0]
+    for lengths in layers[1:]:
+        shortest = torch.full_like(total, math.inf)
+        for back in torch.isfinite(lengths).nonzero().flatten().tolist():
+            through = lengths[back] + total[: len(total) - back]
+            shortest[back:] = torch.minimum(shortest[back:], through)
+        total = shortest
+    return total
