@@ -11,7 +11,7 @@ import seriatim
 
 SOURCE = Path(seriatim.__file__).parent
 LEVELS = (
-    ("errors", "files", "reading", "plain_yaml", "auxiliary", "cache", "interruption", "allocator", "masks"),
+    ("errors", "files", "reading", "plain_yaml", "auxiliary", "cache", "interruption", "streams", "allocator", "masks"),
     ("config", "state", "arguments"),
     ("lengths", "data"),
     ("layer",),

@@ -6,8 +6,9 @@ Names are imported when first used, so that ``import seriatim`` and ``seriatim -
 import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
+"""As of `typing`, whose import would take up to half of the time before Ctrl-C is handled."""
 if TYPE_CHECKING:
     from . import layers as layers
     from . import unroll as unroll

@@ -1,16 +1,17 @@
 """The command: ``seriatim VERB ...``. Heavy imports wait until a verb needs them."""
 
 import argparse
-import os
+import contextlib
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from . import __version__
 from .errors import InputError, nearest, printable
 from .short_forms import dotted, spelled, split, unknown
+from .streams import mute
 
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
 TASKS = (
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line; None for the program's own.
 
     Returns:
-        The exit code: 0, 1 for a failure, 2 for bad input or usage, 130 and 143 after SIGINT and SIGTERM.
+        The exit code: 0, 1 for a failure, 2 for bad input or usage, 129, 130 and 143 after
+        SIGHUP, SIGINT and SIGTERM.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
@@ -54,15 +56,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run([argument for argument in given if argument != "--debug"])
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
+        mute(sys.stdout)
         return 0
     except KeyboardInterrupt as error:
         hint = f"; go on with: {error.go_on}" if hasattr(error, "go_on") else ""
         return _fail(f"{str(error) or 'interrupted'}{hint}", 128 + getattr(error, "number", signal.SIGINT))
     except Exception as error:
+        if _interrupted(error):
+            return _fail("interrupted", 128 + signal.SIGINT)
         if debug:
             raise
         return _explain(error)
+    finally:
+        _flush(sys.stderr)
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: modules written in C report it as an error of their own import."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _flush(stream: TextIO | None) -> None:
+    """Flushes a stream while a failure can still be ignored; at exit it would change the exit code."""
+    if stream is None:  # it was closed from the beginning
+        return
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        mute(stream)
 
 
 def _run(arguments: list[str]) -> int:
@@ -116,7 +141,8 @@ def _explain(error: Exception) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"seriatim: error: {printable(' '.join(message.splitlines()))}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # where nobody reads messages, the exit code still tells
+        print(f"seriatim: error: {printable(' '.join(message.splitlines()))}", file=sys.stderr)
     return code
 
 

@@ -1,10 +1,11 @@
 """What the command prints: a progress bar on a terminal, plain lines elsewhere, tables."""
 
+import io
 import math
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -13,10 +14,19 @@ from rich.table import Table
 from .errors import printable
 from .evaluation.intervals import Metrics, Paired, written
 from .evaluation.perplexity import safe_exp
+from .streams import ProgressStream
 from .training.reporting import Record, Reporter
 from .training.task import Task
 
 PLAIN_SECONDS = 10.0
+
+
+def progress_console(*, quiet: bool = False) -> Console:
+    """Prints on standard error, and goes on silently where that cannot be written."""
+    stream = cast(IO[str], ProgressStream(sys.stderr or io.StringIO()))  # none where it is closed from the beginning
+    return Console(file=stream, highlight=False, markup=False, emoji=False, quiet=quiet)
+
+
 SENTENCES = ("repairs", "skipped_files")
 """Lists whose items hold spaces."""
 
@@ -25,7 +35,7 @@ class ConsoleReporter(Reporter):
     """Shows a training as it goes, on standard error."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self.console = progress_console()
         self.bar: Progress | None = None
         self.last_line = -math.inf
 

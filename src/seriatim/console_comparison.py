@@ -13,7 +13,7 @@ from .comparison.comparing import Comparison
 from .comparison.plan import Plan
 from .comparison.progress import ComparisonReporter, Standing
 from .comparison.ranking import ranked, tested, told_apart
-from .console import PLAIN_SECONDS, duration, show, table_of
+from .console import PLAIN_SECONDS, duration, progress_console, show, table_of
 from .errors import InputError, printable
 from .files import to_json
 from .tasks.counting import LAYER as COUNTED
@@ -28,7 +28,7 @@ class ComparisonConsole(ComparisonReporter):
     """Shows a comparison as it goes, on standard error."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet)
+        self.console = progress_console(quiet=quiet)
         self.bar: Progress | None = None
         self.last_line = -math.inf
 
@@ -121,7 +121,7 @@ def finish(found: Comparison, *, report: bool, quiet: bool, as_json: bool) -> No
     elif not quiet:
         print_results(found.results)
     if report:
-        _report(found, Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet))
+        _report(found, progress_console(quiet=quiet))
 
 
 def print_results(results: Mapping[str, Any]) -> None:

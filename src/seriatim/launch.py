@@ -25,7 +25,7 @@ from .training.lock import locked, refuse_locked
 from .training.loop import Trainer
 from .training.optimizers import FORMER_RATE, SGD_RATE, default_rate
 from .training.precision import choose_device, choose_precision
-from .training.reporting import Reporter
+from .training.reporting import Reporter, SafeReporter
 from .training.setup import Job, begin_run, begun, check_out, clear_partial, prepare
 from .training.space import check_space, space_needed, space_to_count
 from .training.task import Task
@@ -139,7 +139,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
 def _trainer(job: Job, device: torch.device, reporter: Reporter | None) -> Trainer:
     task = job.task
     made: Trainer = (task.trainer or Trainer)(
-        job, device, reporter or Reporter(), identity(task.config, job.vocabulary)
+        job, device, SafeReporter(reporter or Reporter()), identity(task.config, job.vocabulary)
     )
     return made
 

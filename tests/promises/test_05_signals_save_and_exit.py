@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli import _interrupted, main
 from seriatim.interruption import Interrupted, noted
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.loop import Trainer
@@ -37,19 +39,19 @@ class Stopped(Reporter):
             os.kill(os.getpid(), self.number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_was_learned_is_saved_and_goes_on_to_the_same_bits(texts, tmp_path: Path, number: int) -> None:
     training = {"schedule": "constant", "steps": 20}
     whole = seriatim.train(small_config(texts, tmp_path / "whole", training=training))
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     with pytest.raises(Interrupted, match="at step 7"):
         seriatim.train(small_config(texts, tmp_path / "cut", training=training), reporter=Stopped(number, 7))
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
     assert checkpoints(tmp_path / "cut" / "checkpoints")[-1].name == "step-000000007"
     assert same(whole, seriatim.resume(tmp_path / "cut"))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_command_says_so(texts, tmp_path: Path, number: int, code: int, monkeypatch, capsys) -> None:
     after_step = Trainer.after_step
 
@@ -87,3 +89,72 @@ def test_a_second_one_quits_at_once() -> None:
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
             assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+HOOKED = """
+import os, signal, sys
+
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Hook())
+from seriatim.__main__ import run
+sys.argv[1:] = ["layers"]
+sys.exit(run())
+"""
+
+
+@pytest.mark.parametrize("module", ["seriatim.cli", "argparse", "seriatim.commands", "seriatim.errors"])
+def test_an_interrupted_import_leaves_no_traceback(module: str) -> None:
+    code = HOOKED.replace("MODULE", repr(module))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "seriatim: error: interrupted\n")
+
+
+def test_an_interruption_that_an_import_turns_into_an_error_is_one() -> None:
+    """As NumPy does with whatever comes while its C code is loaded."""
+    error = ImportError("cannot import")
+    error.__context__ = KeyboardInterrupt()
+    assert _interrupted(error)
+    assert not _interrupted(ImportError("cannot import"))
+
+
+@pytest.mark.parametrize("stream", ["a closed pipe", "a full disk", "none"])
+def test_a_progress_line_that_cannot_be_written_is_dropped(texts, tmp_path: Path, stream: str) -> None:
+    given = ["train", "lm", "--data", texts["train"], "--model.hidden_size", "8", "--training.steps", "3"]
+    if stream == "a closed pipe":
+        read, errors = os.pipe()
+        os.close(read)
+    else:
+        errors = os.open("/dev/full" if stream == "a full disk" else os.devnull, os.O_WRONLY)
+    closed = "import os; os.close(2); " if stream == "none" else ""
+    code = f"{closed}import sys; from seriatim.__main__ import run; sys.exit(run())"
+    command = [sys.executable, "-c", code, *given, "--out", str(tmp_path / "run")]
+    assert subprocess.run(command, stderr=errors, check=False).returncode == 0
+    os.close(errors)
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "full"), ValueError("I/O operation on closed file")])
+def test_a_reporter_that_cannot_write_is_left_out(texts, tmp_path: Path, error: Exception) -> None:
+    calls = []
+
+    class Failing(Reporter):
+        def step(self, record) -> None:
+            calls.append(record["step"])
+            raise error
+
+    run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 3}), reporter=Failing())
+    assert (run.summary["steps"], calls) == (3, [1])
+
+
+def test_other_errors_of_a_reporter_are_raised(texts, tmp_path: Path) -> None:
+    class Failing(Reporter):
+        def step(self, record) -> None:
+            raise ValueError("a fault of the reporter")
+
+    with pytest.raises(ValueError, match="a fault of the reporter"):
+        seriatim.train(small_config(texts, tmp_path / "run"), reporter=Failing())

@@ -36,6 +36,49 @@ class Reporter:
         """When the training has ended, well or not."""
 
 
+class SafeReporter(Reporter):
+    """Passes everything on to a reporter until that fails to write; the training goes on without it.
+
+    Args:
+        reporter: who listens; its errors other than `OSError` (and writing to a closed file) are raised.
+    """
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter: Reporter | None = reporter
+
+    def begin(self, record: Record) -> None:
+        """See `Reporter.begin`."""
+        self._pass("begin", record)
+
+    def step(self, record: Record) -> None:
+        """See `Reporter.step`."""
+        self._pass("step", record)
+
+    def validation(self, record: Record) -> None:
+        """See `Reporter.validation`."""
+        self._pass("validation", record)
+
+    def end(self, record: Record) -> None:
+        """See `Reporter.end`."""
+        self._pass("end", record)
+
+    def close(self) -> None:
+        """See `Reporter.close`."""
+        self._pass("close")
+
+    def _pass(self, method: str, *record: Record) -> None:
+        if self.reporter is None:
+            return
+        try:
+            getattr(self.reporter, method)(*record)
+        except OSError:
+            self.reporter = None
+        except ValueError as error:
+            if "closed file" not in str(error):
+                raise
+            self.reporter = None
+
+
 class MetricsLog:
     """Appends to `metrics.jsonl`, and to TensorBoard's files beside it if that is installed.
 
