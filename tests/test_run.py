@@ -12,7 +12,7 @@ import seriatim
 from seriatim.data.spelling import Spelling
 from seriatim.decoding.sampling import Sampling
 from seriatim.errors import InputError
-from seriatim.several import compare
+from seriatim.several import compare, ensemble, interpolate
 
 from .conftest import small_config
 
@@ -249,3 +249,15 @@ def test_what_is_not_text_is_refused(runs, name: str) -> None:
     ):
         with pytest.raises(InputError, match=expected):
             call()
+
+
+def test_models_of_lines_and_of_running_text_are_not_combined(runs, texts) -> None:
+    """Words are numbered alike in both units, so that only the unit tells the two models apart."""
+    first, second = runs["word-line"], runs["word-stream"]
+    assert first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
+    with pytest.raises(InputError, match=r"data\.unit stream, but .* data\.unit line"):
+        ensemble([first, second])
+    with pytest.raises(InputError, match=r"data\.unit line, but .* data\.unit stream"):
+        interpolate([second, first], texts["valid"])
+    with pytest.raises(InputError, match=r"data\.unit"):
+        compare(first, second, texts["test"])

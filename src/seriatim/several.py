@@ -26,6 +26,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
                 f"{other.path}: of another task or vocabulary than {first.path}; an ensemble needs runs trained on the "
                 "same data with the same tokenizer settings"
             )
+        _refuse_other_unit(first, other)
     if len(runs) == 1:
         return first
     model = first.task.combine([run.model for run in runs])
@@ -53,6 +54,7 @@ def interpolate(
                 f"{run.path}: reads text in other tokens than {first.path}; train both on the same data with the same "
                 "tokenizer settings"
             )
+        _refuse_other_unit(first, run)
     spec = held_out or first.task.validation_spec()
     if spec is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
@@ -79,7 +81,11 @@ def compare(
         InputError: the runs were trained for different tasks, or read the data in different pieces.
     """
     if first.config.task != second.config.task:
-        raise InputError(f"{second.path}: trained to {second.config.task}, {first.path} to {first.config.task}")
+        raise InputError(
+            f"{second.path}: trained for {second.config.task}, but {first.path} for {first.config.task}; compare runs of "
+            "one task"
+        )
+    _refuse_other_unit(first, second)
     mine, others = (
         run.task.measures(run.model, run.task.read(data, "test", run.vocabulary, file_format=file_format), **settings)
         for run in (first, second)
@@ -92,3 +98,13 @@ def compare(
             "both with one tokenizer, or compare bits_per_byte"
         )
     return {name: paired(mine[name].statistics, others[name].statistics, mine[name].of) for name in names}
+
+
+def _refuse_other_unit(first: Run, other: Run) -> None:
+    """Raises InputError for a model of running text beside one of lines: they begin and end a text differently."""
+    units = first.config.data.unit, other.config.data.unit
+    if units[0] != units[1]:
+        raise InputError(
+            f"{other.path}: trained with data.unit {units[1]}, but {first.path} with data.unit {units[0]}; their "
+            "probabilities are of different texts, train both with the same unit"
+        )
