@@ -247,10 +247,13 @@ def test_an_ensemble_averages_probabilities() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beam": 0}, "beam: 0"),
+        ({"beam": 0}, "beam: must be between 1 and 1,000, got 0"),
+        ({"beam": 100_000}, "beam: must be between 1 and 1,000"),
+        ({"beam": 1.5}, "beam: must be an integer"),
         ({"n_best": 3}, r"n_best: 3 does not lie in 1\.\.2"),
         ({"length_penalty": -1.0}, "length_penalty"),
         ({"length_penalty": math.nan}, "length_penalty"),
+        ({"length_penalty": 1e308}, "length_penalty: must be between 0 and 10"),
         ({"min_length": -1}, "min_length"),
         ({"min_length": 5}, "more than max_length, 4"),
         ({"max_length": -1}, "max_length: -1"),

@@ -185,11 +185,65 @@ def test_a_stream_in_pieces_is_the_text_whole(runs, tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize(
     "settings",
-    [{"temperature": -1}, {"temperature": math.nan}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}, {"min_p": 2.0}],
+    [
+        *({"temperature": value} for value in (-1, math.nan, "1", None)),
+        *({"top_k": value} for value in (0, 2.5, True)),
+        *({"top_p": value} for value in (0.0, 1.1, "0.5")),
+        *({"min_p": value} for value in (2.0, True)),
+        *({"max_tokens": value} for value in (-1, 1.5)),
+        *({"seed": value} for value in (1.5, "1")),
+    ],
 )
 def test_settings_out_of_range_are_refused(runs, settings) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
         runs["char-line"].generate(**settings)
+    with pytest.raises(InputError, match=next(iter(settings))):
+        runs["char-line"].samples(2, **settings)
+
+
+def test_any_integer_is_a_seed(runs) -> None:
+    run = runs["char-line"]
+    assert run.samples(1, seed=1 << 64 | 5, max_tokens=5) == run.samples(1, seed=5, max_tokens=5)
+    assert run.samples(2, seed=(1 << 63) - 1, max_tokens=5)[1] == "".join(run.generate(seed=1 << 63, max_tokens=5))
+
+
+@pytest.mark.parametrize("window", [0, -1])
+def test_a_window_without_tokens_is_refused(runs, texts, window: int) -> None:
+    with pytest.raises(InputError, match="window: must be at least 1"):
+        runs["char-line"].evaluate(texts["test"], window=window)
+
+
+def test_data_may_be_named_by_a_path(runs, texts) -> None:
+    run = runs["char-line"]
+    assert run.evaluate(Path(texts["test"])) == run.evaluate(texts["test"])
+    with pytest.raises(InputError, match="expected the name of a file"):
+        run.evaluate([texts["test"]])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_cannot_go_on_ends_and_is_said(tmp_path: Path, temperature: float) -> None:
+    """Only words that are unknown follow "q", and the unknown word is never written."""
+    path = tmp_path / "text.txt"
+    path.write_text("a b\n" * 3 + "".join(f"q x{i}\n" for i in range(9)))
+    run = seriatim.train(
+        {
+            "data": {"train": str(path)},
+            "tokenizer": {"kind": "word", "min_count": 2},
+            "model": {"layer": "ngram", "options": {"smoothing": "maximum-likelihood", "order": 2}},
+            "out": str(tmp_path / "run"),
+        }
+    )
+    with pytest.warns(UserWarning, match="probability 0"):
+        assert list(run.generate("q", temperature=temperature, seed=1)) == []
+    with pytest.warns(UserWarning, match="probability 0"):
+        assert run.samples(2, "q", temperature=temperature, seed=1) == ["", ""]
+
+
+@pytest.mark.parametrize("open_run", [seriatim.load, seriatim.resume])
+def test_an_empty_name_is_not_the_current_folder(runs, monkeypatch: pytest.MonkeyPatch, open_run) -> None:
+    monkeypatch.chdir(runs["char-line"].path)
+    with pytest.raises(InputError, match="name of the run is empty"):
+        open_run("")
 
 
 def test_a_prompt_never_seen_is_refused(runs) -> None:

@@ -1,6 +1,8 @@
-"""Checks of texts passed from Python, made before a model reads them."""
+"""Checks of arguments passed from Python, made before a model sees them."""
 
+import os
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 from typing import Any
 
 from .errors import InputError, shown
@@ -34,3 +36,22 @@ def iterate_items(items: Any, name: str) -> Iterator[Any]:
     if not isinstance(items, Iterable):
         raise InputError(f"{name}: expected a list of texts, got {shown(items)} of type {type(items).__name__}")
     return iter(items)
+
+
+def check_integer(name: str, value: object, *, least: int | None = None) -> None:
+    """Raises InputError unless ``value`` is an integer and, where ``least`` is given, at least that."""
+    fits = isinstance(value, Integral) and not isinstance(value, bool) and (least is None or int(value) >= least)
+    if not fits:
+        limits = "" if least is None else f" of at least {least}"
+        raise InputError(f"{name}: must be an integer{limits}, got {shown(value)}")
+
+
+def data_name(data: object) -> str:
+    """The name of some data, which may also be given as a path.
+
+    Raises:
+        InputError: neither.
+    """
+    if not isinstance(data, str | os.PathLike):
+        raise InputError(f"data: expected the name of a file or a corpus, got {shown(data)}")
+    return str(os.fspath(data))

@@ -10,6 +10,17 @@ from .errors import InputError
 from .models.weights import read_metadata
 
 
+def run_folder(path: str | Path) -> Path:
+    """The folder of a run, by its name.
+
+    Raises:
+        InputError: the name is empty, which would mean the current folder.
+    """
+    if not str(path):
+        raise InputError("the name of the run is empty; give the folder that seriatim train --out wrote")
+    return Path(path)
+
+
 def read_config(folder: Path) -> Config:
     """The resolved configuration of a run.
 

@@ -15,7 +15,7 @@ from .data.paths import check_named_by_run
 from .data.vocabulary import load_vocabulary
 from .errors import InputError
 from .files import remove, to_json, write_whole
-from .identity import identity, read_config
+from .identity import identity, read_config, run_folder
 from .layers.origins import refuse_while_importing
 from .model_card import model_card
 from .run import Run, load
@@ -101,7 +101,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     Raises:
         InputError: no run, no checkpoint, or a change of what the checkpoint counts on.
     """
-    folder = Path(path)
+    folder = run_folder(path)
     kept = read_config(folder)
     if kept.training.learning_rate is None:
         kept.training.learning_rate = SGD_RATE if kept.training.optimizer == "sgd" else FORMER_RATE

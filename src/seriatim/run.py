@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import random
 import time
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .allocator import freed_memory_kept
-from .arguments import check_text, iterate_items
+from .arguments import check_integer, check_text, data_name, iterate_items
 from .data.batching import Batches
 from .data.corpus import Corpus
 from .data.encoding import Statistics
@@ -21,7 +22,7 @@ from .decoding.sampling import Sampling, sample
 from .errors import InputError
 from .evaluation.intervals import Metrics
 from .evaluation.perplexity import LINES_TOGETHER, WINDOW
-from .identity import check_belongs, identity, read_config
+from .identity import check_belongs, identity, read_config, run_folder
 from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
 from .summary import read_summary
 from .tasks import find
@@ -107,8 +108,8 @@ class Run:
     ) -> list[str]:
         """Several texts as one batch; text i is what `generate` writes with ``seed + i``. Arguments as there."""
         self.needs("lm")
-        if count < 1:
-            raise InputError(f"samples: expected a count of at least 1, got {count}")
+        check_integer("samples", count, least=1)
+        check_integer("max_tokens", max_tokens, least=0)
         sampling = Sampling(temperature, top_k, top_p, min_p)
         refuse_unknown(self.tokenizer, prompt)
         tokens = [END, *self.tokenizer.encode(prompt).tolist()]
@@ -165,7 +166,7 @@ class Run:
         sizes = zip(totals.tolist(), ids, texts, strict=True)
         return [Score(total, len(part), len(text.encode())) for total, part, text in sizes]
 
-    def evaluate(self, data: str, *, file_format: str | None = None, **settings: Any) -> Metrics:
+    def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: Any) -> Metrics:
         """The metrics of some data, those of the run's task.
 
         Args:
@@ -176,7 +177,7 @@ class Run:
         Raises:
             InputError: the data cannot be read.
         """
-        found = self.task.read(data, "test", self.vocabulary, file_format=file_format)
+        found = self.task.read(data_name(data), "test", self.vocabulary, file_format=file_format)
         with freed_memory_kept():
             return self.task.evaluate(self.model, found, **settings)
 
@@ -254,7 +255,7 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
     Raises:
         InputError: a file is missing, damaged, or belongs to another run.
     """
-    folder = Path(path)
+    folder = run_folder(path)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such run; give the folder that seriatim train --out made")
     config = read_config(folder)
@@ -269,4 +270,7 @@ def load(path: str | Path, *, device: str = "auto") -> Run:
 
 
 def _seed(seed: int | None) -> int:
-    return random.SystemRandom().randrange(2**31) if seed is None else seed
+    if seed is None:
+        return random.SystemRandom().randrange(2**31)
+    check_integer("seed", seed)
+    return seed

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import data_name
 from .data.paths import check_named_by_run
 from .errors import InputError
 from .evaluation.intervals import Paired, paired
@@ -80,10 +81,11 @@ def compare(
     Raises:
         InputError: the runs were trained for different tasks, or read the data in different pieces.
     """
+    data = data_name(data)
     if first.config.task != second.config.task:
         raise InputError(
-            f"{second.path}: trained for {second.config.task}, but {first.path} for {first.config.task}; compare runs of "
-            "one task"
+            f"{second.path}: trained for {second.config.task}, but {first.path} for {first.config.task}; compare "
+            "runs of one task"
         )
     _refuse_other_unit(first, second)
     mine, others = (

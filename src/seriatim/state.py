@@ -89,8 +89,8 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
     """
     expected = state_to_dict(like)
     if set(expected) != set(tensors):
-        odd = sorted(set(expected) ^ set(tensors))
-        raise ValueError(f"the saved state does not belong to this model: it differs in {', '.join(odd)}")
+        odd = ", ".join(name or "the state" for name in sorted(set(expected) ^ set(tensors)))
+        raise ValueError(f"the saved state does not belong to this model: it differs in {odd}")
     for name, leaf in expected.items():
         found = tensors[name]
         if not fits(found.shape, leaf.shape) or found.dtype != leaf.dtype:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .arguments import check_text
+from .arguments import check_integer, check_text
 from .data.tokenizers import END, Tokenizer
 from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
@@ -85,6 +85,8 @@ class Stream:
         Raises:
             InputError: a setting outside its range.
         """
+        check_integer("max_tokens", max_tokens, least=0)
+        check_integer("seed", seed)
         return self._write(Sampling(temperature, top_k, top_p, min_p), max_tokens, seed)
 
     def _write(self, sampling: Sampling, max_tokens: int, seed: int) -> Iterator[str]:

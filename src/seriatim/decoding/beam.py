@@ -22,12 +22,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..arguments import check_integer
 from ..errors import InputError
 from ..state import State, map_state, state_leaves
 from ..unroll.fast import uncompiled
 
 BLOCK = 64
 """Values of which the greatest is found before any are sorted."""
+WIDEST = 1000
+"""The widest beam: every hypothesis holds a state of the model, and beams beyond some tens seldom help."""
+STRONGEST = 10
+"""The largest length penalty: with it, the penalty of the longest answer is still a finite number."""
 
 
 class Stepper(Protocol):
@@ -56,8 +61,8 @@ class Beam:
     """How to search.
 
     Attributes:
-        width: hypotheses kept of each row, ended ones included.
-        length_penalty: α, at least 0; 0 ranks by log probability, more favours longer sequences.
+        width: hypotheses kept of each row, ended ones included; 1 to 1,000.
+        length_penalty: α, 0 to 10; 0 ranks by log probability, more favours longer sequences.
         n_best: hypotheses given of each row, at most ``width``.
         min_length: no sequence has fewer tokens.
         stop: the token that ends a sequence.
@@ -75,14 +80,15 @@ class Beam:
     banned: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise InputError(f"beam: {self.width} keeps no hypothesis; at least 1")
-        if not (math.isfinite(self.length_penalty) and self.length_penalty >= 0):
-            raise InputError(f"length_penalty: {self.length_penalty} is not a number of at least 0")
+        check_integer("beam", self.width)
+        check_integer("n_best", self.n_best)
+        check_integer("min_length", self.min_length, least=0)
+        if not 1 <= self.width <= WIDEST:
+            raise InputError(f"beam: must be between 1 and {WIDEST:,}, got {self.width}")
+        if not 0 <= self.length_penalty <= STRONGEST:
+            raise InputError(f"length_penalty: must be between 0 and {STRONGEST}, got {self.length_penalty}")
         if not 1 <= self.n_best <= self.width:
             raise InputError(f"n_best: {self.n_best} does not lie in 1..{self.width}, the beam")
-        if self.min_length < 0:
-            raise InputError(f"min_length: {self.min_length} is negative; at least 0")
         if self.stop in self.banned:
             raise InputError(f"banned: without token {self.stop}, which ends a sequence, none ends")
 

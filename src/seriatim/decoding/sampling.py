@@ -1,18 +1,23 @@
 """Writing one token after another, by any model with `initial_state`, `forward` and `step`."""
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..arguments import check_integer
+from ..errors import InputError, shown
 from ..state import State
 
 WINDOW = 64
 """Tokens of a prompt read at once; their logits are held together."""
+SEEDS = 1 << 64
+"""How many different seeds a generator takes; any other integer stands for one of them."""
 
 
 class NextToken(Protocol):
@@ -45,13 +50,13 @@ class Sampling:
     min_p: float | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InputError(f"temperature: {self.temperature} is not a number of at least 0")
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top_k: {self.top_k} leaves no token; at least 1")
+        if not (_is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature >= 0):
+            raise InputError(f"temperature: must be a finite number of at least 0, got {shown(self.temperature)}")
+        if self.top_k is not None:
+            check_integer("top_k", self.top_k, least=1)
         for name, share in (("top_p", self.top_p), ("min_p", self.min_p)):
-            if share is not None and not 0 < share <= 1:
-                raise InputError(f"{name}: {share} is not a probability above 0 and at most 1")
+            if share is not None and not (_is_number(share) and 0 < share <= 1):
+                raise InputError(f"{name}: must be a probability above 0 and at most 1, got {shown(share)}")
 
     def distribution(self, logits: Tensor) -> Tensor:
         """Logits ``(batch, vocabulary)`` to the probabilities drawn from, in float64."""
@@ -72,6 +77,10 @@ class Sampling:
         if self.min_p is not None:
             probabilities = _keep(probabilities, probabilities >= self.min_p * probabilities.amax(1, keepdim=True))
         return probabilities
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class Drawn(NamedTuple):
@@ -119,12 +128,19 @@ def sample(
         seeds: one a row; a row's draws depend on its own seed only.
         stop: the token that ends a row and is not given; None for rows without end.
         banned: tokens never drawn.
+
+    Warns:
+        UserWarning: a row ended because every token that may follow has probability 0.
     """
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    generators = [torch.Generator().manual_seed(seed % SEEDS) for seed in seeds]
     going = [True] * len(seeds)
     for _ in range(max_tokens):
         if banned:
             logits = logits.index_fill(1, torch.tensor(banned, device=logits.device), -math.inf)
+        stuck = logits.amax(1) == -math.inf
+        if bool(stuck.any()):
+            going = _end_stuck(going, stuck)
+            logits = logits.masked_fill(stuck.unsqueeze(1), 0.0)  # drawn from, and the draw thrown away
         tokens = _draw(sampling.distribution(logits), generators)
         going = [alive and token != stop for alive, token in zip(going, tokens.tolist(), strict=True)]
         if not any(going):
@@ -132,6 +148,18 @@ def sample(
         logits, state = model.step(tokens, state)
         drawn = [token if alive else None for token, alive in zip(tokens.tolist(), going, strict=True)]
         yield Drawn(drawn, logits, state)
+
+
+def _end_stuck(going: list[bool], stuck: Tensor) -> list[bool]:
+    """Ends the rows that cannot go on, and warns where that cuts a text off."""
+    ending = [alive and bool(end) for alive, end in zip(going, stuck.tolist(), strict=True)]
+    if any(ending):
+        warnings.warn(
+            "a text was cut off because every token that may follow has probability 0; an n-gram model with another "
+            "model.options.smoothing has none of these",
+            stacklevel=4,
+        )
+    return [alive and not end for alive, end in zip(going, ending, strict=True)]
 
 
 def _keep(probabilities: Tensor, kept: Tensor) -> Tensor:

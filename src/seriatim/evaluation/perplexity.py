@@ -16,6 +16,7 @@ import torch
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
+from ..errors import InputError
 from ..models.text_model import TextModel
 from ..state import State
 from .intervals import Metrics
@@ -102,7 +103,13 @@ def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.n
 
 @torch.no_grad()
 def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Window by window: which tokens of a text they are, and −log P of each, in nats."""
+    """Window by window: which tokens of a text they are, and −log P of each, in nats.
+
+    Raises:
+        InputError: a window without tokens.
+    """
+    if window < 1:
+        raise InputError(f"window: must be at least 1 token, got {window}")
     if (whole := model.text_losses(corpus.ids)) is not None:
         yield np.arange(len(whole)), whole
         return

@@ -56,7 +56,9 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     except OSError as error:
         raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
-    if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
+    if not existing.is_dir():
+        raise InputError(f"{folder}: {existing} is a file, not a folder; choose another --out")
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"{folder}: cannot be written (no permission in {existing}); choose another --out")
     return folder
 
