@@ -54,8 +54,10 @@ def _is_texts(value: object) -> bool:
 
 
 def _is_metrics(value: object) -> bool:
-    """Figures by name; some metrics also have texts or lists, which are not shown as numbers."""
-    return isinstance(value, dict) and all(_is_number(each) or isinstance(each, str | list) for each in value.values())
+    """Figures by name; some metrics also have texts, lists, or figures of each class."""
+    return isinstance(value, dict) and all(
+        _is_number(each) or isinstance(each, str | list | dict) for each in value.values()
+    )
 
 
 def _is_value(value: object) -> bool:
