@@ -19,7 +19,7 @@ LEVELS = (
     ("layers",),
     ("models",),
     ("decoding", "evaluation"),
-    ("training", "stream", "model_card", "identity", "summary"),
+    ("training", "stream", "text_batches", "model_card", "identity", "summary"),
     ("tasks",),
     ("run",),
     ("several", "interchange"),

@@ -1,5 +1,6 @@
 """The command: its verbs, its exit codes, its one-line errors."""
 
+import io
 import json
 import os
 import subprocess
@@ -46,7 +47,8 @@ def test_train_evaluate_generate_resume(capsys, texts, tmp_path: Path) -> None:
     code, again, _ = call(
         capsys, "generate", out, "--prompt", "the", "--max-tokens", "20", "--seed", "0", "--samples", "2"
     )
-    assert again.split("\n\n")[1] == printed.rstrip("\n")
+    assert again.endswith(f"\n\n--- sample 2 of 2, seed 1 ---\n{printed}")
+    assert again.startswith("--- sample 1 of 2, seed 0 ---\nthe")
 
     code, _, errors = call(capsys, "train", "--resume", out, "--training.steps", "20")
     assert code == 0
@@ -139,6 +141,29 @@ def test_a_short_form_of_several_fields_lists_them(monkeypatch: pytest.MonkeyPat
         split("train", ["--size", "1"], [])
 
 
+def test_a_prompt_comes_from_standard_input(capsys, runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def generated(prompt: str, *more: str) -> str:
+        code, printed, _ = call(
+            capsys, "generate", str(runs["char-line"].path), "--prompt", prompt, "--seed", "1", *more
+        )
+        assert code == 0
+        return printed
+
+    for count in ("1", "3"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\r\n")))
+        assert generated("-", "--samples", count) == generated("the cat", "--samples", count)
+
+
+def test_samples_as_json_are_those_of_their_seeds(capsys, runs) -> None:
+    given = ("generate", str(runs["char-stream"].path), "--prompt", "the", "--max-tokens", "9", "--json")
+    rows = [json.loads(line) for line in call(capsys, *given, "--samples", "3", "--seed", "5")[1].splitlines()]
+    assert [row["seed"] for row in rows] == [5, 6, 7]
+    for row in rows:
+        assert row["text"] == "".join(runs["char-stream"].generate("the", max_tokens=9, seed=row["seed"]))
+    (row,) = (json.loads(line) for line in call(capsys, *given)[1].splitlines())
+    assert json.loads(call(capsys, *given, "--seed", str(row["seed"]))[1]) == row, "a seed is named, to be given again"
+
+
 BAD = {
     "a verb": (["trian"], "did you mean 'train'"),
     "no verb": (["--bogus"], "--bogus"),
@@ -152,7 +177,8 @@ BAD = {
     "a config": (["train", "lm", "--config", "nothing.yaml"], "nothing.yaml: cannot be read"),
     "a run": (["generate", "nothing"], "nothing: no such run"),
     "a number": (["generate", "RUN", "--max-tokens", "ten"], "--max-tokens"),
-    "no tokens": (["generate", "RUN", "--max-tokens", "0"], "--max-tokens: 0"),
+    "no tokens": (["generate", "RUN", "--max-tokens", "0"], "--max-tokens: must be between 1 and"),
+    "many tokens": (["generate", "RUN", "--max-tokens", "9" * 30], "--max-tokens: must be between 1 and"),
     "no samples": (["generate", "RUN", "--samples", "0"], "got 0"),
     "a seed": (["generate", "RUN", "--seed", "-1"], "--seed: -1"),
     "an option": (["evaluate", "RUN", "--data", "TRAIN", "--jsn"], "did you mean '--json'"),

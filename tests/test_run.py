@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import seriatim
+from seriatim import text_batches
 from seriatim.data.spelling import Spelling
-from seriatim.decoding.sampling import Sampling
+from seriatim.decoding.sampling import Sampling, sample
 from seriatim.errors import InputError
 from seriatim.several import compare, ensemble, interpolate
 
@@ -315,3 +318,26 @@ def test_models_of_lines_and_of_running_text_are_not_combined(runs, texts) -> No
         interpolate([second, first], texts["valid"])
     with pytest.raises(InputError, match=r"data\.unit"):
         compare(first, second, texts["test"])
+
+
+def test_samples_come_in_batches_of_bounded_memory(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = runs["char-line"].samples(5, "the", max_tokens=20, seed=3)
+    sizes = []
+
+    def counting(model, logits, *rest, **named):
+        sizes.append(len(logits))
+        return sample(model, logits, *rest, **named)
+
+    monkeypatch.setattr(text_batches, "sample", counting)
+    monkeypatch.setattr(text_batches, "MOST_ROWS", 2)
+    assert runs["char-line"].samples(5, "the", max_tokens=20, seed=3) == expected
+    assert sizes == [2, 2, 1]
+    texts = runs["char-line"].iter_samples(10**9, max_tokens=2, seed=0)
+    assert [next(texts), next(texts)] == runs["char-line"].samples(2, max_tokens=2, seed=0)
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1 << 24), st.integers(1, 1 << 40))
+def test_a_batch_of_texts_fits_its_memory(state: int, vocabulary: int, tokens: int) -> None:
+    rows = text_batches.rows_together(state, vocabulary, tokens)
+    assert 1 <= rows <= text_batches.MOST_ROWS
+    assert rows == 1 or rows * (2 * state + 64 * vocabulary) <= text_batches.MEMORY

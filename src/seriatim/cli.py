@@ -238,10 +238,13 @@ def _parser() -> _Main:
 
     generate = verb("generate", "write text, shown as it is made")
     generate.add_argument("run", metavar="RUN")
-    generate.add_argument("--prompt", default="", metavar="S", help="how the text begins")
-    generate.add_argument("--max-tokens", type=int, default=200, metavar="N")
+    generate.add_argument("--prompt", default="", metavar="S", help="how the text begins; - reads standard input")
+    generate.add_argument("--max-tokens", type=int, default=200, metavar="N", help="of each text, at most; else 200")
     drawing(generate, temperature=1.0)
-    generate.add_argument("--samples", type=int, default=1, metavar="N", help="several texts, as one batch")
+    generate.add_argument(
+        "--samples", type=int, default=1, metavar="N", help="several texts, each under a title with its seed"
+    )
+    generate.add_argument("--json", action="store_true", help="one JSON object a text: its seed, prompt and text")
 
     check = verb("check", "read data, say what is wrong at which line, print its statistics", **raw)
     check.add_argument("task", metavar="TASK", help="; ".join(TASKS))

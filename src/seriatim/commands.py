@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import random
 import shlex
 import sys
 from collections.abc import Iterable
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from .training.reporting import Reporter
 
 SEARCH = ("beam", "length_penalty", "n_best", "min_length")
+MOST_TOKENS = 1 << 31
+LONGEST_PROMPT = 1 << 24
+"""Characters of a prompt from standard input."""
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
@@ -203,20 +207,44 @@ def generate(options: argparse.Namespace) -> None:
     """``seriatim generate RUN [--prompt S] ...``; the prompt is repeated before what follows it."""
     from .run import load
 
-    if options.max_tokens < 1:
-        raise InputError(f"--max-tokens: {options.max_tokens} is none; at least 1")
+    if not 1 <= options.max_tokens < MOST_TOKENS:
+        raise InputError(f"--max-tokens: must be between 1 and {MOST_TOKENS - 1:,}, got {options.max_tokens}")
+    if options.samples < 1:
+        raise InputError(f"--samples: must be at least 1, got {options.samples}")
     if options.seed is not None and not 0 <= options.seed < 2**63:
         raise InputError(f"--seed: {options.seed} is not between 0 and 2^63 - 1")
     settings: dict[str, Any] = {name: getattr(options, name) for name in ("max_tokens", *DRAWING)}
     run = load(options.run)
-    if options.samples == 1:
-        pieces = run.generate(options.prompt, **settings)
-        _write([options.prompt])
+    prompt = _standard_input() if options.prompt == "-" else options.prompt
+    if options.samples == 1 and not options.json:
+        pieces = run.generate(prompt, **settings)
+        _write([prompt])
         _write(pieces)
         _write(["\n"])
         return
-    for text in run.samples(options.samples, options.prompt, **settings):
-        _write([options.prompt, text, "\n" if run.config.data.unit == "line" else "\n\n"])
+    first = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
+    texts = run.iter_samples(options.samples, prompt, **{**settings, "seed": first})
+    for number, text in enumerate(texts):
+        if options.json:
+            sample = {"seed": first + number, "prompt": prompt, "text": text}
+            _write([json.dumps(sample, ensure_ascii=False), "\n"])
+        else:
+            title = f"--- sample {number + 1} of {options.samples}, seed {first + number} ---"
+            _write(["\n" if number else "", title, "\n", prompt, text, "\n"])
+
+
+def _standard_input() -> str:
+    """The text of standard input, without the line end after its last line."""
+    from .data.live import standard_input
+    from .data.readers import read_lines
+
+    lines, size = [], 0
+    for line in read_lines([standard_input()]):
+        lines.append(line)
+        size += len(line) + 1
+        if size > LONGEST_PROMPT:
+            raise InputError(f"--prompt -: more than {LONGEST_PROMPT:,} characters; give a shorter prompt")
+    return "\n".join(lines)
 
 
 def export(options: argparse.Namespace) -> None:

@@ -9,6 +9,9 @@ from .data.vocabulary import Vocabulary
 from .errors import InputError
 from .models.weights import read_metadata
 
+ADDED = {"initial": "usual"}
+"""Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
+
 
 def run_folder(path: str | Path) -> Path:
     """The folder of a run, by its name.
@@ -34,7 +37,11 @@ def read_config(folder: Path) -> Config:
 
 def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
     """What must agree between the files of a run."""
-    model = json.dumps([config.task, config.model.model_dump()], sort_keys=True)
+    settings = config.model.model_dump()
+    for name, default in ADDED.items():  # runs that were trained before a field was added are the same runs
+        if settings[name] == default:
+            del settings[name]
+    model = json.dumps([config.task, settings], sort_keys=True)
     return {
         "format": "seriatim 1",
         "tokenizer": vocabulary.fingerprint(),

@@ -18,16 +18,20 @@ from .data.corpus import Corpus
 from .data.encoding import Statistics
 from .data.tokenizers import END, Tokenizer
 from .data.vocabulary import Vocabulary, load_vocabulary
-from .decoding.sampling import Sampling, sample
+from .decoding.sampling import Sampling
 from .errors import InputError
 from .evaluation.intervals import Metrics
 from .evaluation.perplexity import LINES_TOGETHER, WINDOW
 from .identity import check_belongs, identity, read_config, run_folder
-from .stream import Score, Stream, banned_tokens, refuse_unknown, starting_state
+from .stream import Score, Stream, refuse_unknown
 from .summary import read_summary
 from .tasks import find
+from .text_batches import draw_texts
 from .training.precision import choose_device
 from .training.task import Task
+
+MOST_SEEDS = 1 << 63
+"""Seeds are below it."""
 
 
 class Run:
@@ -106,31 +110,63 @@ class Run:
         min_p: float | None = None,
         seed: int | None = None,
     ) -> list[str]:
-        """Several texts as one batch; text i is what `generate` writes with ``seed + i``. Arguments as there."""
+        """The texts of `iter_samples` as a list. Arguments as there."""
+        found = self.iter_samples(
+            count,
+            prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+        )
+        return list(found)
+
+    def iter_samples(
+        self,
+        count: int,
+        prompt: str = "",
+        *,
+        max_tokens: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+    ) -> Iterator[str]:
+        """Several texts, written in batches of bounded memory; text i is what `generate` writes with ``seed + i``.
+
+        Args:
+            count: of texts.
+            prompt: not repeated in the texts.
+            max_tokens: as for `generate`, like the arguments that follow.
+            temperature: likewise.
+            top_k: likewise.
+            top_p: likewise.
+            min_p: likewise.
+            seed: of the first text.
+
+        Raises:
+            InputError: as `generate`, or a count below 1.
+        """
         self.needs("lm")
         check_integer("samples", count, least=1)
         check_integer("max_tokens", max_tokens, least=0)
-        sampling = Sampling(temperature, top_k, top_p, min_p)
+        sampling, first = Sampling(temperature, top_k, top_p, min_p), _seed(seed)
+        if first + count > MOST_SEEDS:
+            raise InputError(f"seed: {count:,} texts from seed {first} on pass 2^63; give a smaller seed")
         refuse_unknown(self.tokenizer, prompt)
-        tokens = [END, *self.tokenizer.encode(prompt).tolist()]
-        logits, state = starting_state(self.model, count, tokens)
-        decoders = [self.tokenizer.decoder(after=tokens[-1]) for _ in range(count)]
-        texts = [""] * count
-        first = _seed(seed)
-        for drawn in sample(
+        tokens = self.tokenizer.encode(prompt).tolist()
+        return draw_texts(
             self.model,
-            logits,
-            state,
+            self.tokenizer,
+            tokens,
             sampling,
             max_tokens=max_tokens,
             seeds=range(first, first + count),
             stop=self.stop,
-            banned=banned_tokens(self.tokenizer, self.stop),
-        ):
-            for i, token in enumerate(drawn.tokens):
-                if token is not None:
-                    texts[i] += decoders[i].feed(token)
-        return [text + decoder.finish() for text, decoder in zip(texts, decoders, strict=True)]
+        )
 
     def score(self, lines: Iterable[str]) -> list[Score]:
         """How likely each line is as a text of its own.

@@ -13,7 +13,7 @@ from .decoding.sampling import WINDOW, Sampling, read, sample
 from .errors import InputError
 from .models.text_model import TextModel
 from .models.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
-from .state import State, select_state, state_from_dict, state_leaves, state_to_dict
+from .state import State, state_from_dict, state_leaves, state_to_dict
 
 
 class Score(NamedTuple):
@@ -185,11 +185,3 @@ def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
     """Tokens never written: the unknown, and the boundary where it neither ends the text nor a line."""
     banned = [] if tokenizer.unknown_id is None else [tokenizer.unknown_id]
     return banned if stop == END or tokenizer.ends_lines else [*banned, END]
-
-
-def starting_state(model: TextModel, rows: int, tokens: list[int]) -> tuple[Tensor, State]:
-    """Logits and state of ``rows`` equal texts after ``tokens``, read once."""
-    device = model.device
-    logits, state = read(model, torch.tensor([tokens], device=device), model.initial_state(1))
-    index = torch.zeros(rows, dtype=torch.long, device=device)
-    return logits[index], select_state(state, index)
