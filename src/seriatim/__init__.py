@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .comparison.comparing import Comparison as Comparison
     from .comparison.comparing import compare as compare
     from .config import Config as Config
+    from .console import ConsoleReporter as ConsoleReporter
     from .inspection.inspect import inspect as inspect
     from .launch import resume as resume
     from .launch import train as train
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .run import Run as Run
     from .run import load as load
     from .state import State as State
+    from .training.reporting import Reporter as Reporter
     from .unroll import Recurrent as Recurrent
 
 __version__ = "0.1.0"
@@ -35,8 +37,10 @@ HOMES = {
     "Bidirectional": "layers",
     "Comparison": "comparison.comparing",
     "Config": "config",
+    "ConsoleReporter": "console",
     "Recurrent": "unroll",
     "RecurrentCell": "layer",
+    "Reporter": "training.reporting",
     "Run": "run",
     "SequenceLayer": "layer",
     "Stack": "layers",

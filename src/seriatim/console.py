@@ -13,9 +13,9 @@ from rich.table import Table
 
 from .errors import printable
 from .evaluation.intervals import Metrics, Paired, written
-from .evaluation.perplexity import safe_exp
 from .streams import ProgressStream
-from .training.reporting import Record, Reporter
+from .training.lines import LineReporter
+from .training.reporting import Record
 from .training.task import Task
 
 PLAIN_SECONDS = 10.0
@@ -31,7 +31,7 @@ SENTENCES = ("repairs", "skipped_files")
 """Lists whose items hold spaces."""
 
 
-class ConsoleReporter(Reporter):
+class ConsoleReporter(LineReporter):
     """Shows a training as it goes, on standard error."""
 
     def __init__(self) -> None:
@@ -40,18 +40,8 @@ class ConsoleReporter(Reporter):
         self.last_line = -math.inf
 
     def begin(self, record: Record) -> None:
-        """One line on the model and one on the data."""
-        self.headline = [figure for figure in record["figures"] if figure.headline]
-        self.say(f"{record['train']} to learn from, {record['vocabulary_size']:,} in the vocabulary")
-        if record["valid"]:
-            self.say(f"{record['valid']} held out")
-        self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
-        if record["nothing_left"]:
-            self.say(
-                f"nothing is left to do: {record['nothing_left']}; raise the budget or the patience to train further"
-            )
-        elif record["step"]:
-            self.say(f"resuming at step {record['step']:,}")
+        """What stays, and the bar on a terminal."""
+        super().begin(record)
         if self.console.is_terminal:
             columns = [
                 TextColumn("{task.description}", markup=False),
@@ -62,49 +52,18 @@ class ConsoleReporter(Reporter):
             self.task = self.bar.add_task("", total=1.0)
             self.bar.start()
 
-    def step(self, record: Record) -> None:
+    def show(self, text: str, share: float) -> None:
         """Moves the bar, or prints a line now and then."""
-        left = duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
-        text = (
-            f"step {record['step']:,}  loss {record['loss']:.3f}{self.perplexity(record['loss'])}  "
-            f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
-        )
         if self.bar is not None:
-            self.bar.update(self.task, description=printable(text), completed=record["progress"])
+            self.bar.update(self.task, description=printable(text), completed=share)
         elif time.monotonic() - self.last_line >= PLAIN_SECONDS:
             self.last_line = time.monotonic()
-            self.say(f"{text}  ({record['progress']:.0%})")
-
-    def validation(self, record: Record) -> None:
-        """One line a validation."""
-        note = "  best so far" if record["best"] else ""
-        found = "  ".join(
-            [
-                f"loss {record['loss']:.4f}",
-                *(f"{figure.name} {figure.of(record)}" for figure in self.headline if figure.key in record),
-            ]
-        )
-        self.say(f"step {record['step']:,}, {duration(record['seconds'])}: held-out {found}{note}")
-
-    def perplexity(self, loss: float) -> str:
-        """That of a step's loss, where the task counts in it."""
-        counted = any(figure.key == "perplexity" for figure in self.headline)
-        return f"  perplexity {written(safe_exp(loss), 1)}" if counted else ""
+            self.say(f"{text}  ({share:.0%})")
 
     def end(self, record: Record) -> None:
-        """How it came out, beside the simplest model."""
+        """The figures of the run, beside those of the simplest model."""
         self.close()
-        if "valid" in record:
-            parts = []
-            for figure in (figure for figure in self.headline if figure.key in record["valid"]):
-                simplest = record["baseline"].get(figure.key)
-                beside = "" if simplest is None else f" ({record['baseline']['name']}: {figure.of(record['baseline'])})"
-                parts.append(f"{figure.name} {figure.of(record['valid'])}{beside}")
-            self.say(f"held-out {', '.join(parts)}")
-        self.say(f"training ended: {record['ended']}")
-        self.say(
-            f"{record['steps']:,} steps in {duration(record['seconds'])}, {record['tokens_per_second']:,.0f} tokens/s"
-        )
+        super().end(record)
 
     def close(self) -> None:
         """Takes the bar away, if there is one."""
@@ -230,9 +189,3 @@ def show(table: Table) -> None:
     """Prints a table on standard output."""
     width = None if sys.stdout.isatty() else 200
     Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
-
-
-def duration(seconds: float) -> str:
-    """Minutes and seconds, in words."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

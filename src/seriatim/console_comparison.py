@@ -13,10 +13,11 @@ from .comparison.comparing import Comparison
 from .comparison.plan import Plan
 from .comparison.progress import ComparisonReporter, Standing
 from .comparison.ranking import ranked, tested, told_apart
-from .console import PLAIN_SECONDS, duration, progress_console, show, table_of
+from .console import PLAIN_SECONDS, progress_console, show, table_of
 from .errors import InputError, printable
 from .files import to_json
 from .tasks.counting import LAYER as COUNTED
+from .training.lines import duration
 
 DRAWN_WITH = ("matplotlib", "jinja2")
 """What a report needs."""

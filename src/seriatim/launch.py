@@ -23,6 +23,7 @@ from .tasks import find, with_current_layer
 from .training.checkpoints import saving
 from .training.lock import locked, refuse_locked
 from .training.loop import Trainer
+from .training.notebook import default_reporter
 from .training.optimizers import FORMER_RATE, SGD_RATE, default_rate
 from .training.precision import choose_device, choose_precision
 from .training.reporting import Reporter, SafeReporter
@@ -63,7 +64,8 @@ def train(
         config: a config, a dict, or the path of a YAML file; it names the folder to write as ``out``.
         overrides: dotted names to values, applied last.
         overwrite: replace the run that stands in ``out``.
-        reporter: who listens to the training.
+        reporter: shows or records the training; see `Reporter`. None shows progress inside a notebook and nothing
+            elsewhere; ``Reporter()`` shows nothing anywhere.
 
     Returns:
         The run, with the weights that were best on held-out data, or the last ones where there is none and with
@@ -96,7 +98,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     Args:
         path: the run's folder.
         overrides: dotted names to values; data, tokenizer, model, seed and the shape of batches stay as they are.
-        reporter: who listens.
+        reporter: as of `train`.
 
     Raises:
         InputError: no run, no checkpoint, or a change of what the checkpoint counts on.
@@ -139,7 +141,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
 def _trainer(job: Job, device: torch.device, reporter: Reporter | None) -> Trainer:
     task = job.task
     made: Trainer = (task.trainer or Trainer)(
-        job, device, SafeReporter(reporter or Reporter()), identity(task.config, job.vocabulary)
+        job, device, SafeReporter(reporter or default_reporter()), identity(task.config, job.vocabulary)
     )
     return made
 

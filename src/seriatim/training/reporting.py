@@ -18,22 +18,26 @@ LONGEST = 1 << 20
 
 
 class Reporter:
-    """Listens to a training. The library never prints; a program passes one of its own."""
+    """Receives what a training tells; these methods do nothing, and a subclass overrides those that it needs.
+
+    The methods are called in the process and thread that trains. An `OSError` (a closed pipe, a full disk) ends the
+    reports and not the training.
+    """
 
     def begin(self, record: Record) -> None:
-        """Before the first step: sizes of model and data, the budget."""
+        """Before the first step: what `docs/training.md` lists, as for the other methods."""
 
     def step(self, record: Record) -> None:
         """After every step: ``step epoch tokens loss learning_rate tokens_per_second progress seconds_left``."""
 
     def validation(self, record: Record) -> None:
-        """After every validation: the metrics of the held-out text, and whether they are the best yet."""
+        """After every validation: ``step epoch seconds best`` and the metrics of the held-out data."""
 
     def end(self, record: Record) -> None:
-        """After the last step: what `summary.json` holds."""
+        """After the last step: what `summary.json` holds; not where the training failed or was interrupted."""
 
     def close(self) -> None:
-        """When the training has ended, well or not."""
+        """For whoever made the reporter, to release what it holds; `seriatim.train` does not call it."""
 
 
 class SafeReporter(Reporter):
