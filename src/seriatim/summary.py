@@ -31,6 +31,10 @@ def read_summary(path: Path) -> dict[str, Any]:
     return found
 
 
+BY_CLASS = ("classes", "entities")
+"""Metrics that hold the figures of each label, or of each type of entity."""
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
@@ -54,9 +58,9 @@ def _is_texts(value: object) -> bool:
 
 
 def _is_metrics(value: object) -> bool:
-    """Figures by name; some metrics also have texts, lists, or figures of each class."""
+    """Figures by name; some metrics also have texts, lists, or the figures of each class."""
     return isinstance(value, dict) and all(
-        _is_number(each) or isinstance(each, str | list | dict) for each in value.values()
+        _is_number(each) or isinstance(each, dict if name in BY_CLASS else str | list) for name, each in value.items()
     )
 
 
