@@ -114,8 +114,10 @@ def test_rows_come_one_by_one(tmp_path: Path) -> None:
     [
         ("", "a.tsv", ":1: no column 'text' in the header, which has nothing"),
         ("label\ttxt\n", "a.tsv", ":1: no column 'text'.*'label', 'txt'; did you mean 'txt'"),
-        ("good film\tpos\n", "a.tsv", ":1: no column 'text'.*name the columns"),
-        ("label;text\nx;a\n", "a.csv", ":1: no column 'text'.*'label;text'"),
+        ("good film\tpos\n", "a.tsv", ":1: no column 'text'.*name the column with --data.text NAME"),
+        ("kind;text\nx;a\n", "a.csv", ":1: no column 'label' in the header, which has 'kind', 'text'; .*--data.label"),
+        ('{"words": "a", "label": "x"}\n', "a.jsonl", ':1: no string field "text".*--data.text'),
+        ('{"text": "a"}\n', "a.jsonl", ':1: no string field "label".*--data.label'),
         ("text\ttext\tlabel\na\tb\tc\n", "a.tsv", ":1: the header names 'text' more than once"),
         ("text\tlabel\n", "a.tsv", ":1: no rows"),
         ("text,label\n", "a.csv", ":1: no rows"),
@@ -166,6 +168,7 @@ FRAGMENTS = [
 HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=3), max_size=30).map(b"".join)
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like the header")
 @in_one_folder
 @given(HOSTILE, st.booleans())
 def test_any_bytes_are_read_or_refused_by_line(tmp_path: Path, content: bytes, headed: bool) -> None:
@@ -179,3 +182,24 @@ def test_any_bytes_are_read_or_refused_by_line(tmp_path: Path, content: bytes, h
             message = str(error).removeprefix(spec)
         assert re.fullmatch(r"|:\d+: .+", message)
         assert len(message.splitlines()) < 2
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("name", ["a.csv", "A.CSV"])
+def test_the_header_says_what_separates_the_fields_of_csv(tmp_path: Path, separator: str, name: str) -> None:
+    rows = [("id", "label", "text"), ("1", "x", f'"a{separator} ""b"" "'), ("2", "y", '"two\nlines"'), ("3", "z", "")]
+    spec = written(tmp_path, "".join(separator.join(row) + "\n" for row in rows).encode(), name)
+    found = [(row.label, row.text) for row in read(spec)]
+    assert found == [("x", f'a{separator} "b" '), ("y", "two\nlines"), ("z", "")]
+    assert [row.text for row in read(spec, label=None)] == [text for _, text in found]
+
+
+def test_a_comma_in_a_header_of_semicolons_is_part_of_a_name(tmp_path: Path) -> None:
+    spec = written(tmp_path, b"label;text;a, b\nx;one, two;three\n", "a.csv")
+    assert [(row.label, row.text) for row in read(spec)] == [("x", "one, two")]
+
+
+def test_plain_lines_that_look_like_a_table_are_warned_of(tmp_path: Path) -> None:
+    spec = written(tmp_path, b"label\ttext\nx\ta\n", "a.txt")
+    with pytest.warns(UserWarning, match=r"a\.txt:1: looks like the header of a table.*--format tsv"):
+        assert len(list(read(spec, label=None))) == 2

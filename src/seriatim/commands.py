@@ -171,7 +171,7 @@ def _evaluate_interpolated(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     """``seriatim predict RUN [F]``: one line in, one line out, from a file or as standard input comes."""
     from .data.live import ready, standard_input
-    from .data.readers import find_sources
+    from .data.readers import TEXT_SUFFIXES, find_sources
     from .run import chunks
     from .several import ensemble
 
@@ -183,7 +183,9 @@ def predict(options: argparse.Namespace) -> None:
         source = standard_input("jsonl" if options.format == "jsonl" else "text")
         together = ready(run.task.items([source], options.format), run.task.together)
     else:
-        sources = find_sources(options.data, file_format=options.format or "text", split="test")
+        suffixes = dict.fromkeys([*TEXT_SUFFIXES, *run.task.suffixes])
+        wanted = options.format or "auto"
+        sources = find_sources(options.data, file_format=wanted, split="test", suffixes=list(suffixes))
         together = chunks(run.task.items(sources, options.format), run.task.together)
     for answer in run.answers(together, **settings):
         _write([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])

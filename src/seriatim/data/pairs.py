@@ -6,7 +6,8 @@ empty target allowed (the right answer may be nothing), and white space is kept 
 """
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -48,6 +49,46 @@ def read_pairs(spec: str, *, file_format: str = "auto", split: str = "train", la
         return _checked(_parallel(*(_side(name, spec, split) for name in names)), names[0], labelled)
     sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
     return _every(sources, file_format, labelled)
+
+
+def read_unpaired(sources: Iterable[Source], *, file_format: str | None = None) -> Iterator[str]:
+    """Reads what is to be answered, source by source.
+
+    Args:
+        sources: from `find_sources`.
+        file_format: ``text``: every line is a source; ``tsv``: what is before the tab of a line, or all of it;
+            ``jsonl``: the field ``source`` of each object, or else ``text``; None or ``auto`` to go by the name.
+
+    Raises:
+        InputError: another format, or a line that does not fit it.
+    """
+    if file_format not in (None, "text", *FORMATS):
+        raise InputError(f"--format {file_format}: not of sources; give text, tsv or jsonl")
+    for source in sources:
+        chosen = format_of(source) if file_format in (None, "auto") else file_format
+        if chosen == "tsv":
+            yield from (pair.source for pair in _tab_separated(source, labelled=False))
+        elif chosen == "jsonl":
+            yield from _sources_of_objects(source)
+        else:
+            yield from _whole_lines(source)
+
+
+def _sources_of_objects(source: Source) -> Iterator[str]:
+    for number, record in read_objects(source):
+        field = "text" if "source" not in record and "text" in record else "source"
+        yield string_field(record, field, f"{source.name}:{number}")
+
+
+def _whole_lines(source: Source) -> Iterator[str]:
+    for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
+        if number == 1 and TAB in line:
+            warnings.warn(
+                f"{source.name}:1: a tab, which is read as part of the source here; --format tsv answers what is "
+                "before it",
+                stacklevel=2,
+            )
+        yield line
 
 
 def _every(sources: list[Source], file_format: str, labelled: bool) -> Iterator[Pair]:

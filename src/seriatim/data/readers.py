@@ -164,8 +164,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
-def string_field(record: dict[str, Any], field: str, where: str) -> str:
+def string_field(record: dict[str, Any], field: str, where: str, *, option: str = "") -> str:
     """A field of a JSON object that must be a string; CRLF becomes LF.
+
+    Args:
+        record: the object.
+        field: the name of the field.
+        where: file and line, for messages.
+        option: the field of the configuration that names another, if any.
 
     Raises:
         InputError: it is missing or not a string, or holds what is not text; the message begins with ``where``.
@@ -173,7 +179,8 @@ def string_field(record: dict[str, Any], field: str, where: str) -> str:
     value = record.get(field)
     named = json.dumps(field)
     if not isinstance(value, str):
-        raise InputError(f'{where}: no string field {named}; write {{{named}: "..."}}')
+        other = f", or name another field with --{option}" if option else ""
+        raise InputError(f'{where}: no string field {named}; write {{{named}: "..."}}{other}')
     if not is_text(value):
         raise InputError(f"{where}: half a surrogate pair in {named}; escape it whole")
     if "\0" in value:

@@ -1,7 +1,8 @@
 """Labelled text in, for classification: TSV and CSV with a header, and JSONL; one row at a time.
 
 - TSV: a tab separates two fields wherever it stands, and a quote is a character like any other.
-- CSV: comma-separated and quoted as RFC 4180 says; a quoted field may hold line ends.
+- CSV: quoted as RFC 4180 says; a quoted field may hold line ends. Fields are separated by commas, or by semicolons or
+  tabs where that gives the header the columns that are read.
 - JSONL: an object a line; a label is a string, an integer or true or false, which are labels as JSON writes them.
 
 The text may be empty, a label may not. What cannot be read is refused by file and line, and nothing is left out.
@@ -10,6 +11,7 @@ The text may be empty, a label may not. What cannot be read is refused by file a
 import csv
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -21,6 +23,8 @@ FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 SHOWN = 8
 """So many names of a header are shown in a message; a file without a header may have a whole document there."""
+SEPARATORS = (",", ";", "\t")
+"""What may separate the fields of CSV."""
 MOST_FIELDS = 10_000
 """Of a row: what has more is no table, and parting it would take many times its memory."""
 
@@ -52,7 +56,8 @@ def read_labelled(
         sources: from `find_sources`.
         file_format: ``tsv``, ``csv``, ``jsonl``, or ``auto`` to go by the name and then by the first line. ``text``,
             for reading without labels, takes every line as a text; there ``auto`` means it for any name that does not
-            say otherwise, so that what a pipe's first line holds cannot change how it is read.
+            say otherwise, so that what a pipe's first line holds cannot change how it is read; a first line that looks
+            like the header of a table is warned of.
         text: the column or field that holds the text.
         label: the one that holds the label; None to read no labels.
 
@@ -65,11 +70,11 @@ def read_labelled(
         chosen = _format(source, file_format, label)
         items: Iterator[Labelled]
         if chosen == "text":
-            items = (Labelled(line, "", source.name, at) for at, line in _numbered(source))
+            items = _from_lines(source, text)
         elif chosen == "jsonl":
             items = _from_objects(source, text, label)
         else:
-            rows = _tab_separated(source) if chosen == "tsv" else _comma_separated(source)
+            rows = _tab_separated(source) if chosen == "tsv" else _quoted(source, _separator(source, text, label))
             items = _from_table(source.name, rows, text, label)
         found = False
         for item in items:
@@ -116,16 +121,27 @@ def _numbered(source: Source) -> Iterator[tuple[int, str]]:
     return enumerate(read_lines([source._replace(format="text")]), start=1)
 
 
+def _from_lines(source: Source, text: str) -> Iterator[Labelled]:
+    for at, line in _numbered(source):
+        if at == 1 and "\t" in line and text in line.split("\t"):
+            warnings.warn(
+                f"{source.name}:1: looks like the header of a table, and is answered as a text like every other line; "
+                f"--format tsv reads the column {shown(text)}",
+                stacklevel=2,
+            )
+        yield Labelled(line, "", source.name, at)
+
+
 def _from_objects(source: Source, text: str, label: str | None) -> Iterator[Labelled]:
     for number, record in read_objects(source):
         where = f"{source.name}:{number}"
-        given = string_field(record, text, where)
+        given = string_field(record, text, where, option="data.text")
         found = ""
         if label is not None:
             value = record.get(label)
             if isinstance(value, int):  # true and false are integers to Python
                 record = {label: json.dumps(value)}
-            found = _label(string_field(record, label, where), where)
+            found = _label(string_field(record, label, where, option="data.label"), where)
         yield Labelled(given, found, source.name, number)
 
 
@@ -133,9 +149,23 @@ def _tab_separated(source: Source) -> Iterator[Row]:
     return (Row(number, line.split("\t", MOST_FIELDS)) for number, line in _numbered(source))
 
 
-def _comma_separated(source: Source) -> Iterator[Row]:
+def _separator(source: Source, text: str, label: str | None) -> str:
+    """What separates fields: what gives the header the wanted columns, else the most columns."""
+    line, most = first_line(source), {}
+    for separator in SEPARATORS:
+        try:
+            header = next(csv.reader([line], delimiter=separator), [])
+        except csv.Error:
+            continue
+        if text in header and (label is None or label in header):
+            return separator
+        most[separator] = len(header)
+    return max(most, key=lambda separator: most[separator], default=",")
+
+
+def _quoted(source: Source, separator: str) -> Iterator[Row]:
     held: list[str] = []
-    reader = csv.reader(_remembered(source, held), strict=True)
+    reader = csv.reader(_remembered(source, separator, held), delimiter=separator, strict=True)
     begins = 1
     while True:
         try:
@@ -145,8 +175,8 @@ def _comma_separated(source: Source) -> Iterator[Row]:
         except csv.Error as error:
             raise InputError(
                 f"{source.name}:{begins}: the row that begins here is not CSV ({error}, line {reader.line_num}); quote "
-                "a field that holds a quote, a comma or a line end, double a quote within it, and end it with a quote; "
-                f"{csv.field_size_limit():,} characters are the most"
+                "a field that holds a quote, a separator or a line end, double each quote in it, and end it with a quote; at most "
+                f"{csv.field_size_limit():,} characters"
             ) from None
         if sum(line.count("\r") for line in held) != sum(field.count("\r") for field in fields):
             raise InputError(f"{source.name}:{begins}: a lone CR outside quotes; delete it, or quote its field")
@@ -155,10 +185,10 @@ def _comma_separated(source: Source) -> Iterator[Row]:
         begins = reader.line_num + 1
 
 
-def _remembered(source: Source, held: list[str]) -> Iterator[str]:
+def _remembered(source: Source, separator: str, held: list[str]) -> Iterator[str]:
     """Lines with their ends; they are added to ``held``, as the csv module drops a CR before a line end."""
     for number, line in _numbered(source):
-        if line.count(",") > MOST_FIELDS and QUOTED.sub("", line).count(",") > MOST_FIELDS:
+        if line.count(separator) > MOST_FIELDS and QUOTED.sub("", line).count(separator) > MOST_FIELDS:
             raise InputError(f"{source.name}:{number}: more than {MOST_FIELDS:,} fields; is it a table of texts?")
         held.append(line)
         yield f"{line}\n"
@@ -168,28 +198,33 @@ def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None) ->
     header = next(rows, Row(1, [])).fields
     if len(header) > MOST_FIELDS:
         raise InputError(f"{name}:1: more than {MOST_FIELDS:,} columns; is it a table of texts?")
-    text_at = _column(header, text, name)
-    label_at = None if label is None else _column(header, label, name)
+    lines = "" if label is not None else ", or read every line as a text with --format text"
+    text_at = _column(header, text, name, f"--data.text{{}}{lines}")
+    label_at = None if label is None else _column(header, label, name, "--data.label{}")
     for number, fields in rows:
         where = f"{name}:{number}"
         if len(fields) != len(header):
             raise InputError(
                 f"{where}: {len(fields)} {'field' if len(fields) == 1 else 'fields'} where the header has "
-                f"{len(header)}; mend this row (in TSV every tab separates, in CSV every comma outside quotes)"
+                f"{len(header)}; mend this row (in TSV every tab separates, in CSV every separator outside quotes)"
             )
         found = "" if label_at is None else _label(fields[label_at], where)
         yield Labelled(fields[text_at], found, name, number)
 
 
-def _column(header: list[str], wanted: str, name: str) -> int:
+def _column(header: list[str], wanted: str, name: str, option: str) -> int:
+    """Where a column is; ``option`` says how to name another one."""
     if header.count(wanted) == 1:
         return header.index(wanted)
     if wanted in header:
         raise InputError(f"{name}:1: the header names {shown(wanted)} more than once; rename a column")
     named = ", ".join(repr(column[:40]) for column in header[:SHOWN]) or "nothing"
     close = closest(wanted, header)
-    step = f"did you mean {close!r}?" if close else "name the columns on the first line"
-    raise InputError(f"{name}:1: no column {shown(wanted)} in the header, which has {named}; {step}")
+    step = f"did you mean {close!r}? " if close else ""
+    raise InputError(
+        f"{name}:1: no column {shown(wanted)} in the header, which has {named}; {step}name the column with "
+        f"{option.format(f' {close}' if close else ' NAME')}"
+    )
 
 
 def _label(value: str, where: str) -> str:

@@ -31,10 +31,10 @@ def read_untagged(
         raise InputError(f"format {wanted!r}: not of sentences; give conllu, conll or text")
     for source in sources:
         lines, found = read_items([source]), wanted
-        if wanted == "auto":
+        if wanted == "auto" and source.format != "jsonl":
             columns, lines = _in_columns(source, lines)
             found = "auto" if columns else "text"
-        if found in PLAIN:
+        if found in PLAIN or source.format == "jsonl":
             yield from lines
         else:
             yield from parse(lines, source.name, file_format=_named(source) or found, column=column, labelled=False)

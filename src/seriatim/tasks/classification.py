@@ -215,8 +215,8 @@ class Classification(Task):
         return f"{len(data.labels):,} texts ({data.lengths.sum():,} tokens, {data.unknown():,} unknown)"
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
-        """Lines, or the texts of a table or of JSONL; labels are not looked at."""
-        rows = read_labelled(sources, file_format=file_format or "text", text=self.config.data.text, label=None)
+        """Lines, or the texts of a table or of JSONL, as the name says; labels are not looked at."""
+        rows = read_labelled(sources, file_format=file_format or "auto", text=self.config.data.text, label=None)
         return (row.text for row in rows)
 
     def answer(self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ..config import Config
 from ..data.bucketing import Buckets
-from ..data.pairs import Pair, read_pairs
+from ..data.pairs import Pair, read_pairs, read_unpaired
 from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
-from ..data.readers import PAIRED_SUFFIXES
+from ..data.readers import PAIRED_SUFFIXES, Source
 from ..data.tokenizers import Tokenizer, fit_tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
@@ -228,6 +228,10 @@ class SequenceToSequence(Task):
     def describe(self, data: Pairs) -> str:
         """Pairs and tokens."""
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
+
+    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
+        """Lines, or the sources of TSV or of JSONL; targets are not looked at."""
+        return read_unpaired(sources, file_format=file_format)
 
     def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
         """The best answers to each source; ``settings`` are those of `Search` and `Draws`.
