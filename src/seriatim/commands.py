@@ -6,6 +6,7 @@ import random
 import shlex
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config import resolve, set_fields
@@ -251,26 +252,32 @@ def _standard_input() -> str:
 
 def export(options: argparse.Namespace) -> None:
     """``seriatim export RUN --format NAME --out FILE``."""
-    from .interchange.runs import export_run
+    from .interchange.runs import export_run, sizes
     from .run import load
 
-    export_run(load(options.run), options.format, options.out)
+    run = load(options.run)
+    export_run(run, options.format, options.out)
+    _write([f"wrote {options.out}: {options.format}, {sizes(run)}, {Path(options.out).stat().st_size:,} bytes\n"])
 
 
 def import_(options: argparse.Namespace) -> None:
     """``seriatim import FILE --out RUN``."""
-    from .interchange.runs import import_run
+    from .interchange.runs import import_run, sizes
 
-    import_run(options.source, options.out, overwrite=options.overwrite)
+    run = import_run(options.source, options.out, overwrite=options.overwrite)
+    _write([f"wrote the run {options.out}: {sizes(run)}, {run.tokenizer.vocabulary_size:,} tokens in the vocabulary\n"])
 
 
 def inspect(options: argparse.Namespace) -> None:
     """``seriatim inspect RUN --text S [--permute] [--data F] [--out FILE]``: a page on a model and a text."""
     from .inspection.inspect import inspect as look
     from .inspection.inspect import read_whole
+    from .training.outputs import check_file
 
     if (options.text is None) == (options.text_file is None):
         raise InputError("inspect: needs one text; give either --text S or --text-file FILE")
+    if options.out is not None:
+        check_file(options.out, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
     result = look(
         options.run,

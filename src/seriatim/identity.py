@@ -8,6 +8,7 @@ from .config import Config, resolve
 from .data.vocabulary import Vocabulary
 from .errors import InputError
 from .models.weights import read_metadata
+from .reading import is_text
 
 ADDED = {"initial": "usual"}
 """Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
@@ -17,8 +18,10 @@ def run_folder(path: str | Path) -> Path:
     """The folder of a run, by its name.
 
     Raises:
-        InputError: the name is empty, which would mean the current folder.
+        InputError: the name is empty, which would mean the current folder, or not UTF-8, which weights need.
     """
+    if not is_text(str(path)):
+        raise InputError(f"{path}: the name of the run is not UTF-8; rename the folder")
     if not str(path):
         raise InputError("the name of the run is empty; give the folder that seriatim train --out wrote")
     return Path(path)

@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..files import remove
 from ..reading import read_json
 from ..training.lock import LOCK
+from ..training.outputs import check_name
 from .plan import Plan, refuse_version
 
 REPORT = "report.html"
@@ -36,6 +37,7 @@ def check_folder(out: str, *, overwrite: bool) -> Path:
     Raises:
         InputError: it is not empty, not a comparison that may be replaced, or cannot be written.
     """
+    check_name(out)
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: a file stands where the comparison's folder should; choose another --out")

@@ -9,17 +9,15 @@ from typing import Any
 from torch import nn
 
 from ..config import Config
-from ..data.vocabulary import FILES, Vocabulary
+from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..files import PARTIAL, remove, write_whole
 from ..models.bounds import no_larger_than
 from .checkpoints import kept_weights
 from .initial import Initial, open_initial, set_to_zero
 from .lock import LOCK
+from .outputs import RUN_FILES, RUN_FOLDERS, RUN_MARKS, check_name
 from .task import Task, TaskBatches, TaskData
-
-RUN_FILES = ("config.yaml", *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
-RUN_FOLDERS = ("checkpoints", "tensorboard")
 
 
 @dataclass
@@ -43,6 +41,7 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
     """
     if not out:
         raise InputError("out: no folder for the run; give one, for instance --out runs/first")
+    check_name(out)
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: a file stands where the run's folder should; choose another --out")
@@ -50,7 +49,7 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
     if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()) and not overwrite:
         raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
     others = [name for name in (*RUN_FILES, *RUN_FOLDERS) if (folder / name).exists()]
-    if others and not cut_off and not all((folder / name).is_file() for name in ("config.yaml", "tokenizer.json")):
+    if others and not cut_off and not all((folder / name).is_file() for name in RUN_MARKS):
         raise InputError(f"{folder}: not a run, and its {others[0]} would be lost; choose another --out")
     try:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())

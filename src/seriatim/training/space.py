@@ -8,7 +8,7 @@ from torch import nn
 from ..config import Training
 from ..errors import TrainingError
 from .checkpoints import KEPT
-from .setup import RUN_FILES, RUN_FOLDERS
+from .outputs import RUN_FILES, RUN_FOLDERS
 
 MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps for a parameter."""

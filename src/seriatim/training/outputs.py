@@ -1,0 +1,55 @@
+"""Names for what a command writes: they can be given to other commands, and destroy no run and no input."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..data.vocabulary import FILES
+from ..errors import InputError
+from ..reading import is_text
+from .lock import LOCK
+
+RUN_FILES = ("config.yaml", *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
+RUN_FOLDERS = ("checkpoints", "tensorboard")
+RUN_MARKS = ("config.yaml", "tokenizer.json")
+"""Files by which the folder of a run is known."""
+COMPARISON = ("runs", "trials", "rows", "results.json", "comparison.yaml")
+"""What a comparison needs to go on; its report can be written again."""
+
+
+def check_name(out: str) -> None:
+    """Raises InputError for the name of a folder that other commands could not be given.
+
+    Commands take several runs with commas between them, and files of weights need names in UTF-8.
+    """
+    if not is_text(out):
+        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
+    if not out.isprintable():
+        raise InputError(f"{out}: the name holds a line end or another control character; choose another --out")
+    if "," in out:
+        raise InputError(f"{out}: a comma separates runs on the command line; choose an --out without one")
+    if out.startswith("-"):
+        raise InputError(f"{out}: a name that begins with - is read as an option; choose another --out, or ./{out}")
+
+
+def check_file(out: str | Path, inputs: Iterable[str | None] = ()) -> None:
+    """Refuses a file to write that belongs to a run or to a comparison, or that is read.
+
+    Args:
+        out: the file.
+        inputs: what is read, as ``data.train`` of a configuration names it.
+
+    Raises:
+        InputError: it would be destroyed, or its name is not UTF-8.
+    """
+    if not is_text(str(out)):
+        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
+    path = Path(out).resolve()
+    for folder in path.parents:
+        part = path.relative_to(folder).parts[0]
+        if part in (*RUN_FILES, *RUN_FOLDERS, LOCK) and all((folder / name).is_file() for name in RUN_MARKS):
+            raise InputError(f"--out: {out} is part of the run {folder}; choose another file")
+        if part in COMPARISON and (folder / COMPARISON[-1]).is_file():
+            raise InputError(f"--out: {out} is part of the comparison {folder}; choose another file")
+    read = [one for spec in inputs if spec for one in (spec, *spec.split(","))]
+    if any(Path(one).exists() and Path(one).resolve() == path for one in read):
+        raise InputError(f"--out: {out} is one of the files that are read; choose another file")

@@ -1,0 +1,101 @@
+"""What a command writes has a name that other commands take, and destroys no run and no input."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.cli import main
+from seriatim.comparison.folder import WRITTEN, check_folder
+from seriatim.errors import InputError
+from seriatim.training.outputs import COMPARISON, check_file
+from seriatim.training.setup import check_out
+
+NAMES = {
+    "a,b": "a comma separates runs",
+    "-": "begins with -",
+    "--out": "begins with -",
+    "a\nb": "control character",
+    os.fsdecode(b"a\xff"): "not UTF-8",
+    "a\0b": "control character",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_commands_could_not_be_given_is_refused(name: str, texts, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for check in (check_out, check_folder):
+        with pytest.raises(InputError, match=NAMES[name]):
+            check(name, overwrite=False)
+    with pytest.raises(InputError, match=NAMES[name]):
+        seriatim.train({"data": {"train": texts["train"]}, "training": {"steps": 1}, "out": name})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_whose_name_is_not_utf8_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match="not UTF-8"):
+        seriatim.load(os.fsdecode(b"a\xff"))
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "tokenizer.json", "model.safetensors", "checkpoints/step-1/x", "new.gz"]
+)
+def test_a_file_of_a_run_is_not_overwritten(name: str, tmp_path: Path, monkeypatch) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints" / "step-1").mkdir(parents=True)
+    for mark in ("config.yaml", "tokenizer.json"):
+        (run / mark).touch()
+    monkeypatch.chdir(run)
+    for out in (run / name, name, Path("..") / "run" / name):
+        if name == "new.gz":
+            check_file(out)
+        else:
+            with pytest.raises(InputError, match="is part of the run"):
+                check_file(out)
+    check_file(tmp_path / "config.yaml")
+
+
+def test_a_file_of_a_comparison_is_not_overwritten(tmp_path: Path) -> None:
+    assert {*COMPARISON} == {*WRITTEN} - {"report.html"}
+    (tmp_path / "comparison.yaml").touch()
+    for name in COMPARISON:
+        with pytest.raises(InputError, match="is part of the comparison"):
+            check_file(tmp_path / name)
+    check_file(tmp_path / "report.html")
+
+
+def test_a_file_that_is_read_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a.txt")
+    for spec in (str(tmp_path / "a.txt"), f"x,{tmp_path / 'a.txt'}"):
+        for out in ("a.txt", "link"):
+            with pytest.raises(InputError, match="one of the files that are read"):
+                check_file(tmp_path / out, (None, spec))
+    check_file(tmp_path / "b.txt", (str(tmp_path / "a.txt"),))
+
+
+@pytest.mark.filterwarnings("ignore:too few n-grams")
+def test_the_commands_refuse_them_and_say_what_they_wrote(texts, tmp_path: Path, capsys) -> None:
+    data = {"train": texts["train"], "unit": "line"}
+    run = seriatim.train(
+        {"data": data, "tokenizer": {"kind": "word"}, "model": {"layer": "ngram"}, "out": str(tmp_path / "run")}
+    )
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    for name in ("config.yaml", "model.safetensors"):
+        for verb in (["export", "--format", "arpa"], ["inspect", "--text", "the cat"]):
+            assert main([verb[0], str(run.path), *verb[1:], "--out", str(run.path / name)]) == 2
+            assert "is part of the run" in capsys.readouterr().err
+    assert main(["export", str(run.path), "--format", "arpa", "--out", texts["train"]]) == 2
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+    capsys.readouterr()
+
+    arpa, again = str(tmp_path / "x.arpa"), str(tmp_path / "again")
+    assert main(["export", str(run.path), "--format", "arpa", "--out", arpa]) == 0
+    written = capsys.readouterr().out
+    counts = [len(order.probability) for order in run.model.table.orders]
+    assert written.startswith(
+        f"wrote {arpa}: arpa, order {len(counts)}, {sum(counts):,} n-grams ({counts[0]:,} 1-grams"
+    )
+    assert main(["import", arpa, "--out", again]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote the run {again}: order {len(counts)}, {sum(counts):,} n-grams")
