@@ -15,6 +15,7 @@ import seriatim
 from seriatim import console_comparison
 from seriatim.cli import main
 from seriatim.comparison import budget, comparing, conduct, cost, distance, samples, widths, worker
+from seriatim.comparison.bottleneck import by_layer, in_words
 from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.distance import known_distances
@@ -22,6 +23,7 @@ from seriatim.comparison.metric import OF, difference, more_is_better
 from seriatim.comparison.plan import Budget, read_plan, share_options
 from seriatim.comparison.planning import Wishes, fit_plan, make_plan, parse_parameters
 from seriatim.comparison.processes import Stopped
+from seriatim.comparison.report import report
 from seriatim.comparison.worker import Work, work
 from seriatim.config import resolve
 from seriatim.errors import InputError, TrainingError
@@ -452,6 +454,84 @@ def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
     assert found.rows[1]["difference"]["to"] == found.rows[0]["layer"]
 
 
+# Widths
+
+
+def test_a_sweep_of_widths(texts, tmp_path: Path, in_process: None) -> None:
+    """Each layer at each width is a row; the page shows the metric against the bytes of the state."""
+    config = small(texts, tmp_path / "a") | {
+        "model": {"embedding_size": 8, "options": {"order": 2, "smoothing": "witten-bell"}}
+    }
+    found = seriatim.compare(config, layers=["lstm", "ngram", "mingru"], widths=[4, 8], steps=2)
+    assert sorted(row["layer"] for row in found.rows) == ["lstm@4", "lstm@8", "mingru@4", "mingru@8", "ngram"]
+    rows = {row["layer"]: row for row in found.rows}
+    for width in (4, 8):
+        row = rows[f"lstm@{width}"]
+        assert (row["architecture"], row["width"], row["hidden_size"]) == ("lstm", width, width)
+        assert row["state_at_length"] == {"tokens": 1000, "bytes": 2 * 4 * width}
+    assert rows["lstm@4"]["parameters"] < rows["lstm@8"]["parameters"]
+    page = report(found.results)
+    assert 'id="bottleneck"' in page
+    assert "the widths, which are given" in page
+    finished = resume(tmp_path / "a", widths=[4, 8, 16])
+    assert [row["layer"] for row in finished.results["rows"] if row["width"] == 16] == ["lstm@16", "mingru@16"]
+    assert {row["layer"]: row["metrics"] for row in finished.rows if row["layer"] in rows} == {
+        name: row["metrics"] for name, row in rows.items()
+    }
+    with pytest.raises(InputError, match="--layers: lstm@8 is in the comparison already"):
+        resume(tmp_path / "a", widths=[4])
+
+
+def test_states_are_measured_at_the_longest_input(tmp_path: Path, in_process: None) -> None:
+    """What grows with the text is measured where it is needed; classifiers of a sweep read in one direction."""
+    path = tmp_path / "data.tsv"
+    path.write_text("label\ttext\n" + "yes\ta b c d e\nno\tb a\n" * 6)
+    config = {**SMALL, "task": "classify", "data": {"train": str(path), "valid": str(path)}, "out": str(tmp_path / "a")}
+    found = seriatim.compare(config, layers=["gru", "self-attention"], widths=[8], steps=1)
+    states = {row["architecture"]: row["state_at_length"] for row in found.rows}
+    assert states["gru"] == {"tokens": 5, "bytes": 4 * 8}
+    assert states["self-attention"]["tokens"] == 5
+    assert 5 * 4 * 8 <= states["self-attention"]["bytes"] < 6 * 4 * 8
+
+
+def test_the_bottleneck_in_words() -> None:
+    def row(layer: str, width: int, size: int, accuracy: float) -> dict:
+        state = {"tokens": 9, "bytes": size}
+        return {"architecture": layer, "width": width, "state_at_length": state, "metrics": {"accuracy": accuracy}}
+
+    rows = [row("gru", 8, 32, 0.3), row("gru", 16, 64, 0.88), row("lstm", 8, 64, 0.95), row("rnn", 8, 32, 0.2)]
+    metric = {"key": "accuracy", "name": "accuracy", "digits": 2, "more_is_better": True}
+    curves = by_layer({"metric": metric, "rows": rows[::-1]})
+    assert [one["width"] for one in curves["gru"]] == [8, 16]
+    best, near, far = in_words(curves, metric)
+    assert best == "the best accuracy is 0.95, of lstm at width 8 with 64 B of state"
+    assert near.endswith("are: lstm with 64 B (width 8) and gru with 64 B (width 16)")
+    assert far == "rnn does not reach it at any of the widths"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--widths", "8,x"), "--widths: 'x' is not a width"),
+        (("--widths", "0"), "--widths: 0 is not a width"),
+        (("--widths", ","), "--widths: no width is given"),
+        (("--widths", "8,8"), "rnn@8 stands there twice"),
+        (("--widths", "8", "--parameters", "1M"), "--parameters: the widths of all layers are given"),
+        (("--layers", "rnn@8", "--widths", "8"), "--layers: rnn@8 has a width of its own"),
+        (("--layers", "rnn@"), "--layers: rnn@: '' is not a width"),
+        (("--layers", "ngram@8"), "--layers: ngram@8: n-grams are counted and have no width"),
+        (("--layers", "transformer", "--widths", "7", "--model.options.num_heads", "2"), "does not accept the width 7"),
+    ],
+)
+def test_widths_that_do_not_fit(capsys, texts, tmp_path: Path, monkeypatch, arguments: tuple, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    layers = () if "--layers" in arguments else ("--layers", "rnn")
+    assert main(["compare", "lm", "--data", texts["train"], "--valid", texts["valid"], *layers, *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
 # The command
 
 
@@ -531,7 +611,7 @@ def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path:
         (("--layers", "rnn", "--parameters", "5"), "--parameters: 5 is less than rnn can have"),
         (("--layers", "rnn", "--parameters", "many"), "--parameters: 'many' is no number"),
         (("--layers", "rnn", "--layer", "gru"), "model.layer: a comparison has several"),
-        (("--layers", "rnn", "--data", "/nothing/there"), "/nothing/there: no such file"),
+        (("--layers", "rnn", "--data.test", "/nothing/there"), "/nothing/there: no such file"),
         (("--resume", "/nothing/there"), "not a comparison"),
     ],
 )

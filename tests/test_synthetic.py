@@ -18,7 +18,7 @@ from seriatim.data.synthetic import COUNTS, LONGEST, NOUNS, PREPOSITIONS, TASKS,
 from seriatim.data.tables import read_labelled
 from seriatim.errors import InputError
 
-CLASSIFICATION = ("copy", "adding", "agreement")
+CLASSIFICATION = ("copy", "adding", "agreement", "recall")
 
 
 def rows(spec: str) -> list[tuple[str, str]]:
@@ -53,10 +53,18 @@ def solve_agreement(text: str) -> tuple[str, int]:
     return number(subject), len(between)
 
 
+def solve_recall(text: str) -> tuple[str, int]:
+    *pairs, question = text.split()
+    assert all(re.fullmatch("[a-z][0-9]", pair) for pair in pairs)
+    assert re.fullmatch(r"[a-z]\?", question)
+    return dict(pairs)[question[0]], len(pairs)  # what is set last stays
+
+
 SOLVE: dict[str, Callable[[str], tuple[str, int]]] = {
     "copy": solve_copy,
     "adding": solve_adding,
     "agreement": solve_agreement,
+    "recall": solve_recall,
 }
 
 

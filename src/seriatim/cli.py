@@ -198,13 +198,16 @@ def _parser() -> _Main:
     budget.add_argument("--tokens", type=int, metavar="N", help="to learn from, the second time counted too")
     budget.add_argument("--steps", type=int, metavar="N", help="of the optimizer")
     compare.add_argument("--parameters", metavar="N", help="of each layer, within 2 %%: 500k, 1M; else the first's")
+    compare.add_argument(
+        "--widths", metavar="W,W", help="every layer at each of these widths, instead of equal parameters: 16,32,64"
+    )
     compare.add_argument("--seeds", type=int, metavar="N", help="runs of each layer")
     compare.add_argument("--tune", type=int, metavar="K", help="try K learning rates a layer, in half of its budget")
     compare.add_argument("--metric", metavar="NAME", help="the figure to rank by; else the task's first")
     compare.add_argument("--out", metavar="DIR", help="the folder to write; else comparisons/TASK-DATA")
     compare.add_argument("--overwrite", action="store_true", help="replace the comparison that stands there")
     compare.add_argument(
-        "--resume", metavar="DIR", help="go on with a comparison; more --layers and --seeds may be given"
+        "--resume", metavar="DIR", help="go on with a comparison; more --layers, --widths and --seeds may be given"
     )
     compare.add_argument("--no-report", action="store_true", help="write no report.html")
     compare.add_argument("--quiet", action="store_true", help="print nothing but errors")

@@ -95,6 +95,7 @@ def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter
         seeds=1 if options.seeds is None else options.seeds,
         tune=options.tune,
         metric=options.metric,
+        widths=_widths(options.widths),
         overrides={**options.fields, **given},
         overwrite=options.overwrite,
         reporter=reporter,
@@ -108,9 +109,24 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
     fixed = ("task", "config", "minutes", "tokens", "steps", "parameters", "tune", "metric", "out", "overwrite")
     named = next((name for name in fixed if getattr(options, name)), next(iter(options.fields), None))
     if named is not None:
-        raise InputError(f"--resume: {named} stays as it is; only more --layers and more --seeds may be given")
+        raise InputError(f"--resume: {named} stays as it is; only more --layers, --widths and --seeds may be given")
     layers = None if options.layers is None else options.layers.split(",")
-    return resume(options.resume, layers=layers, seeds=options.seeds, reporter=reporter)
+    return resume(options.resume, layers=layers, seeds=options.seeds, widths=_widths(options.widths), reporter=reporter)
+
+
+def _widths(text: str | None) -> list[int] | None:
+    """The numbers of ``--widths 16,32,64``.
+
+    Raises:
+        InputError: something else.
+    """
+    if text is None:
+        return None
+    numbers = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = next((part for part in numbers if not (part.isascii() and part.isdigit() and len(part) <= 10)), None)
+    if wrong is not None:
+        raise InputError(f"--widths: {wrong!r} is not a width; give whole numbers, for instance --widths 16,32,64")
+    return [int(part) for part in numbers]
 
 
 def _open(path: str, options: argparse.Namespace) -> "Run":

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from .comparison.bottleneck import lines_of
 from .comparison.comparing import Comparison
 from .comparison.plan import Plan
 from .comparison.progress import ComparisonReporter, Standing
@@ -138,6 +139,12 @@ def print_results(results: Mapping[str, Any]) -> None:
         else:
             table.add_row(*_cells(row, figures))
     show(table)
+    if states := lines_of(results):
+        print()
+        table = table_of("layer", "width", "state after the longest input (bytes)", results["metric"]["name"])
+        for line in states:
+            table.add_row(*line)
+        show(table)
     _notes(results)
 
 

@@ -13,8 +13,10 @@ from ..training.lock import locked, refuse_locked
 from .conduct import Comparison, Conduct
 from .folder import check_folder, check_runs, clear, default_out
 from .plan import Plan, Sized, check_layers, default_rate, own_layers, read_plan, share_options
-from .planning import Wishes, fit_plan, make_plan, read_data, seeds_from
+from .planning import Wishes, fit_plan, make_plan, seeds_from
 from .progress import ComparisonReporter
+from .row_names import bare, width_of, with_widths
+from .shared_data import read_data
 
 __all__ = ["Comparison", "compare", "resume"]
 
@@ -30,6 +32,7 @@ def compare(
     seeds: int = 1,
     tune: int | None = None,
     metric: str | None = None,
+    widths: Sequence[int] | None = None,
     overrides: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     reporter: ComparisonReporter | None = None,
@@ -48,6 +51,7 @@ def compare(
         seeds: so many runs of each.
         tune: so many learning rates are tried for each layer, in half of its budget.
         metric: the figure to rank by; None for the task's first.
+        widths: widths of every layer, a row each (``lstm@32``), in place of equal parameters.
         overrides: dotted names to values, applied last.
         overwrite: replace the comparison that stands in the folder.
         reporter: who listens.
@@ -59,7 +63,7 @@ def compare(
         Interrupted: a signal came; what is finished is kept, and `resume` goes on.
     """
     refuse_while_importing("seriatim.compare")
-    wishes = Wishes(layers, minutes, tokens, steps, parameters, seeds, tune, metric, command)
+    wishes = Wishes(layers, minutes, tokens, steps, parameters, seeds, tune, metric, command, widths)
     plan = make_plan(config, wishes, overrides=overrides)
     refuse_unimportable(plan)
     out = plan_out(config, overrides) or default_out(plan.base.task, plan.base.data.train or "data")
@@ -76,6 +80,7 @@ def resume(
     *,
     layers: Sequence[str] | None = None,
     seeds: int | None = None,
+    widths: Sequence[int] | None = None,
     reporter: ComparisonReporter | None = None,
 ) -> Comparison:
     """Goes on with a comparison: finished rows are kept, half-trained runs go on, what failed is tried again.
@@ -84,6 +89,7 @@ def resume(
         folder: of the comparison.
         layers: all there were and more; None for those there were.
         seeds: as many as there were or more.
+        widths: all there were and more, of every layer.
         reporter: who listens.
 
     Raises:
@@ -93,6 +99,8 @@ def resume(
     plan = read_plan(folder)
     refuse_unimportable(plan)
     check_data_named(plan)
+    if widths is not None:
+        layers = with_widths(layers or list(dict.fromkeys(map(bare, plan.layers))), widths)
     added = _extend(plan, layers, seeds)
     with locked(folder):
         check_runs(folder, plan)
@@ -140,6 +148,8 @@ def _extend(plan: Plan, layers: Sequence[str] | None, seeds: int | None) -> list
         for layer in added:
             rate = default_rate(layer, plan.base)
             plan.sized[layer] = Sized(**sizes, options=shared[layer], learning_rate=rate)
+            if (width := width_of(layer)) is not None:
+                plan.sized[layer].hidden_size = width
         plan.layers = wanted
     if seeds is not None:
         wanted_seeds = seeds_from(plan.seeds[0], seeds)

@@ -26,6 +26,8 @@ ALLOWED = {"state": 1.5, "reading": 1.0, "generating": 1.0}
 STEPS, READINGS, GENERATED, ANSWERED = 15, 3, 200, 8
 SOURCE = 20
 """Tokens of the source that a decoder writes from."""
+LOOKED_AT, LONGEST, RUNNING = 200, 10_000, 1_000
+"""Inputs among which the longest is looked for; tokens of it that are read at most, and of a running text."""
 PIECE = 256
 """Tokens that are read at once on the way to a state."""
 
@@ -39,12 +41,14 @@ def costs(run: Run, measured: tuple[str, str]) -> Metrics:
 
     Returns:
         ``state_bytes`` and ``step_milliseconds`` after so many tokens, empty where a layer sees what comes later and
-        so has no step; ``milliseconds_per_token`` when writing or answering; ``reading_milliseconds`` of a sequence.
+        so has no step; ``state_at_length``, the state after the longest input, as ``tokens`` and ``bytes``;
+        ``milliseconds_per_token`` when writing or answering; ``reading_milliseconds`` of a sequence.
     """
     with evaluating(run.model), torch.inference_mode():
         sizes, steps = _state_and_steps(run.model)
         return {
             "state_bytes": sizes,
+            "state_at_length": _state_at_length(run, measured),
             "step_milliseconds": steps,
             "milliseconds_per_token": _per_token(run, measured),
             "reading_milliseconds": _reading(run.model),
@@ -54,15 +58,16 @@ def costs(run: Run, measured: tuple[str, str]) -> Metrics:
 class _Walk:
     """A model on the way through a sequence, by some tokens at once or by one step; which tokens is of no matter."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, source: int = SOURCE) -> None:
+        self.device = next(model.parameters()).device
         self.model: Any = model if isinstance(model, TextModel | EncoderDecoder) else model.layer
         started = isinstance(model, EncoderDecoder)
-        self.state: State = model.encode(_ids(model, SOURCE)) if started else self.model.initial_state(1)
+        self.state: State = model.encode(_ids(model, source)) if started else self.model.initial_state(1)
 
     def inputs(self, count: int) -> Tensor:
         """What the model reads: ids ``(1, count)``, or what stands for their embeddings."""
         bare = isinstance(self.model, SequenceLayer)
-        return _embedded(self.model, count) if bare else _ids(self.model, count)
+        return _embedded(self.model, count, self.device) if bare else _ids(self.model, count)
 
     def read(self, count: int) -> None:
         """Goes on by ``count`` tokens."""
@@ -103,6 +108,23 @@ def _state_and_steps(model: Any) -> tuple[Metrics, Metrics]:
     return sizes, steps
 
 
+def _state_at_length(run: Run, measured: tuple[str, str]) -> Metrics | None:
+    """The bytes of the state after the longest of some inputs; of a running text after `RUNNING` tokens.
+
+    Of an encoder-decoder, it is the state that the decoder begins with after the longest source. None where a layer
+    sees what comes later.
+    """
+    model = run.model
+    if not steps_alone(model):
+        return None
+    texts = [text for text, _ in items(run.task, *measured, most=LOOKED_AT)]
+    tokens = min(LONGEST, max((len(run.tokenizer.encode(text)) for text in texts), default=RUNNING))
+    walk = _Walk(model, max(1, tokens))
+    if not isinstance(model, EncoderDecoder):
+        walk.read(max(1, tokens))
+    return {"tokens": tokens, "bytes": state_bytes(walk.state)}
+
+
 def _reading(model: Any) -> Metrics:
     """Milliseconds to read a sequence of so many tokens at once."""
     found: Metrics = {}
@@ -118,9 +140,9 @@ def _read_at_once(model: Any, count: int) -> None:
     if isinstance(model, TextModel):
         model(_ids(model, count), model.initial_state(1))
     elif hasattr(model, "encoder"):
-        model.encoder(_embedded(model.encoder, count))
+        model.encoder(_embedded(model.encoder, count, next(model.parameters()).device))
     else:
-        model.layer(_embedded(model.layer, count))
+        model.layer(_embedded(model.layer, count, next(model.parameters()).device))
 
 
 def _ids(model: Any, count: int) -> Tensor:
@@ -129,9 +151,8 @@ def _ids(model: Any, count: int) -> Tensor:
     return (torch.arange(count, device=device) % 2 + 1).unsqueeze(0)
 
 
-def _embedded(layer: SequenceLayer, count: int) -> Tensor:
-    """What stands for the embeddings of tokens ``(1, count, input_size)``."""
-    device = next(layer.parameters()).device
+def _embedded(layer: SequenceLayer, count: int, device: torch.device) -> Tensor:
+    """What stands for the embeddings of tokens ``(1, count, input_size)``; a layer may have no parameters."""
     return torch.sin(torch.arange(count * layer.input_size, device=device)).view(1, count, -1)
 
 

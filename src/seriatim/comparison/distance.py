@@ -67,6 +67,7 @@ def _of_known_distance(run: Run, name: str) -> Metrics:
         "agreement": "words between",
         "copy": "letters between",
         "adding": "digits",
+        "recall": "pairs",
     }
     return {
         "kind": "distance",

@@ -52,7 +52,7 @@ def metric_plot(rows: Rows, metric: Row) -> Figure | None:
     axes[0, 0].set_yticks(range(len(drawn)), [plain(row["layer"]) for row in drawn])
     axes[0, 0].set_ylim(-0.6, len(drawn) - 0.4)
     if _is_wide([row["metrics"][metric["key"]] for row in drawn], metric):
-        _logarithmic(axes[0, 0].xaxis, lambda value: f"{value:g}")
+        logarithmic(axes[0, 0].xaxis, lambda value: f"{value:g}")
     axes[0, 0].set_xlabel(_directed(metric))
     return figure
 
@@ -130,9 +130,9 @@ def quality_against(
     for i, _, x, y in points:
         axes[0, 0].plot(x, y, **style(i) | {"markersize": 7})
     if _is_wide([y for *_, y in points], metric):
-        _logarithmic(axes[0, 0].yaxis, lambda value: f"{value:g}")
+        logarithmic(axes[0, 0].yaxis, lambda value: f"{value:g}")
     axes[0, 0].margins(0.12)
-    _logarithmic(axes[0, 0].xaxis, written)
+    logarithmic(axes[0, 0].xaxis, written)
     axes[0, 0].set_xlabel(plain(name))
     axes[0, 0].set_ylabel(plain(metric["name"]))
     point_labels(axes[0, 0], [(layer, x, y) for _, layer, x, y in points])
@@ -162,7 +162,7 @@ def distance_plot(rows: Rows) -> Figure | None:
     figure, axes = _tall(len(rows))
     for i, points in curves.items():
         axes.plot(*zip(*points, strict=True), **style(i))
-    _logarithmic(axes.xaxis, in_short)
+    logarithmic(axes.xaxis, in_short)
     axes.set_xticks(sorted({x for points in curves.values() for x, _ in points}))
     axes.set_xticks([], minor=True)
     first = next(row["distance"] for row in rows if row.get("distance"))
@@ -182,8 +182,8 @@ def _growth(rows: Rows, key: str, x: str, y: str, written: Callable[[float], str
     figure, axes = _tall(len(rows))
     for i, points in curves.items():
         axes.plot(*zip(*points, strict=True), **style(i))
-    _logarithmic(axes.xaxis, in_short)
-    _logarithmic(axes.yaxis, written)
+    logarithmic(axes.xaxis, in_short)
+    logarithmic(axes.yaxis, written)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     end_labels(axes, [(i, rows[i]["layer"], points[-1][1]) for i, points in curves.items()])
@@ -248,7 +248,7 @@ def _frame_curves(axes: Any, curves: list[list[tuple[float, float]]], ends: list
     apart = max(max(ends) - min(ends), 0.35 * max(ends))
     top = min(top, max(ends) + apart)
     if bottom > 0 and top > 6 * bottom:
-        _logarithmic(axes.yaxis, in_short)
+        logarithmic(axes.yaxis, in_short)
         axes.set_ylim(bottom / 1.1, top * 1.1)
     else:
         room = (top - bottom or 1.0) * 0.06
@@ -256,7 +256,7 @@ def _frame_curves(axes: Any, curves: list[list[tuple[float, float]]], ends: list
 
 
 def _against(axes: Any, against: str) -> None:
-    _logarithmic(axes.xaxis, in_short)
+    logarithmic(axes.xaxis, in_short)
     axes.set_xlabel(AGAINST[against] + (" (seconds)" if against == "seconds" else ""))
 
 
@@ -269,7 +269,7 @@ def _directed(metric: Row) -> str:
     return plain(f"{metric['name']}, {'higher' if metric['more_is_better'] else 'lower'} is better")
 
 
-def _logarithmic(axis: Any, written: Callable[[float], str]) -> None:
+def logarithmic(axis: Any, written: Callable[[float], str]) -> None:
     """A logarithmic axis with numbers written out; between powers too where it spans few of them."""
     setter = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     setter("log")

@@ -12,6 +12,7 @@ from ..reading import read_json
 from ..training.lock import LOCK
 from ..training.outputs import check_name
 from .plan import Plan, refuse_version
+from .row_names import bare
 
 REPORT = "report.html"
 WRITTEN = ("runs", "trials", "rows", REPORT, "results.json", "comparison.yaml")
@@ -103,7 +104,7 @@ def check_runs(folder: Path, plan: Plan) -> None:
         found = summary.get("versions", {}).get("seriatim") if isinstance(summary, dict) else None
         refuse_version(path.parent, str(found))
         expected = next((layer for layer in plan.layers if path.parent.name.rpartition("-")[0] == layer), None)
-        if expected is not None and summary.get("layer") != expected.replace("+", ","):
+        if expected is not None and summary.get("layer") != bare(expected).replace("+", ","):
             raise InputError(
                 f"{path.parent}: a run of {summary.get('layer')}, not of {expected}; remove it to train anew"
             )

@@ -11,13 +11,14 @@ from .. import __version__
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
 from ..data.builtin import SPLITS
 from ..errors import InputError, nearest
-from ..layers import current, names, options_of, split_names
+from ..layers import current, names, options_of
 from ..layers.origins import registered
 from ..plain_yaml import dump_plain
 from ..tasks import TASKS
 from ..tasks.counting import LAYER as COUNTED
 from ..tasks.counting import Options as CountingOptions
 from ..training.optimizers import default_rate as default_of_layer
+from .row_names import bare, check_width, parts
 
 FORMAT = "seriatim comparison 1"
 DEFAULT_MINUTES = 2.0
@@ -90,7 +91,7 @@ class Plan(Section):
     def config(self, layer: str, seed: int) -> Config:
         """The configuration of one training, without its budget and its folder."""
         sized, counted = self.sized[layer], layer == COUNTED
-        model: dict[str, Any] = {"layer": layer.replace("+", ","), "options": sized.options}
+        model: dict[str, Any] = {"layer": bare(layer).replace("+", ","), "options": sized.options}
         if not counted:
             model |= {"hidden_size": sized.hidden_size, "embedding_size": sized.embedding_size}
         tree = self.base.model_dump(exclude={"out"})
@@ -149,7 +150,7 @@ def refuse_version(path: Path, found: object) -> None:
 
 
 def check_layers(layers: Sequence[str], task: str) -> list[str]:
-    """The layers of a list, ``A+B`` for a stack that mixes two.
+    """The rows of a list: ``A+B`` for a stack that mixes two layers, ``A@32`` for a layer of width 32.
 
     Raises:
         InputError: none, one that is unknown, or one that stands there twice.
@@ -159,6 +160,7 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
         raise InputError("--layers: none is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
     known = [*names(), COUNTED]
     for layer in found:
+        check_width(layer)
         for part in parts(layer):
             if part not in known:
                 raise InputError(f"--layers: unknown layer {part!r}; {nearest(part, known)}")
@@ -168,11 +170,6 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
     if twice is not None:
         raise InputError(f"--layers: {twice} stands there twice; leave one out")
     return found
-
-
-def parts(layer: str) -> list[str]:
-    """The layers of a mixed stack."""
-    return split_names(layer.replace("+", ","))
 
 
 def own_layers(layers: Sequence[str], base: Config) -> list[str]:
@@ -211,4 +208,4 @@ def default_rate(layer: str, base: Config) -> float | None:
     """The learning rate of a layer: the one given for all, or its default for the task; None for counting."""
     if base.training.learning_rate is not None or layer == COUNTED:
         return base.training.learning_rate
-    return default_of_layer(base, layer.replace("+", ","))
+    return default_of_layer(base, bare(layer).replace("+", ","))

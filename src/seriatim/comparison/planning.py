@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -12,7 +12,6 @@ from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
-from ..training.setup import learn
 from ..training.task import Task
 from .metric import choose_metric
 from .plan import (
@@ -28,8 +27,12 @@ from .plan import (
     default_rate,
     share_options,
 )
-from .widths import TOLERANCE, Widths, count_parameters
+from .row_names import width_of, with_widths
+from .shared_data import read_data
+from .sizes import set_width, solve_sizes
 
+READING_BOTH_WAYS = ("classify", "tag")
+"""Tasks whose layers read in both directions unless told otherwise."""
 MOST_SEEDS, MOST_TRIALS = 100, 100
 
 
@@ -46,6 +49,7 @@ class Wishes:
     tune: int | None = None
     metric: str | None = None
     command: str = ""
+    widths: Sequence[int] | None = None
 
 
 def make_plan(
@@ -58,17 +62,26 @@ def make_plan(
     """
     given = _given(source, overrides)
     task = resolve({"task": given.get("task", "lm")}).task
-    layers = check_layers(wishes.layers, task)
+    layers = check_layers(with_widths(wishes.layers, wishes.widths), task)
+    swept = any(width_of(layer) is not None for layer in layers)
+    if swept and wishes.parameters is not None and all(width_of(each) or each == COUNTED for each in layers):
+        raise InputError("--parameters: the widths of all layers are given; leave out --parameters or the widths")
     budget, tune = _budget(wishes, given), _trials(wishes.tune)
     if tune is not None and budget.steps is not None and budget.steps < 2 * tune:
         raise InputError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
     _refuse(given)
-    usual = {**DEFAULTS, "training.batch_size": BATCH_SIZE.get(task, USUAL_BATCH_SIZE), "training.steps": 1}
+    usual: dict[str, Any] = {
+        **DEFAULTS,
+        "training.batch_size": BATCH_SIZE.get(task, USUAL_BATCH_SIZE),
+        "training.steps": 1,
+    }
+    if swept and task in READING_BOTH_WAYS:
+        usual["model.bidirectional"] = False  # what reads in both directions has no state to measure
     base = resolve(_without_budgets(given), {name: value for name, value in usual.items() if not _has(given, name)})
     shared = share_options(layers, base.model.options, task)
     sized = {
         layer: Sized(
-            hidden_size=base.model.hidden_size,
+            hidden_size=width_of(layer) or base.model.hidden_size,
             embedding_size=base.model.embedding_size,
             options=shared[layer],
             learning_rate=default_rate(layer, base),
@@ -113,61 +126,16 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
         find(plan.config(layer, plan.seeds[0])).check(train, valid)
     _check_tokens(plan, task, train)
     trained = [layer for layer in wanted if layer != COUNTED]
-    if trained:
-        _solve(plan, trained, vocabulary, fresh=layers is None)
+    if solved_for := [layer for layer in trained if width_of(layer) is None]:
+        solve_sizes(plan, solved_for, vocabulary, fresh=layers is None)
+    for layer in trained:
+        if width_of(layer) is not None:
+            set_width(plan, layer, vocabulary)
     solved = find(plan.config(wanted[0], plan.seeds[0]))
     with torch.device("meta"):
         solved.make_model(vocabulary)  # which settles what chooses weights
     plan.metric = choose_metric(solved, plan.metric or None, selects=solved.selects).key
     return vocabulary
-
-
-class SharedData(NamedTuple):
-    """What every row of a comparison shares: a task that reads the data, the vocabulary, and the data as read."""
-
-    task: Task
-    vocabulary: Vocabulary
-    train: Any
-    valid: Any
-
-
-def read_data(plan: Plan) -> SharedData:
-    """Reads the data of a comparison and settles ``plan.digests``, or checks the data against them.
-
-    Raises:
-        InputError: whatever is wrong with the data, or data that has changed since the comparison began.
-    """
-    task = find(plan.config(plan.layers[0], plan.seeds[0]))
-    check_held_out(plan, task)
-    vocabulary, _ = learn(task)
-    spec = task.validation_spec()
-    train = task.read(task.training_spec(), "train", vocabulary)
-    valid = None if spec is None else task.read(spec, "valid", vocabulary)
-    digests = {
-        "train": str(train.key),
-        "tokenizer": vocabulary.fingerprint(),
-        "valid": "" if valid is None else str(valid.key),
-        "measured": str(task.read(*plan.measured(), vocabulary).key),
-    }
-    names = {"train": f"data.train: {task.training_spec()}", "valid": f"data.valid: {spec}"}
-    for part, digest in digests.items():
-        if plan.digests.get(part, digest) != digest:
-            name = names.get(part, part if part == "tokenizer" else plan.measured()[0])
-            raise InputError(
-                f"{name} has changed since this comparison began; restore it, or start a new comparison with another "
-                "--out"
-            )
-    plan.digests = digests
-    return SharedData(task, vocabulary, train, valid)
-
-
-def check_held_out(plan: Plan, task: Task) -> None:
-    """Raises InputError where there is nothing to measure on, or to tune on."""
-    task.training_spec()
-    if task.validation_spec() is None and plan.base.data.test is None:
-        raise InputError("data.valid: no held-out data to measure on; give --valid FILE, or --data.test FILE")
-    if task.validation_spec() is None and plan.tune is not None:
-        raise InputError("--tune: learning rates are chosen on held-out data; give --valid FILE")
 
 
 def parse_parameters(text: int | str | None) -> int | None:
@@ -264,55 +232,3 @@ def _check_tokens(plan: Plan, task: Task, train: Any) -> None:
             f"--tokens: {plan.budget.tokens:,} is too little, one step reads {one:,}{shared}; give more, or lower "
             "training.batch_size"
         )
-
-
-def _solve(plan: Plan, layers: Sequence[str], vocabulary: Vocabulary, *, fresh: bool) -> None:
-    """Finds the sizes of layers, with one embedding for all; ``fresh`` where it may still be chosen."""
-    widths = {layer: Widths(plan.config(layer, plan.seeds[0]), vocabulary) for layer in layers}
-    size = plan.base.model.embedding_size
-    if plan.parameters is None:
-        first = plan.config(layers[0], plan.seeds[0])
-        if first.model.tie_weights:
-            first.model.embedding_size = first.model.hidden_size
-        plan.parameters = count_parameters(first, vocabulary)
-    target = plan.parameters
-    if fresh:
-        size = plan.base.model.embedding_size = _common_embedding(plan, widths, target)
-    adjust = plan.base.model.options.get("vectors") is None
-    for layer, one in widths.items():
-        hidden_size, embedding_size, parameters = one.solve(target, size, adjust=adjust)
-        sized = plan.sized[layer]
-        update = {"hidden_size": hidden_size, "embedding_size": embedding_size, "parameters": parameters}
-        plan.sized[layer] = sized.model_copy(update=update)
-
-
-def _common_embedding(plan: Plan, widths: Mapping[str, Widths], target: int) -> int:
-    """The widest embedding, halving that of the configuration, that leaves every layer room for a width.
-
-    Room is any at all where the embedding was asked for; else a width of half the embedding's.
-
-    Raises:
-        InputError: so few parameters cannot be had.
-    """
-    size = plan.base.model.embedding_size
-    automatic = "embedding_size" in plan.automatic
-    fixed = plan.base.model.options.get("vectors") is not None
-    while True:
-        least = {layer: one.least(size) for layer, one in widths.items()}
-        tight = {layer: found for layer, found in least.items() if found is None or found > (1 + TOLERANCE) * target}
-        roomy = automatic and size > 1 and any(_cramped(one, target, size) for one in widths.values())
-        if not tight and not roomy:
-            return size
-        if size == 1 or fixed:
-            layer = max(tight, key=lambda name: tight[name] or 0)
-            raise InputError(
-                f"--parameters: {target:,} is less than {layer} can have with this vocabulary; give at least "
-                f"{tight[layer]:,}, or a smaller tokenizer.vocabulary_size"
-            )
-        size //= 2
-
-
-def _cramped(widths: Widths, target: int, embedding_size: int) -> bool:
-    """Whether the embedding takes so much that the layer is narrower than half of it."""
-    found = widths.count(max(1, embedding_size // 2), embedding_size)
-    return not widths.tied and found is not None and found > target

@@ -8,6 +8,7 @@ from ..inspection.page import Code, Part, Plot, Plots, Prose, Section, render, w
 from ..inspection.sparsity import sparsity_parts
 from . import figures, summary
 from .answers import answers
+from .bottleneck import bottleneck
 from .folder import REPORT
 from .numbers import in_bytes, in_short, listed
 from .ranking import Row, ranked, tested, value_of
@@ -47,6 +48,7 @@ def report(results: Row) -> str:
         Section("learning", "Learning", _learning(results)),
         Section("trade", "Quality against cost", _trade(results)),
         Section("growth", "Cost as the text grows", _growth(results)),
+        *bottleneck(results),
         *_sparsity(results),
         Section("samples", "Samples", answers(results)),
         Section("details", "All figures and settings", _details(results)),

@@ -19,9 +19,18 @@ from ..tasks import counting, find
 from ..tasks.counting import LAYER as COUNTED
 from ..training.environment import environment
 from .metric import choose_metric, difference, more_is_better
-from .plan import FORMAT, Plan, parts
+from .plan import FORMAT, Plan
+from .row_names import bare, parts, width_of
 
-COSTS = ("state_bytes", "step_milliseconds", "milliseconds_per_token", "reading_milliseconds", "distance", "samples")
+COSTS = (
+    "state_bytes",
+    "state_at_length",
+    "step_milliseconds",
+    "milliseconds_per_token",
+    "reading_milliseconds",
+    "distance",
+    "samples",
+)
 FIRST = (
     *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
     *("precision", "curve", "held_out", "ngrams", *COSTS),
@@ -117,7 +126,8 @@ def _layer(
 ) -> dict[str, Any]:
     """The row of one layer."""
     mine = [rows[layer, seed] for seed in plan.seeds if (layer, seed) in rows]
-    words = {"layer": layer, "counted": layer == COUNTED, **in_words(layer)}
+    words = {"layer": layer, "architecture": bare(layer), "width": width_of(layer), "counted": layer == COUNTED}
+    words |= in_words(layer)
     if not mine:
         return {**words, "failed": failed or "not trained yet"}
     first = mine[0]

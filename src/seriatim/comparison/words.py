@@ -64,6 +64,8 @@ def equal(results: Row) -> str:
     said += ["the order of the data", f"the text it is measured on ({measured or 'held out'})"]
     text = f"Held equal: {'; '.join(filter(None, said))}. {_rates(results, trained)}"
     text += f" Figures are means over {len(seeds)} seeds." if len(seeds) > 1 else " One seed was run."
+    if any(row.get("width") for row in trained):
+        text += " Not equal are the widths, which are given, and so the numbers of parameters."
     if counted:
         text += f" {listed(counted)}: counted, within no such budget and at no such size."
     return text

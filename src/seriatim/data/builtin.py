@@ -4,8 +4,8 @@
 the standard library, about two million characters of real English about real things. It is split by module, eight in
 ten for training, one each for validation and test; a docstring that stands in several modules counts once.
 
-``builtin:reversal``, ``builtin:copy``, ``builtin:adding`` and ``builtin:agreement`` are the tasks of `synthetic`, as
-TSV; of their part ``test-N`` every distance is N, and so of ``train-N`` and ``valid-N``.
+``builtin:reversal``, ``builtin:copy``, ``builtin:adding``, ``builtin:agreement`` and ``builtin:recall`` are the tasks
+of `synthetic`, as TSV; of their part ``test-N`` every distance is N, and so of ``train-N`` and ``valid-N``.
 """
 
 import ast

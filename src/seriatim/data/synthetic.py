@@ -13,6 +13,10 @@
   label is ``is`` or ``are``. After Linzen et al., "Assessing the Ability of LSTMs to Learn Syntax-Sensitive
   Dependencies" (2016). The nouns between are singular or plural by the toss of a coin: were most of them of the other
   number than the subject, counting them would answer, without any memory of the subject.
+- ``recall`` (classification): N pairs of a letter and a digit, then a letter and a question mark; the label is the
+  digit that stood last with this letter. All pairs must be kept until the question comes, so that the size of the
+  state bounds the accuracy. After the associative recall of Arora et al., "Zoology: Measuring and Improving Recall in
+  Efficient Language Models" (2023); there a text asks for several letters.
 
 A text (of ``reversal``, a word) belongs to one part by its hash, so that no two parts share one. At the few shortest
 distances there are only hundreds of different texts, and some stand in a part more than once.
@@ -138,6 +142,15 @@ def _agreement(random: Random, distance: int, turn: int) -> Item:
     return Item((VERBS[plural], text), text)
 
 
+def _recall(random: Random, distance: int, turn: int) -> Item:
+    pairs = [[letter, str(int(random.random() * 10))] for letter in _letters(random, distance)]
+    asked = random.choice(pairs)[0]
+    last = max(i for i, (letter, _) in enumerate(pairs) if letter == asked)
+    pairs[last][1] = str(turn % 10)
+    text = " ".join(["".join(pair) for pair in pairs] + [f"{asked}?"])
+    return Item((pairs[last][1], text), text)
+
+
 def _noun(random: Random, plural: int) -> str:
     return random.choice(NOUNS) + "s" * plural
 
@@ -147,4 +160,5 @@ TASKS = {
     "copy": Task(_copy, 2, 100, _log_uniform, "label\ttext\n"),
     "adding": Task(_adding, 4, 100, _log_uniform, "label\ttext\n"),
     "agreement": Task(_agreement, 3, 30, _log_uniform, "label\ttext\n"),
+    "recall": Task(_recall, 2, 16, _log_uniform, "label\ttext\n"),
 }
