@@ -73,7 +73,7 @@ class Model(Section):
     embedding_size: Count = 128
     hidden_size: Count = 256
     num_layers: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
-    dropout: Rate = 0.0
+    dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.0
     variational_dropout: bool = False
     residual: bool = False
     tie_weights: bool = False

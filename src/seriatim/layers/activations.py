@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import InputError, nearest
+from .option_types import OneOf
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -25,6 +27,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sin": torch.sin,
     "identity": lambda x: x,
 }
+
+Activation = Annotated[str, OneOf(ACTIVATIONS)]
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 from .attending import Attending
-from .positions import RELATIVE, Rotary, positions, slopes
-from .scoring import scoring
+from .option_types import Size
+from .positions import RELATIVE, Position, Rotary, positions, slopes
+from .scoring import Score, scoring
 
 HEAD_SIZE = 32
 """The least width of a head, where their number is not given."""
@@ -53,12 +54,12 @@ class Attention(Attending):
         input_size: int,
         hidden_size: int,
         *,
-        num_heads: int | None = None,
-        num_kv_heads: int | None = None,
+        num_heads: Size | None = None,
+        num_kv_heads: Size | None = None,
         causal: bool = True,
-        window: int | None = None,
-        position: str = "rotary",
-        score: str = "scaled-dot",
+        window: Size | None = None,
+        position: Position = "rotary",
+        score: Score = "scaled-dot",
         bias: bool = False,
     ) -> None:
         if position not in RELATIVE:
@@ -69,7 +70,7 @@ class Attention(Attending):
         num_kv_heads = self.num_heads if num_kv_heads is None else num_kv_heads
         if num_kv_heads < 1 or self.num_heads % num_kv_heads:
             raise InputError(
-                f"num_kv_heads: {num_kv_heads} does not divide num_heads, {self.num_heads}; "
+                f"model.options.num_kv_heads: {num_kv_heads} does not divide num_heads, {self.num_heads}; "
                 f"take one of {_divisors(self.num_heads)}"
             )
         self.kept_heads, self.kept_size = 2 * num_kv_heads, hidden_size // self.num_heads
@@ -106,7 +107,8 @@ def heads(hidden_size: int, num_heads: int | None) -> int:
         return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= HEAD_SIZE)
     if num_heads < 1 or hidden_size % num_heads:
         raise InputError(
-            f"num_heads: {num_heads} does not divide the width, {hidden_size}; take one of {_divisors(hidden_size)}"
+            f"model.options.num_heads: {num_heads} does not divide the width, {hidden_size}; "
+            f"take one of {_divisors(hidden_size)}"
         )
     return num_heads
 

@@ -11,6 +11,7 @@ Any sequence layer can be the mixer of a block, not attention alone: A. Vaswani 
 from torch import nn
 
 from ..layer import SequenceLayer
+from .norms import Norm
 from .pointwise import Pointwise
 from .residual import Residual
 from .stack import Stack
@@ -21,7 +22,7 @@ def wrapped(
     memory: SequenceLayer | None,
     feed_forward: nn.Module | None,
     *,
-    norm: str = "rms",
+    norm: Norm = "rms",
     norm_first: bool = True,
     dropout: float = 0.0,
     variational: bool = False,

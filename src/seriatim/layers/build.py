@@ -2,14 +2,12 @@
 
 import inspect
 import itertools
-import math
 from collections.abc import Callable, Mapping
-from types import NoneType
-from typing import Any, get_args
+from typing import Any
 
 from torch import nn
 
-from ..errors import InputError, nearest, shown
+from ..errors import InputError, nearest
 from ..layer import RecurrentCell, SequenceLayer, Wrap
 from ..unroll import Recurrent
 from .bidirectional import Bidirectional
@@ -17,14 +15,13 @@ from .block import wrapped
 from .cross_attention import CrossAttention
 from .feed_forward import feed_forward
 from .norms import norm as norm_named
+from .option_types import check_value
 from .pointwise import Pointwise
-from .positions import ABSOLUTE, RELATIVE, Positions
+from .positions import ABSOLUTE, Positions
 from .registry import current, find, split_names
 from .stack import Stack
 
 Options = Mapping[str, Any]
-LARGEST = 2**31
-"""A size that no tensor has."""
 
 
 def layer(
@@ -113,28 +110,13 @@ def options_of(name: str, options: Options | None = None) -> dict[str, inspect.P
 
 
 def check_options(name: str, options: Options) -> None:
-    """Raises InputError where no architecture of ``name`` has an option, or its value is of another type."""
+    """Raises InputError where no architecture of ``name`` has an option, or its value does not fit."""
     found = [options_of(one, options) for one in split_names(name)]
     known = {key: parameter for options in found for key, parameter in options.items()}
     for key, value in options.items():
         if key not in known:
             raise InputError(f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}")
-        wanted = known[key].annotation
-        kinds = get_args(wanted) or (wanted,)
-        accepted = (*kinds, int) if float in kinds else kinds
-        typed = wanted is not inspect.Parameter.empty and all(isinstance(kind, type) for kind in kinds)
-        if not typed:  # a user's own class, without annotations or with annotations as text
-            continue
-        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-            named = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
-            raise InputError(f"model.options.{key}: {shown(value)} does not fit; give a value of type {named}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"model.options.{key}: {value} does not fit; give a finite number")
-        if isinstance(value, int) and abs(value) >= LARGEST:
-            raise InputError(f"model.options.{key}: {shown(value)} does not fit; give a number below {LARGEST}")
-    position = options.get("position", "none")
-    if position not in (*RELATIVE, *ABSOLUTE):
-        raise InputError(f"unknown position {position!r}; {nearest(position, [*RELATIVE, *ABSOLUTE])}")
+        check_value(f"model.options.{key}", value, known[key].annotation)
 
 
 def _condition(key: str) -> str:

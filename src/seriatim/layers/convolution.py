@@ -10,6 +10,8 @@ that the reach doubles with each · W, V ``taps``, stacked · U ``leave``. WaveN
 left out: every convolution adds to one sum.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,9 @@ from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..state import State
 from .history import remember
+from .norms import Norm
 from .norms import norm as norm_named
+from .option_types import Between, Size
 from .paths import direct_paths
 from .pointwise import Pointwise
 from .residual import Residual
@@ -32,16 +36,17 @@ class GatedConvolution(UnpaddedLayer):
         size: width of an input and of an output.
         kernel_size: inputs that are seen.
         dilation: how far they are apart.
+        bias: whether W, V and U have biases.
     """
 
     gate_names = ("output",)
 
-    def __init__(self, size: int, *, kernel_size: int, dilation: int) -> None:
+    def __init__(self, size: int, *, kernel_size: int, dilation: int, bias: bool = True) -> None:
         super().__init__()
         self.input_size = self.output_size = size
         self.kernel_size, self.dilation = kernel_size, dilation
-        self.taps = nn.Linear(kernel_size * size, 2 * size)
-        self.leave = nn.Linear(size, size)
+        self.taps = nn.Linear(kernel_size * size, 2 * size, bias=bias)
+        self.leave = nn.Linear(size, size, bias=bias)
 
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
@@ -73,6 +78,7 @@ class Convolution(Stack):
         kernel_size: inputs that each convolution sees.
         depth: how many convolutions; the reach is 1 + (kernel_size − 1)(2^depth − 1) inputs.
         norm: by name; see `norms`.
+        bias: whether the convolutions have biases.
 
     Raises:
         ValueError: a kernel or a depth of 0.
@@ -83,13 +89,20 @@ class Convolution(Stack):
     paper = "van den Oord et al. 2016; Dauphin et al. 2017"
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, kernel_size: int = 3, depth: int = 4, norm: str = "rms"
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        kernel_size: Size = 3,
+        depth: Annotated[int, Between(1, 24)] = 4,
+        norm: Norm = "rms",
+        bias: bool = True,
     ) -> None:
         for name, value in (("kernel_size", kernel_size), ("depth", depth)):
             if value < 1:
                 raise InputError(f"{name} must be at least 1; got {value}")
         layers: list[SequenceLayer] = [
-            Residual(GatedConvolution(hidden_size, kernel_size=kernel_size, dilation=2**i), norm=norm)
+            Residual(GatedConvolution(hidden_size, kernel_size=kernel_size, dilation=2**i, bias=bias), norm=norm)
             for i in range(depth)
         ]
         if input_size != hidden_size:

@@ -19,8 +19,9 @@ from ..layer import SequenceLayer
 from ..lengths import check_lengths, valid_mask, zero_padding
 from ..state import State
 from .attention import heads
+from .option_types import Size
 from .paths import direct_paths
-from .scoring import attend, scoring
+from .scoring import Score, attend, scoring
 
 
 class Memory(NamedTuple):
@@ -55,9 +56,9 @@ class CrossAttention(SequenceLayer):
         input_size: int,
         hidden_size: int,
         *,
-        memory_size: int | None = None,
-        num_heads: int | None = None,
-        score: str = "scaled-dot",
+        memory_size: Size | None = None,
+        num_heads: Size | None = None,
+        score: Score = "scaled-dot",
         bias: bool = False,
     ) -> None:
         super().__init__()

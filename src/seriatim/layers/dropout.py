@@ -40,10 +40,10 @@ def dropout(p: float, *, variational: bool = False) -> nn.Module:
     """Dropout at rate ``p``: every value on its own, or whole features over time.
 
     Raises:
-        ValueError: a rate outside [0, 1).
+        ValueError: a rate outside [0, 0.99].
     """
-    if not 0 <= p < 1:
-        raise InputError(f"dropout must lie in [0, 1); got {p}")
+    if not 0 <= p <= 0.99:
+        raise InputError(f"dropout must be between 0 and 0.99; got {p}")
     if p == 0:
         return nn.Identity()
     return VariationalDropout(p) if variational else Dropout(p)

@@ -64,7 +64,9 @@ class Experts(nn.Module):
         if not experts:
             raise InputError("a mixture needs at least one expert")
         if not 1 <= per_token <= len(experts):
-            raise InputError(f"experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}")
+            raise InputError(
+                f"model.options.experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}"
+            )
         if not balance >= 0:
             raise InputError(f"balance must be at least 0; got {balance}")
         self.router = Router(size, len(experts), per_token=per_token)

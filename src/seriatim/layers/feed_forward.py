@@ -6,14 +6,18 @@
 W₁ ``enter`` · V ``gate`` · W₂ ``leave`` · g ``activation``.
 """
 
+from typing import Annotated
+
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
 from .activations import activation
 from .experts import Experts
+from .option_types import Between, OneOf, Size
 
 PLAIN = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu-tanh", "silu": "silu"}
 GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu", "bilinear": "identity"}
+KINDS = ["none", *PLAIN, *GATED]
 MULTIPLE = 8
 """Widths are rounded up to a multiple of this, which matrix products like."""
 
@@ -46,11 +50,11 @@ class FeedForward(nn.Module):
 def feed_forward(
     size: int,
     *,
-    feed_forward: str = "swiglu",
-    feed_forward_size: int | None = None,
-    num_experts: int | None = None,
-    experts_per_token: int = 2,
-    balance: float = 0.01,
+    feed_forward: Annotated[str, OneOf(KINDS)] = "swiglu",
+    feed_forward_size: Size | None = None,
+    num_experts: Size | None = None,
+    experts_per_token: Size = 2,
+    balance: Annotated[float, Between(0, 1000)] = 0.01,
     bias: bool = False,
 ) -> nn.Module | None:
     """The feed-forward network of a block, or a mixture of several.
@@ -67,9 +71,8 @@ def feed_forward(
     Raises:
         ValueError: no such kind, or more experts chosen than there are.
     """
-    kinds = ["none", *PLAIN, *GATED]
-    if feed_forward not in kinds:
-        raise InputError(f"unknown feed_forward {feed_forward!r}; {nearest(feed_forward, kinds)}")
+    if feed_forward not in KINDS:
+        raise InputError(f"unknown feed_forward {feed_forward!r}; {nearest(feed_forward, KINDS)}")
     if feed_forward == "none":
         return None
     inner = feed_forward_size

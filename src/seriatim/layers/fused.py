@@ -43,7 +43,7 @@ class FusedRecurrence(SequenceLayer):
             for ``hidden_size``.
 
     Raises:
-        ValueError: a rate outside [0, 1), or a projection that does not narrow.
+        ValueError: a rate outside [0, 0.99], or a projection that does not narrow.
     """
 
     twin: ClassVar[type[nn.RNNBase]]
@@ -68,7 +68,8 @@ class FusedRecurrence(SequenceLayer):
         self.zoneout = check_rate("zoneout", zoneout)
         if not 0 <= projection_size < hidden_size:
             raise InputError(
-                f"projection_size must lie in 0..{hidden_size - 1}, below hidden_size; got {projection_size}"
+                f"model.options.projection_size must lie in 0..{hidden_size - 1}, below hidden_size; "
+                f"got {projection_size}"
             )
         self.input_size, self.hidden_size, self.projection_size = input_size, hidden_size, projection_size
         self.output_size = projection_size or hidden_size

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from ..state import State
 from .fused import FusedRecurrence
+from .option_types import Rate
 
 
 class GRU(FusedRecurrence):
@@ -47,8 +48,8 @@ class GRU(FusedRecurrence):
         hidden_size: int,
         *,
         bias: bool = True,
-        weight_dropout: float = 0.0,
-        zoneout: float = 0.0,
+        weight_dropout: Rate = 0.0,
+        zoneout: Rate = 0.0,
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias, weight_dropout=weight_dropout, zoneout=zoneout)
 

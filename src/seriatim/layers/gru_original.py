@@ -9,7 +9,7 @@ EMNLP 2014.
     h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ h̃_t
 
 x_t inputs · h_t outputs and the state · W, b ``w``, stacked r, z, h̃ · U_r, U_z ``u``, stacked r, z · U_h
-``u_candidate``. Biases are added; the paper leaves them out.
+``u_candidate``. Biases are added unless ``bias`` is false; the paper leaves them out.
 
 The reset gate acts before the recurrent product, and z takes the new state (the EMNLP paper itself lets z keep the
 old; textbooks exchanged the two). The registered ``gru`` (`seriatim.layers.GRU`) is the form of cuDNN and
@@ -35,6 +35,7 @@ class OriginalGRU(RecurrentCell):
     Args:
         input_size: width of an input.
         hidden_size: width of the state.
+        bias: whether there is a bias.
     """
 
     keeps = "one vector"
@@ -42,10 +43,10 @@ class OriginalGRU(RecurrentCell):
     gate_names = ("reset", "update (takes)")
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight", "u_candidate.weight")
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.w = nn.Linear(input_size, 3 * hidden_size)
+        self.w = nn.Linear(input_size, 3 * hidden_size, bias=bias)
         self.u = nn.Linear(hidden_size, 2 * hidden_size, bias=False)
         self.u_candidate = nn.Linear(hidden_size, hidden_size, bias=False)
         self.reset_parameters()
@@ -55,7 +56,8 @@ class OriginalGRU(RecurrentCell):
         candidate = 2 * self.output_size
         initialize_gates(self.w.weight[:candidate], self.u.weight, gates=2)
         initialize_gates(self.w.weight[candidate:], self.u_candidate.weight, gates=1)
-        nn.init.zeros_(self.w.bias)
+        if self.w.bias is not None:
+            nn.init.zeros_(self.w.bias)
 
     def initial_state(self, batch_size: int) -> Tensor:
         """Zeros ``(batch, hidden_size)``."""

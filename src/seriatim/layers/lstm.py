@@ -17,7 +17,7 @@ for large scale acoustic modeling", Interspeech 2014) h is narrower than C: h_t 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from ..layer import refuse_memory
 from ..state import State
 from .fused import FusedRecurrence
+from .option_types import Between, GateBias, Rate
 
 
 class LSTMState(NamedTuple):
@@ -61,10 +62,10 @@ class LSTM(FusedRecurrence):
         hidden_size: int,
         *,
         bias: bool = True,
-        forget_bias: float = 1.0,
-        weight_dropout: float = 0.0,
-        zoneout: float = 0.0,
-        projection_size: int = 0,
+        forget_bias: GateBias = 1.0,
+        weight_dropout: Rate = 0.0,
+        zoneout: Rate = 0.0,
+        projection_size: Annotated[int, Between(0)] = 0,
     ) -> None:
         self.forget_bias = forget_bias
         super().__init__(

@@ -22,6 +22,7 @@ from ..layer import RecurrentCell
 from ..state import State
 from .initialization import initialize_gates
 from .lstm import LSTMState
+from .option_types import GateBias
 
 
 class CoupledLSTM(RecurrentCell):
@@ -32,7 +33,8 @@ class CoupledLSTM(RecurrentCell):
     Args:
         input_size: width of an input.
         hidden_size: width of hidden and cell state.
-        forget_bias: what the forget gate's bias starts at.
+        bias: whether gates and candidate have biases.
+        forget_bias: what the forget gate's bias starts at, where there is one.
     """
 
     keeps = "two vectors: hidden and cell"
@@ -40,18 +42,19 @@ class CoupledLSTM(RecurrentCell):
     gate_names = ("forget", "output")
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_bias: float = 1.0) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
         super().__init__()
         self.input_size, self.output_size, self.forget_bias = input_size, hidden_size, forget_bias
-        self.w = nn.Linear(input_size, 3 * hidden_size)
+        self.w = nn.Linear(input_size, 3 * hidden_size, bias=bias)
         self.u = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Glorot-uniform and orthogonal, gate by gate; zero biases but for the forget gate's."""
         initialize_gates(self.w.weight, self.u.weight, gates=3)
-        nn.init.zeros_(self.w.bias)
-        nn.init.constant_(self.w.bias.data.chunk(3)[0], self.forget_bias)
+        if self.w.bias is not None:
+            nn.init.zeros_(self.w.bias)
+            nn.init.constant_(self.w.bias.data.chunk(3)[0], self.forget_bias)
 
     def initial_state(self, batch_size: int) -> LSTMState:
         """Zeros, both ``(batch, hidden_size)``."""

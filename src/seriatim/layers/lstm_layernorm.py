@@ -23,6 +23,7 @@ from ..layer import RecurrentCell
 from ..state import State
 from .initialization import initialize_gates
 from .lstm import LSTMState
+from .option_types import GateBias
 
 
 class LayerNormLSTM(RecurrentCell):
@@ -31,7 +32,8 @@ class LayerNormLSTM(RecurrentCell):
     Args:
         input_size: width of an input.
         hidden_size: width of hidden and cell state.
-        forget_bias: what the forget gate's bias starts at.
+        bias: whether there are the shifts b and β_C.
+        forget_bias: what the forget gate's bias starts at, where there is one.
     """
 
     keeps = "two vectors: hidden and cell"
@@ -39,14 +41,14 @@ class LayerNormLSTM(RecurrentCell):
     gate_names = ("forget", "input", "output")
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_bias: float = 1.0) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
         super().__init__()
         self.input_size, self.output_size, self.forget_bias = input_size, hidden_size, forget_bias
         self.w = nn.Linear(input_size, 4 * hidden_size, bias=False)
         self.u = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
-        self.norm_inputs = nn.LayerNorm(4 * hidden_size)
+        self.norm_inputs = nn.LayerNorm(4 * hidden_size, bias=bias)
         self.norm_hidden = nn.LayerNorm(4 * hidden_size, bias=False)
-        self.norm_cell = nn.LayerNorm(hidden_size)
+        self.norm_cell = nn.LayerNorm(hidden_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -54,7 +56,8 @@ class LayerNormLSTM(RecurrentCell):
         initialize_gates(self.w.weight, self.u.weight, gates=4)
         for norm in (self.norm_inputs, self.norm_hidden, self.norm_cell):
             norm.reset_parameters()
-        nn.init.constant_(self.norm_inputs.bias.data.chunk(4)[1], self.forget_bias)
+        if self.norm_inputs.bias is not None:
+            nn.init.constant_(self.norm_inputs.bias.data.chunk(4)[1], self.forget_bias)
 
     def initial_state(self, batch_size: int) -> LSTMState:
         """Zeros, both ``(batch, hidden_size)``."""

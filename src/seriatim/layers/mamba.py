@@ -27,6 +27,7 @@ from ..errors import InputError
 from ..layer import refuse_memory
 from ..state import State
 from .history import remember
+from .option_types import Size, StepSize
 from .paths import direct_paths, joined_paths
 from .selective_scan import selective_scan, selective_step
 from .unpadded import UnpaddedLayer
@@ -51,6 +52,7 @@ class Mamba(UnpaddedLayer):
         dt_rank: width of δ; None for a sixteenth of ``hidden_size``, rounded up.
         dt_min: the smallest Δ at the start.
         dt_max: the largest.
+        bias: whether the short convolution has a bias. b_Δ is no such bias: it holds the size of the steps.
 
     Raises:
         ValueError: a size below 1, or not 0 < dt_min ≤ dt_max.
@@ -62,18 +64,20 @@ class Mamba(UnpaddedLayer):
     parallel = True
     wrap = "residual"
     undecayed = ("taps", "log_a")
+    taps_bias: nn.Parameter | None
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
         *,
-        state_size: int = 16,
-        expansion: int = 2,
-        kernel_size: int = 4,
-        dt_rank: int | None = None,
-        dt_min: float = 0.001,
-        dt_max: float = 0.1,
+        state_size: Size = 16,
+        expansion: Size = 2,
+        kernel_size: Size = 4,
+        dt_rank: Size | None = None,
+        dt_min: StepSize = 0.001,
+        dt_max: StepSize = 0.1,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         dt_rank = math.ceil(hidden_size / 16) if dt_rank is None else dt_rank
@@ -82,13 +86,13 @@ class Mamba(UnpaddedLayer):
             if size < 1:
                 raise InputError(f"{name} must be at least 1; got {size}")
         if not 0 < dt_min <= dt_max:
-            raise InputError(f"dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+            raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
         self.input_size, self.output_size, self.inner = input_size, hidden_size, expansion * hidden_size
         self.state_size, self.kernel_size, self.dt_rank = state_size, kernel_size, dt_rank
         self.dt_min, self.dt_max = dt_min, dt_max
         self.enter = nn.Linear(input_size, 2 * self.inner, bias=False)
         self.taps = nn.Parameter(torch.empty(kernel_size, self.inner))
-        self.taps_bias = nn.Parameter(torch.empty(self.inner))
+        self.register_parameter("taps_bias", nn.Parameter(torch.empty(self.inner)) if bias else None)
         self.select = nn.Linear(self.inner, dt_rank + 2 * state_size, bias=False)
         self.rate = nn.Linear(dt_rank, self.inner)
         self.log_a = nn.Parameter(torch.empty(self.inner, state_size))
@@ -100,7 +104,8 @@ class Mamba(UnpaddedLayer):
         """A = −1 … −N for every channel, D = 1, and b_Δ such that Δ starts log-uniform in [dt_min, dt_max]."""
         bound = self.kernel_size**-0.5
         nn.init.uniform_(self.taps, -bound, bound)
-        nn.init.uniform_(self.taps_bias, -bound, bound)
+        if self.taps_bias is not None:
+            nn.init.uniform_(self.taps_bias, -bound, bound)
         nn.init.uniform_(self.rate.weight, -(self.dt_rank**-0.5), self.dt_rank**-0.5)
         nn.init.ones_(self.skip)
         with torch.no_grad():
@@ -140,7 +145,8 @@ class Mamba(UnpaddedLayer):
         recent, memory = cast(MambaState, state)
         x, z = self.enter(inputs).chunk(2, dim=-1)
         extended, recent = remember(x.unsqueeze(1), recent)
-        x = F.silu((extended * self.taps).sum(1) + self.taps_bias)
+        convolved = (extended * self.taps).sum(1)
+        x = F.silu(convolved if self.taps_bias is None else convolved + self.taps_bias)
         delta, b, c = self.selected(x)
         y, memory = selective_step(x, delta, self.a(), b, c, self.skip, memory)
         return self.leave(y * F.silu(z)), MambaState(recent, memory)
@@ -164,21 +170,22 @@ class _DepthwiseConvolution(torch.autograd.Function):
     """Σ_k w_k ⊙ x_{t+k} + b over ``(K − 1 + time, batch, channels)``, as K shifted products in one result."""
 
     @staticmethod
-    def forward(ctx: Any, extended: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, extended: Tensor, taps: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(extended, taps)
+        ctx.has_bias = bias is not None
         time = extended.shape[0] - taps.shape[0] + 1
-        outputs = torch.addcmul(bias, extended[:time], taps[0])
+        outputs = extended[:time] * taps[0] if bias is None else torch.addcmul(bias, extended[:time], taps[0])
         for k in range(1, taps.shape[0]):
             outputs.addcmul_(extended[k : k + time], taps[k])
         return outputs
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         extended, taps = ctx.saved_tensors
         time = gradient.shape[0]
         d_extended, d_taps, product = torch.zeros_like(extended), torch.empty_like(taps), torch.empty_like(gradient)
         for k in range(taps.shape[0]):
             d_extended[k : k + time].addcmul_(gradient, taps[k])
             torch.sum(torch.mul(gradient, extended[k : k + time], out=product), (0, 1), out=d_taps[k])
-        return d_extended, d_taps, gradient.sum((0, 1))
+        return d_extended, d_taps, gradient.sum((0, 1)) if ctx.has_bias else None

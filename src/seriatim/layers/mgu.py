@@ -29,6 +29,7 @@ class MGU(RecurrentCell):
     Args:
         input_size: width of an input.
         hidden_size: width of the state.
+        bias: whether there is a bias.
     """
 
     keeps = "one vector"
@@ -36,17 +37,18 @@ class MGU(RecurrentCell):
     gate_names = ("update (takes)",)
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.w = nn.Linear(input_size, 2 * hidden_size)
+        self.w = nn.Linear(input_size, 2 * hidden_size, bias=bias)
         self.u = nn.Linear(hidden_size, 2 * hidden_size, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Glorot-uniform input weights and orthogonal recurrent weights, gate by gate; zero biases."""
         initialize_gates(self.w.weight, self.u.weight, gates=2)
-        nn.init.zeros_(self.w.bias)
+        if self.w.bias is not None:
+            nn.init.zeros_(self.w.bias)
 
     def initial_state(self, batch_size: int) -> Tensor:
         """Zeros ``(batch, hidden_size)``."""

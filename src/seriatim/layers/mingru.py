@@ -28,6 +28,7 @@ class MinGRU(UnpaddedLayer):
     Args:
         input_size: width of an input.
         hidden_size: width of the state.
+        bias: whether there is a bias.
     """
 
     parallel = True
@@ -35,17 +36,18 @@ class MinGRU(UnpaddedLayer):
     paper = "Feng et al. 2024"
     gate_names = ("update (takes)",)
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.w = nn.Linear(input_size, 2 * hidden_size)
+        self.w = nn.Linear(input_size, 2 * hidden_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Glorot-uniform weights, map by map; zero biases."""
         for weight in self.w.weight.data.chunk(2):
             nn.init.xavier_uniform_(weight)
-        nn.init.zeros_(self.w.bias)
+        if self.w.bias is not None:
+            nn.init.zeros_(self.w.bias)
 
     def initial_state(
         self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None

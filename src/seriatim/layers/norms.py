@@ -4,9 +4,12 @@
 `rms`: B. Zhang and R. Sennrich, "Root mean square layer normalization", NeurIPS 2019.
 """
 
+from typing import Annotated
+
 from torch import Tensor, nn
 
 from ..errors import InputError, nearest
+from .option_types import OneOf
 
 EPSILON = 1e-5
 
@@ -28,6 +31,8 @@ class RMSNorm(nn.RMSNorm):
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+
+Norm = Annotated[str, OneOf(NORMS)]
 
 
 def norm(name: str, size: int) -> nn.Module:

@@ -14,7 +14,7 @@ An odd last feature of a head is not turned. ALiBi's slopes are one geometric se
 the authors interpolate unless it is a power of two.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,12 @@ from ..errors import InputError
 from ..layer import SequenceLayer, refuse_memory
 from ..lengths import zero_padding
 from ..state import State
+from .option_types import OneOf, Size
 from .paths import direct_paths
 
 ABSOLUTE = ("sinusoidal", "learned")
 RELATIVE = ("none", "rotary", "alibi")
+Position = Annotated[str, OneOf([*RELATIVE, *ABSOLUTE])]
 BASE = 10_000.0
 MAX_LENGTH = 1024
 """Learned positions, unless told otherwise."""
@@ -45,7 +47,7 @@ class Positions(SequenceLayer):
     keeps = "how many inputs there were"
     parallel = True
 
-    def __init__(self, input_size: int, *, learned: bool = False, max_length: int = MAX_LENGTH) -> None:
+    def __init__(self, input_size: int, *, learned: bool = False, max_length: Size = MAX_LENGTH) -> None:
         super().__init__()
         if max_length < 1:
             raise InputError(f"max_length must be at least 1; got {max_length}")

@@ -28,23 +28,25 @@ class ResidualRNN(RecurrentCell):
     Args:
         input_size: width of an input.
         hidden_size: width of the state.
+        bias: whether there is a bias.
     """
 
     keeps = "one vector"
     paper = "after He et al. 2016, through time"
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.w = nn.Linear(input_size, hidden_size)
+        self.w = nn.Linear(input_size, hidden_size, bias=bias)
         self.u = nn.Linear(hidden_size, hidden_size, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Glorot-uniform input weights, a leak of its own for every unit, zero biases."""
         nn.init.xavier_uniform_(self.w.weight)
-        nn.init.zeros_(self.w.bias)
+        if self.w.bias is not None:
+            nn.init.zeros_(self.w.bias)
         self.u.weight.data.copy_(-torch.diag(torch.arange(1, self.output_size + 1) / self.output_size))
 
     def initial_state(self, batch_size: int) -> Tensor:

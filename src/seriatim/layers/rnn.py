@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..state import State
+from .activations import Activation
 from .activations import activation as activation_named
 from .fused import FusedRecurrence
+from .option_types import Rate
 
 FUSED = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}
 
@@ -43,10 +45,10 @@ class RNN(FusedRecurrence):
         input_size: int,
         hidden_size: int,
         *,
-        activation: str = "tanh",
+        activation: Activation = "tanh",
         bias: bool = True,
-        weight_dropout: float = 0.0,
-        zoneout: float = 0.0,
+        weight_dropout: Rate = 0.0,
+        zoneout: Rate = 0.0,
     ) -> None:
         self.activation = activation
         self.g = activation_named(activation)

@@ -32,6 +32,7 @@ from ..errors import InputError
 from ..layer import refuse_memory
 from ..state import State
 from .dplr import System, Unrolled, hippo_legs, unroll
+from .option_types import Size, StepSize
 from .s4d import as_complex, wide
 from .unpadded import UnpaddedLayer
 
@@ -67,18 +68,18 @@ class S4(UnpaddedLayer):
         input_size: int,
         hidden_size: int,
         *,
-        state_size: int = 64,
-        dt_min: float = 0.001,
-        dt_max: float = 0.1,
+        state_size: Size = 64,
+        dt_min: StepSize = 0.001,
+        dt_max: StepSize = 0.1,
         bias: bool = True,
     ) -> None:
         super().__init__()
         if input_size != hidden_size:
             raise InputError(f"S4 gives as many features as it takes: set input_size to {hidden_size}")
         if state_size < 2 or state_size % 2:
-            raise InputError(f"state_size must be even and at least 2; got {state_size}")
+            raise InputError(f"model.options.state_size must be even and at least 2; got {state_size}")
         if not 0 < dt_min <= dt_max:
-            raise InputError(f"dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+            raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
         self.input_size = self.output_size = hidden_size
         self.pairs, self.dt_min, self.dt_max = state_size // 2, dt_min, dt_max
         self.log_dt = nn.Parameter(torch.empty(hidden_size))

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from ..errors import InputError
 from ..layer import refuse_memory
 from ..state import State
+from .option_types import Size, StepSize
 from .unpadded import UnpaddedLayer
 
 CHUNK = 128
@@ -39,6 +40,7 @@ class S4D(UnpaddedLayer):
         state_size: N, real numbers kept for every channel; even.
         dt_min: the smallest Δ at the start.
         dt_max: the largest.
+        bias: whether the map over the channels has a bias.
 
     Raises:
         ValueError: widths that differ, an odd state size, or not 0 < dt_min ≤ dt_max.
@@ -53,15 +55,22 @@ class S4D(UnpaddedLayer):
     undecayed = ("log_decay", "frequency")
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, state_size: int = 64, dt_min: float = 0.001, dt_max: float = 0.1
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        state_size: Size = 64,
+        dt_min: StepSize = 0.001,
+        dt_max: StepSize = 0.1,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if input_size != hidden_size:
             raise InputError(f"S4D gives as many features as it takes: set input_size to {hidden_size}")
         if state_size < 2 or state_size % 2:
-            raise InputError(f"state_size must be even and at least 2; got {state_size}")
+            raise InputError(f"model.options.state_size must be even and at least 2; got {state_size}")
         if not 0 < dt_min <= dt_max:
-            raise InputError(f"dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+            raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
         self.input_size = self.output_size = hidden_size
         self.pairs, self.dt_min, self.dt_max = state_size // 2, dt_min, dt_max
         self.log_dt = nn.Parameter(torch.empty(hidden_size))
@@ -69,7 +78,7 @@ class S4D(UnpaddedLayer):
         self.frequency = nn.Parameter(torch.empty(hidden_size, self.pairs))
         self.c = nn.Parameter(torch.empty(hidden_size, self.pairs, 2))
         self.skip = nn.Parameter(torch.empty(hidden_size))
-        self.mix = nn.Linear(hidden_size, 2 * hidden_size)
+        self.mix = nn.Linear(hidden_size, 2 * hidden_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -11,11 +11,14 @@ Queries are ``(batch, heads, queries, size)``, keys ``(batch, key_heads, keys, s
 keys, each serves a group of neighbouring heads of queries (J. Ainslie et al., "GQA", EMNLP 2023).
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InputError, nearest
+from .option_types import OneOf
 
 
 class Dot(nn.Module):
@@ -59,6 +62,7 @@ class Additive(nn.Module):
 
 
 SCORES = ("dot", "scaled-dot", "bilinear", "additive")
+Score = Annotated[str, OneOf(SCORES)]
 
 
 def scoring(name: str, query_size: int, key_size: int, *, num_heads: int = 1) -> nn.Module:

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..layer import refuse_memory
 from ..state import State
+from .activations import Activation
 from .activations import activation as activation_named
 from .history import remember
+from .option_types import Size
 from .paths import direct_paths
 from .unpadded import UnpaddedLayer
 
@@ -39,7 +41,13 @@ class Window(UnpaddedLayer):
     paper = "Bengio et al. 2003"
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, context: int = 5, activation: str = "tanh", bias: bool = True
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        context: Size = 5,
+        activation: Activation = "tanh",
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if context < 1:

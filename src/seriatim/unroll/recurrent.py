@@ -23,7 +23,8 @@ class Recurrent(SequenceLayer):
         zoneout: rate at which values of the state stay as they were; see `seriatim.unroll.zoneout`.
 
     Raises:
-        ValueError: a cell without its sizes, a rate outside [0, 1), or weight dropout where the cell names no weights.
+        ValueError: a cell without its sizes, a rate outside [0, 0.99], or weight dropout where the cell names no
+            weights.
     """
 
     def __init__(self, cell: RecurrentCell, *, weight_dropout: float = 0.0, zoneout: float = 0.0) -> None:

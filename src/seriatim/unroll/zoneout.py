@@ -75,8 +75,8 @@ def check_rate(name: str, rate: float) -> float:
     """Returns ``rate``.
 
     Raises:
-        ValueError: it lies outside [0, 1); the message names it ``name``.
+        ValueError: it lies outside [0, 0.99]; the message names it ``name``. Rates nearer to 1 drop everything.
     """
-    if not 0 <= rate < 1:
-        raise InputError(f"{name} must lie in [0, 1); got {rate}")
+    if not 0 <= rate <= 0.99:
+        raise InputError(f"model.options.{name} must be between 0 and 0.99; got {rate}")
     return rate
