@@ -126,5 +126,5 @@ def test_rates_of_zero_change_nothing(name: str) -> None:
 @pytest.mark.parametrize("option", ["weight_dropout", "zoneout"])
 @pytest.mark.parametrize("name", ["lstm", "mgu"])
 def test_rates_out_of_range_are_named(name: str, option: str, rate: float) -> None:
-    with pytest.raises(ValueError, match=rf"{option} must lie in \[0, 1\); got {rate}"):
+    with pytest.raises(ValueError, match=rf"{option} must be between 0 and 0.99; got {rate}"):
         seriatim.layer(name, D, H, **{option: rate})

@@ -67,6 +67,7 @@ class Model(Section):
     """The architecture. ``options`` holds the layer's own, and the task's; ``bidirectional`` None is up to the task.
 
     ``initial`` ``zeros`` begins with every parameter at zero instead of the usual initialisation of each layer.
+    ``output_bias``: whether the output layer, whose softmax gives the probabilities, has a bias.
     """
 
     layer: str = "lstm"
@@ -77,6 +78,7 @@ class Model(Section):
     variational_dropout: bool = False
     residual: bool = False
     tie_weights: bool = False
+    output_bias: bool = True
     bidirectional: bool | None = None
     initial: Literal["usual", "zeros"] = "usual"
     options: dict[str, Any] = Field(default_factory=dict)

@@ -26,6 +26,9 @@ def run_folder(path: str | Path) -> Path:
         raise InputError("the name of the run is empty; give the folder that seriatim train --out wrote")
     return Path(path)
 
+ADDED = {"initial": "usual", "output_bias": True}
+"""Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
+
 
 def read_config(folder: Path) -> Config:
     """The resolved configuration of a run.

@@ -24,6 +24,7 @@ class Classifier(nn.Module):
         pooling: how outputs become one vector; see `Pooling`.
         two_ways: whether the second half of the layer's outputs comes from its end.
         dropout: rate on embeddings and on the pooled vector.
+        output_bias: whether there is b.
     """
 
     def __init__(
@@ -35,13 +36,14 @@ class Classifier(nn.Module):
         pooling: str,
         two_ways: bool = False,
         dropout: float = 0.0,
+        output_bias: bool = True,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, layer.input_size)
         self.layer = layer
         size = layer.output_size
         self.pool = Pooling(pooling, size, backward_from=size // 2 if two_ways else size)
-        self.output = nn.Linear(size, num_labels)
+        self.output = nn.Linear(size, num_labels, bias=output_bias)
         self.dropout = make_dropout(dropout)
 
     @classmethod
@@ -51,7 +53,15 @@ class Classifier(nn.Module):
         """Builds the model that a configuration describes; ``options`` are the layer's own."""
         layer = layer_from_config(config, options)
         two_ways = bool(config.bidirectional)
-        return cls(layer, vocabulary_size, num_labels, pooling=pooling, two_ways=two_ways, dropout=config.dropout)
+        return cls(
+            layer,
+            vocabulary_size,
+            num_labels,
+            pooling=pooling,
+            two_ways=two_ways,
+            dropout=config.dropout,
+            output_bias=config.output_bias,
+        )
 
     def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Logits ``(batch, labels)``; ``lengths`` ``(batch,)``, 0 allowed."""

@@ -28,6 +28,7 @@ class CTCTranslator(nn.Module):
         target_vocabulary: number of token ids of targets.
         upsample: places for every token of a source.
         dropout: rate on embeddings and before the output layer.
+        output_bias: whether the output layer has a bias.
     """
 
     def __init__(
@@ -38,15 +39,17 @@ class CTCTranslator(nn.Module):
         *,
         upsample: int = 3,
         dropout: float = 0.0,
+        output_bias: bool = True,
     ) -> None:
         super().__init__()
         self.upsample, self.encoder = upsample, encoder
         self.source_embedding = nn.Embedding(source_vocabulary, encoder.input_size)
         self.copies = nn.Embedding(upsample, encoder.input_size)
         self.dropout = make_dropout(dropout)
-        self.output = nn.Linear(encoder.output_size, target_vocabulary)
+        self.output = nn.Linear(encoder.output_size, target_vocabulary, bias=output_bias)
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
-        nn.init.zeros_(self.output.bias)
+        if output_bias:
+            nn.init.zeros_(self.output.bias)
 
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Log probabilities ``(batch, places, target_vocabulary)`` of ids ``(batch, source_time)``; places."""

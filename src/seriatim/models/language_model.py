@@ -28,6 +28,7 @@ class LanguageModel(TextModel):
         tie_weights: share the embedding with the output layer.
         dropout: rate on embeddings and before the output layer.
         variational: one dropout mask a sequence instead of one a step.
+        output_bias: whether there is b.
 
     Raises:
         InputError: a layer that sees the future, or tied weights of different widths.
@@ -41,6 +42,7 @@ class LanguageModel(TextModel):
         tie_weights: bool = False,
         dropout: float = 0.0,
         variational: bool = False,
+        output_bias: bool = True,
     ) -> None:
         super().__init__()
         if not layer.causal:
@@ -58,11 +60,12 @@ class LanguageModel(TextModel):
         self.vocabulary_size = vocabulary_size
         self.embedding = nn.Embedding(vocabulary_size, layer.input_size)
         self.layer = layer
-        self.output = nn.Linear(layer.output_size, vocabulary_size)
+        self.output = nn.Linear(layer.output_size, vocabulary_size, bias=output_bias)
         self.dropout = make_dropout(dropout, variational=variational)
         nn.init.normal_(self.embedding.weight)  # the unit variance that the layers' initialisation counts on
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
-        nn.init.zeros_(self.output.bias)
+        if output_bias:
+            nn.init.zeros_(self.output.bias)
         if tie_weights:
             self.embedding.weight = self.output.weight
 
@@ -75,6 +78,7 @@ class LanguageModel(TextModel):
             tie_weights=config.tie_weights,
             dropout=config.dropout,
             variational=config.variational_dropout,
+            output_bias=config.output_bias,
         )
 
     def initial_state(self, batch_size: int) -> State:

@@ -36,6 +36,7 @@ class MaskedLanguageModel(nn.Module):
         tie_weights: share the embedding with the output.
         dropout: rate on embeddings and on the layer's outputs.
         variational: one dropout mask a sequence instead of one a step.
+        output_bias: whether the output layer has a bias.
 
     Raises:
         InputError: a layer that attends to a memory.
@@ -49,6 +50,7 @@ class MaskedLanguageModel(nn.Module):
         tie_weights: bool = False,
         dropout: float = 0.0,
         variational: bool = False,
+        output_bias: bool = True,
     ) -> None:
         super().__init__()
         if layer.takes_memory:
@@ -59,7 +61,7 @@ class MaskedLanguageModel(nn.Module):
         self.layer = layer
         self.transform = nn.Sequential(nn.Linear(layer.output_size, size), nn.GELU(), norm("layer", size))
         self.weight = None if tie_weights else nn.Parameter(torch.empty(vocabulary_size, size))
-        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size)) if output_bias else None
         self.dropout = make_dropout(dropout, variational=variational)
         nn.init.normal_(self.embedding.weight)  # the unit variance that the layers' initialisation counts on
         nn.init.uniform_(self.embedding.weight if self.weight is None else self.weight, -0.1, 0.1)
@@ -73,6 +75,7 @@ class MaskedLanguageModel(nn.Module):
             tie_weights=config.tie_weights,
             dropout=config.dropout,
             variational=config.variational_dropout,
+            output_bias=config.output_bias,
         )
 
     @property

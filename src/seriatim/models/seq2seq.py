@@ -8,6 +8,7 @@ NeurIPS 2015. Tied weights, W = E_y: O. Press and L. Wolf, EACL 2017. Token 0 be
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..errors import InputError
 from ..layer import SequenceLayer
@@ -46,6 +47,8 @@ class EncoderDecoder(nn.Module):
         tie_weights: share the targets' embedding with the output layer.
         dropout: rate on embeddings and before the output layer.
         label_smoothing: share of every target spread over the whole vocabulary in training.
+        output_bias: whether the output layer has a bias.
+        bounded_logits: logits are tanh(W h + b), between −1 and 1, instead of W h + b.
 
     Raises:
         InputError: layers, widths or vocabularies that do not meet.
@@ -63,6 +66,8 @@ class EncoderDecoder(nn.Module):
         tie_weights: bool = False,
         dropout: float = 0.0,
         label_smoothing: float = 0.0,
+        output_bias: bool = True,
+        bounded_logits: bool = False,
     ) -> None:
         super().__init__()
         _check_layers(encoder, decoder, embedding_size)
@@ -79,17 +84,19 @@ class EncoderDecoder(nn.Module):
         if not 0 <= label_smoothing < 1:
             raise InputError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
+        self.bounded_logits = bounded_logits
         self.encoder, self.decoder = encoder, decoder
         make = TiedEmbedding if tie_weights else nn.Embedding
         self.target_embedding = make(target_vocabulary, embedding_size)
         shared = self.target_embedding if shared_embedding else None
         self.source_embedding = shared or nn.Embedding(source_vocabulary, embedding_size)
         self.dropout = make_dropout(dropout)
-        self.output = nn.Linear(decoder.output_size, target_vocabulary)
+        self.output = nn.Linear(decoder.output_size, target_vocabulary, bias=output_bias)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight)  # the unit variance that the layers' initialisation counts on
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
-        nn.init.zeros_(self.output.bias)
+        if output_bias:
+            nn.init.zeros_(self.output.bias)
         if tie_weights:
             nn.init.normal_(self.output.weight, std=embedding_size**-0.5)
             self.target_embedding.weight = self.output.weight
@@ -121,12 +128,17 @@ class EncoderDecoder(nn.Module):
             Logits ``(batch, time, target_vocabulary)`` and the state after each row's last token.
         """
         hidden, state = self.features(tokens, state, lengths)
-        return self.output(hidden), state
+        return self.logits(hidden), state
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """One token a row: ids ``(batch,)`` to logits ``(batch, target_vocabulary)``."""
         hidden, state = self.decoder.step(self.dropout(self.target_embedding(tokens)), state)
-        return self.output(self.dropout(hidden)), state
+        return self.logits(self.dropout(hidden)), state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """What the softmax reads ``(..., target_vocabulary)``, of the decoder's outputs ``(..., size)``."""
+        scores: Tensor = self.output(hidden)
+        return torch.tanh(scores) if self.bounded_logits else scores
 
     def features(self, tokens: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """What the output layer reads: ``(batch, time, size)``, and the state."""
@@ -161,6 +173,9 @@ class EncoderDecoder(nn.Module):
         else:
             hidden, _ = self.features(target_inputs, state, lengths)
         hidden, targets = _valid(hidden, lengths), _valid(targets, lengths)
+        if self.bounded_logits:
+            smoothing = self.label_smoothing
+            return F.cross_entropy(_wide(self.logits(hidden)), targets, reduction="sum", label_smoothing=smoothing)
         weight, bias = self.output.weight, self.output.bias
         return summed_loss(hidden, weight, bias, targets, label_smoothing=self.label_smoothing)
 
@@ -176,7 +191,11 @@ class EncoderDecoder(nn.Module):
         """−log P(target) of every position ``(batch, time)``, in nats, zero on padding, without label smoothing."""
         state, lengths = self.encode(source, source_lengths), check_lengths(target_lengths, *targets.shape)
         hidden, _ = self.features(target_inputs, state, lengths)
-        valid = token_losses(_valid(hidden, lengths), self.output.weight, self.output.bias, _valid(targets, lengths))
+        hidden, wanted = _valid(hidden, lengths), _valid(targets, lengths)
+        if self.bounded_logits:
+            valid = F.cross_entropy(_wide(self.logits(hidden)), wanted, reduction="none")
+        else:
+            valid = token_losses(hidden, self.output.weight, self.output.bias, wanted)
         if lengths is None:
             return valid.view(targets.shape)
         losses = valid.new_zeros(targets.shape)
@@ -236,3 +255,8 @@ def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size
 def _valid(values: Tensor, lengths: Tensor | None) -> Tensor:
     """Valid positions only: ``(batch, time, ...)`` to ``(positions, ...)``."""
     return values.flatten(0, 1) if lengths is None else values[valid_mask(lengths, values.shape[1])]
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """In float32 or wider."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

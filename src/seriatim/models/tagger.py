@@ -87,6 +87,7 @@ class Tagger(TagModel):
         dropout: rate on what the layer reads and on what it gives.
         variational: one dropout mask a sentence instead of one a word.
         word_dropout: rate at which words seen once are taken for unknown in training.
+        output_bias: whether the output layer has a bias.
 
     Raises:
         InputError: a layer that takes a memory, widths that leave nothing for words, or a rate outside [0, 1).
@@ -103,6 +104,7 @@ class Tagger(TagModel):
         dropout: float = 0.0,
         variational: bool = False,
         word_dropout: float = 0.0,
+        output_bias: bool = True,
     ) -> None:
         super().__init__(crf)
         if layer.takes_memory:
@@ -114,7 +116,7 @@ class Tagger(TagModel):
             raise InputError(f"word_dropout must lie in [0, 1); got {word_dropout}")
         self.embedding = nn.Embedding(word_vocabulary, size)
         self.characters, self.layer = characters, layer
-        self.output = nn.Linear(layer.output_size, num_tags)
+        self.output = nn.Linear(layer.output_size, num_tags, bias=output_bias)
         self.dropout = make_dropout(dropout, variational=variational)
         self.word_dropout = word_dropout
         bound = (3 / size) ** 0.5

@@ -21,8 +21,10 @@ class Options(Section):
     function, or `multi-head`, which blocks (a Transformer's) have inside; None for the last where the decoder has
     blocks, else `dot`. ``form``: `luong` (after the recurrence) or `bahdanau` (before it). ``context``: where the
     source enters without attention. ``encoder_size``: of one direction; None for half of ``hidden_size`` where there
-    are two, so that memory and decoder are equally wide. ``target_kind``: of the targets' tokens; None for that of the
-    sources'. ``max_target_length``: tokens of a target at most.
+    are two, so that memory and decoder are equally wide. ``readout``: what the logits are made of, [c; h] being
+    the context and the decoder's output: V tanh(W[c; h]) + b (`tanh`), W[c; h] + b (`direct`), or tanh(W[c; h] + b)
+    themselves (`tanh-logits`, in which no probability can be near 1). ``target_kind``: of the targets' tokens; None for
+    that of the sources'. ``max_target_length``: tokens of a target at most.
     """
 
     factorisation: Literal["autoregressive", "ctc"] = "autoregressive"
@@ -31,7 +33,7 @@ class Options(Section):
     attention: Literal["none", "dot", "scaled-dot", "bilinear", "additive", "multi-head"] | None = None
     form: Literal["luong", "bahdanau"] = "luong"
     input_feeding: bool = False
-    readout: Literal["tanh", "direct"] = "tanh"
+    readout: Literal["tanh", "direct", "tanh-logits"] = "tanh"
     context: str = "initial"
     bridge: Literal["map", "copy", "none"] = "map"
     encoder_size: Count | None = None
@@ -109,7 +111,8 @@ def translator(
     """
     encoder = _layer(config, config.layer, config.embedding_size, int(options.encoder_size or 0), rest, encodes=True)
     if options.factorisation == "ctc":
-        return CTCTranslator(encoder, source, target, upsample=options.upsample, dropout=config.dropout)
+        dropout, bias = config.dropout, config.output_bias
+        return CTCTranslator(encoder, source, target, upsample=options.upsample, dropout=dropout, output_bias=bias)
     return EncoderDecoder(
         encoder,
         _decoder(options, config, rest, encoder.output_size),
@@ -120,6 +123,8 @@ def translator(
         tie_weights=config.tie_weights,
         dropout=config.dropout,
         label_smoothing=options.label_smoothing,
+        output_bias=config.output_bias,
+        bounded_logits=options.readout == "tanh-logits",
     )
 
 
@@ -139,7 +144,7 @@ def _decoder(options: Options, config: Model, rest: dict[str, Any], memory_size:
         return ContextDecoder(recurrence, config.embedding_size, memory_size, **form)
     shared: dict[str, Any] = {
         "score": options.attention,
-        "readout": options.readout,
+        "readout": "direct" if options.readout == "tanh-logits" else options.readout,
         "bridge": options.bridge,
         "summary": summary,
     }

@@ -74,6 +74,7 @@ def tagger(
         dropout=config.dropout,
         variational=config.variational_dropout,
         word_dropout=options.word_dropout,
+        output_bias=config.output_bias,
     )
 
 
