@@ -61,6 +61,7 @@ class S4(UnpaddedLayer):
     parallel = True
     wrap = "residual"
     square = True
+    learning_rate = 3e-2
     undecayed = ("log_decay", "frequency", "p", "b")
 
     def __init__(
