@@ -13,6 +13,9 @@ from .reading import is_text
 ADDED = {"initial": "usual"}
 """Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
 
+ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
+"""Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
+
 
 def run_folder(path: str | Path) -> Path:
     """The folder of a run, by its name.
@@ -25,9 +28,6 @@ def run_folder(path: str | Path) -> Path:
     if not str(path):
         raise InputError("the name of the run is empty; give the folder that seriatim train --out wrote")
     return Path(path)
-
-ADDED = {"initial": "usual", "output_bias": True}
-"""Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
 
 
 def read_config(folder: Path) -> Config:
