@@ -24,7 +24,7 @@ from seriatim.errors import InputError
         ("attention", {"score": "dto"}, "did you mean 'dot'"),
         ("transformer", {"num_experts": 2, "experts_per_token": 3}, r"1\.\.2, the number of experts; got 3"),
         ("transformer", {"num_experts": 0}, "num_experts must be at least 1"),
-        ("transformer", {"num_experts": 2, "balance": -1.0}, r"model\.options\.balance must be between 0 and 1000; got -1"),
+        ("transformer", {"num_experts": 2, "balance": -1.0}, r"options\.balance must be between 0 and 1000; got -1"),
         ("transformer", {"feed_forward": "swigul"}, "did you mean 'swiglu'"),
         ("transformer", {"feed_forward_size": 0}, "feed_forward_size must be at least 1"),
         ("transformer", {"norm": "rsm"}, "did you mean 'rms'"),
