@@ -10,9 +10,6 @@ from .errors import InputError
 from .models.weights import read_metadata
 from .reading import is_text
 
-ADDED = {"initial": "usual"}
-"""Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
-
 ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
 """Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
 
