@@ -137,7 +137,7 @@ def test_sampling_takes_an_encoded_source() -> None:
     assert empty == beam_search(made, made.encode(source[1:2], lengths[1:2]), beam=1, max_length=4)
 
 
-def test_scheduled_sampling_feeds_what_the_model_held_likeliest() -> None:
+def test_scheduled_sampling_feeds_the_likeliest_token() -> None:
     made, (source, lengths, inputs, targets, target_lengths) = model(), batch()
     own = made.loss(source, lengths, inputs, targets, target_lengths, own_predictions=1.0)
     fed = inputs.clone()

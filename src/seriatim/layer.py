@@ -12,7 +12,7 @@ from .state import State, fits, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """Around a layer: nothing; a norm and a residual connection; these, and a feed-forward network likewise."""
-LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 3e-3}
+LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 1e-2}
 """The default learning rate of each task with AdamW, for layers that declare no other.
 
 These rates, and those that layers declare, are measured by `benchmarks/learning_rates.py`.

@@ -22,4 +22,4 @@ class Transformer(Attention):
     """Multi-head attention inside a block: norm, attention, sum, norm, feed-forward network, sum."""
 
     wrap = "block"
-    learning_rates: ClassVar = {"lm": 3e-3, "mlm": 3e-3, "classify": 3e-3, "tag": 3e-3, "seq2seq": 1e-3}
+    learning_rates: ClassVar = {"lm": 3e-3, "mlm": 3e-3, "classify": 3e-3, "tag": 3e-3, "seq2seq": 3e-3}

@@ -5,6 +5,8 @@
 With tied weights W is E (Press & Wolf 2017; Inan et al. 2017).
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +17,7 @@ from ..layers.dropout import dropout as make_dropout
 from ..lengths import check_lengths, valid_mask
 from ..state import State
 from .build import layer_from_config
+from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses
 from .text_model import TextModel
 
@@ -70,10 +73,10 @@ class LanguageModel(TextModel):
             self.embedding.weight = self.output.weight
 
     @classmethod
-    def from_config(cls, config: Model, vocabulary_size: int) -> "LanguageModel":
-        """Builds the model that a configuration describes."""
+    def from_config(cls, config: Model, vocabulary_size: int, options: dict[str, Any]) -> "LanguageModel":
+        """Builds the model that a configuration describes; ``options`` are those of the layer."""
         return cls(
-            layer_from_config(config, config.options),
+            layer_from_config(config, options),
             vocabulary_size,
             tie_weights=config.tie_weights,
             dropout=config.dropout,
@@ -103,14 +106,30 @@ class LanguageModel(TextModel):
         return self.dropout(hidden), state
 
     def loss(
-        self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        state: State | None = None,
+        *,
+        lengths: Tensor | None = None,
+        own_predictions: float = 0.0,
     ) -> tuple[Tensor, State]:
         """The sum of −log P(target) over valid positions, in nats, with its gradient; and the state.
 
-        ``tokens`` and ``targets`` are ids ``(batch, time)``: teacher forcing, each target after the true past.
+        Args:
+            tokens: ids ``(batch, time)``.
+            targets: the token after each, ids ``(batch, time)``.
+            state: to go on from.
+            lengths: ``(batch,)``.
+            own_predictions: probability that a step after the first reads the model's likeliest token instead of the
+                true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once.
         """
         lengths = check_lengths(lengths, *tokens.shape)
-        hidden, state = self.features(tokens, state, lengths)
+        if own_predictions and tokens.numel():
+            begun = self.initial_state(len(tokens)) if state is None else state
+            hidden, state = sampled_features(self.features, self.output, tokens, begun, own_predictions, lengths)
+        else:
+            hidden, state = self.features(tokens, state, lengths)
         hidden, targets = _valid(hidden, lengths), _valid(targets, lengths)
         return summed_loss(hidden, self.output.weight, self.output.bias, targets), state
 

@@ -2,8 +2,8 @@
 
     m = encoder(E_x[x]),  h_i = decoder(E_y[y_{i−1}], state begun with m),  P(y_i | X, y_<i) = softmax(W h_i + b)
 
-Scheduled sampling: S. Bengio et al., "Scheduled sampling for sequence prediction with recurrent neural networks",
-NeurIPS 2015. Tied weights, W = E_y: O. Press and L. Wolf, EACL 2017. Token 0 begins and ends a target.
+Scheduled sampling: see `scheduled_sampling`. Tied weights, W = E_y: O. Press and L. Wolf, EACL 2017. Token 0
+begins and ends a target.
 """
 
 import torch
@@ -15,6 +15,7 @@ from ..layer import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
 from ..lengths import check_lengths, valid_mask
 from ..state import State
+from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses
 
 
@@ -169,7 +170,7 @@ class EncoderDecoder(nn.Module):
         """
         state, lengths = self.encode(source, source_lengths), check_lengths(target_lengths, *targets.shape)
         if own_predictions:
-            hidden = self.sampled_features(target_inputs, state, own_predictions)
+            hidden, _ = sampled_features(self.features, self.output, target_inputs, state, own_predictions)
         else:
             hidden, _ = self.features(target_inputs, state, lengths)
         hidden, targets = _valid(hidden, lengths), _valid(targets, lengths)
@@ -201,18 +202,6 @@ class EncoderDecoder(nn.Module):
         losses = valid.new_zeros(targets.shape)
         losses[valid_mask(lengths, targets.shape[1])] = valid
         return losses
-
-    def sampled_features(self, target_inputs: Tensor, state: State, own_predictions: float) -> Tensor:
-        """What the output layer reads ``(batch, time, size)``, step by step, some inputs being the model's own."""
-        mine = torch.rand(target_inputs.shape, device=target_inputs.device) < own_predictions
-        found: list[Tensor] = []
-        for t, tokens in enumerate(target_inputs.unbind(1)):
-            if t:
-                with torch.no_grad():
-                    tokens = torch.where(mine[:, t], self.output(found[-1]).argmax(1), tokens)
-            hidden, state = self.features(tokens.unsqueeze(1), state, None)
-            found.append(hidden.squeeze(1))
-        return torch.stack(found, dim=1)
 
     @torch.no_grad()
     def attention(

@@ -2,17 +2,18 @@
 
 from typing import Any, Literal
 
-from ..config import Count, Model, Rate, Section
+from ..config import Count, Model, Rate
 from ..errors import InputError
 from ..layer import SequenceLayer
 from ..layers import check_options, layer, options_of, split_names
 from .attentional import BahdanauDecoder, LuongDecoder
 from .ctc import CTCTranslator
 from .recurrent_decoder import ContextDecoder
+from .scheduled_sampling import ScheduledSampling
 from .seq2seq import EncoderDecoder
 
 
-class Options(Section):
+class Options(ScheduledSampling):
     """What an encoder-decoder has beside its layers.
 
     ``factorisation``: `autoregressive`, each token given those before it; `ctc`, all of them at once and none given
@@ -40,7 +41,6 @@ class Options(Section):
     shared_vocabulary: bool = False
     target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
     label_smoothing: Rate = 0.0
-    scheduled_sampling: Rate = 0.0
     max_target_length: Count = 256
 
 
@@ -80,7 +80,10 @@ def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
 def _refuse_idle(options: Options) -> None:
     """Raises InputError for an option that says nothing beside the others."""
     if options.factorisation == "ctc":
-        idle, beside = {*READING, "context", "bridge", "scheduled_sampling", "label_smoothing"}, "factorisation ctc"
+        idle, beside = (
+            {*READING, "context", "bridge", *ScheduledSampling.model_fields, "label_smoothing"},
+            "factorisation ctc",
+        )
     elif options.attention in ("none", "multi-head"):
         idle, beside = {*READING, "upsample"}, f"attention {options.attention}"
     else:

@@ -185,7 +185,9 @@ class Classification(Task):
         make = functools.partial(batch_of, data, weights=weights, once=once)
         return Buckets(data.lengths, self.config.training.batch_size, make)
 
-    def loss(self, model: Classifier, batch: DocumentBatch, state: State | None) -> tuple[Tensor, None]:
+    def loss(
+        self, model: Classifier, batch: DocumentBatch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, None]:
         """Cross-entropy."""
         device = model.embedding.weight.device
         weights = None if batch.weights is None else batch.weights.to(device)

@@ -27,7 +27,7 @@ from ..models.ngrams.windows import PART
 from ..models.text_model import TextModel
 from ..models.weights import load_tensors
 from ..training.counting import CountingTrainer
-from ..training.task import MetricsTable
+from ..training.task import MetricsTable, Task
 from .language_modelling import LanguageModelling, block_measures
 from .options import with_kind
 
@@ -77,9 +77,10 @@ class Counting(LanguageModelling):
     """Counts n-grams."""
 
     trainer = CountingTrainer
+    own_options = None
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
+        Task.__init__(self, config)
         self.options = read_options(self.config)
 
     @classmethod

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..config import Config
+from ..config import Config, Section
 from ..data.batching import Batch, Batches
 from ..data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
@@ -21,18 +21,24 @@ from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
 from ..models.mixture import Mixture
+from ..models.scheduled_sampling import ScheduledSampling
 from ..models.text_model import TextModel
 from ..state import State
 from ..training.task import Figure, Task
-from .options import with_kind
+from .options import split_options, with_kind
 
 STREAM_WINDOW = 512
 """Inputs that attention sees of a running text, unless told otherwise."""
 
 
+class Options(ScheduledSampling):
+    """What a language model has beside its layer: scheduled sampling."""
+
+
 class LanguageModelling(Task):
     """Trains a model to continue texts."""
 
+    own_options: ClassVar[type[Section] | None] = Options
     baseline_name = "a unigram"
     usage = "seriatim generate {run} --max-tokens 200"
     caution = (
@@ -47,6 +53,10 @@ class LanguageModelling(Task):
     )
     counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
 
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.sampling, self.layer_options = split_options(Options, self.config)
+
     @classmethod
     def settle(cls, config: Config) -> Config:
         """Characters unless told otherwise, one direction, and a bound on what attention keeps of a running text."""
@@ -60,7 +70,7 @@ class LanguageModelling(Task):
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """A language model."""
-        return LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size)
+        return LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, self.layer_options)
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
         """An encoded text."""
@@ -86,10 +96,18 @@ class LanguageModelling(Task):
         rows, time = batch.targets.shape
         return f"tokens {batch.start + 1:,} to {batch.start + time:,} of each of {rows} parts of the text"
 
-    def loss(self, model: LanguageModel, batch: Batch, state: State | None) -> tuple[Tensor, State]:
-        """Teacher forcing, from the state that the window before left."""
+    def loss(
+        self, model: LanguageModel, batch: Batch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, State]:
+        """Teacher forcing or scheduled sampling, from the state that the window before left."""
         device = model.embedding.weight.device
-        return model.loss(batch.inputs.to(device), batch.targets.to(device), state, lengths=batch.lengths)
+        return model.loss(
+            batch.inputs.to(device),
+            batch.targets.to(device),
+            state,
+            lengths=batch.lengths,
+            own_predictions=self.sampling.own_predictions(progress),
+        )
 
     def evaluate(self, model: TextModel, data: Corpus, **settings: Any) -> Metrics:
         """See `seriatim.evaluation.perplexity`."""
@@ -151,7 +169,7 @@ def with_window(config: Config) -> Config:
         InputError: an option that does not exist, or positions that end before the text does.
     """
     name, options = config.model.layer, config.model.options
-    check_options(name, options)
+    check_options(name, split_options(Options, config)[1])
     known = [options_of(one, options).get("window") for one in split_names(name)]
     if config.data.unit == "stream" and options.get("position") == "learned":
         raise InputError(

@@ -124,7 +124,9 @@ class Masking(Task):
 
         return Buckets(data.lengths, self.config.training.batch_size, make)
 
-    def loss(self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None) -> tuple[Tensor, None]:
+    def loss(
+        self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, None]:
         """Over tokens chosen by torch's generator."""
         masked, positions, targets = choose(batch, model.vocabulary_size)
         device = model.embedding.weight.device

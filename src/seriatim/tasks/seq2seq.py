@@ -151,7 +151,7 @@ class SequenceToSequence(Task):
         """Pairs of like length."""
         return Buckets(data.source.lengths + data.target.lengths, self.config.training.batch_size, data.batch)
 
-    def loss(self, model: Any, batch: PairBatch, state: State | None) -> tuple[Tensor, None]:
+    def loss(self, model: Any, batch: PairBatch, state: State | None, *, progress: float = 0.0) -> tuple[Tensor, None]:
         """Teacher forcing, or scheduled sampling; or the sum over alignments."""
         device = model.output.weight.device
         if self.at_once:
@@ -162,7 +162,7 @@ class SequenceToSequence(Task):
             batch.inputs.to(device),
             batch.targets.to(device),
             batch.target_lengths,
-            own_predictions=self.options.scheduled_sampling,
+            own_predictions=self.options.own_predictions(progress),
         )
         return total, None
 

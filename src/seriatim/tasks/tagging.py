@@ -175,7 +175,9 @@ class Tagging(Task):
         once = data.seen_once() if self.options.word_dropout else None
         return Buckets(data.lengths, self.config.training.batch_size, lambda rows: data.batch(rows, once))
 
-    def loss(self, model: Tagger, batch: TaggedBatch, state: State | None) -> tuple[Tensor, None]:
+    def loss(
+        self, model: Tagger, batch: TaggedBatch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, None]:
         """Cross-entropy of tags, or of sequences of them."""
         return model.loss(batch.to(model.output.weight.device)), None
 

@@ -152,13 +152,14 @@ class Trainer:
         """One optimizer step: the mean loss over the tokens of all its windows."""
         progress, started = self.progress, time.perf_counter()
         torch.manual_seed(self.config.seed * 1_000_003 + progress.step)
-        rate = learning_rate(self.config, step=progress.step, progress=self.spent(), annealed=progress.annealed)
+        share = self.spent()
+        rate = learning_rate(self.config, step=progress.step, progress=share, annealed=progress.annealed)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         tokens, terms = sum(batch.tokens for batch in batches), sum(batch.terms for batch in batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.auxiliary = 0.0
-        losses = [self.backward(batch, terms) for batch in batches]
+        losses = [self.backward(batch, terms, share) for batch in batches]
         norm = self.clip()
         wrong = whats_wrong(self.model, losses, norm)
         progress.step += 1
@@ -211,12 +212,12 @@ class Trainer:
         self.write({**self.progress.last, "kind": "skipped", "reason": wrong})
         warnings.warn(f"{reason}; the step is skipped", stacklevel=2)
 
-    def backward(self, batch: TaskBatch, terms: int) -> float:
+    def backward(self, batch: TaskBatch, terms: int, share: float) -> float:
         """Adds one window's share of the gradient; returns its summed loss in nats and carries the state on."""
         start = None if batch.fresh else self.state
         precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
         with precision, collect() as contributed:
-            loss, state = self.task.loss(self.model, batch, start)
+            loss, state = self.task.loss(self.model, batch, start, progress=share)
         auxiliary = batch.terms / terms * sum(contributed, torch.zeros((), device=self.device))
         (loss / terms + auxiliary).backward()  # type: ignore[no-untyped-call]
         self.auxiliary += auxiliary.item()

@@ -162,8 +162,17 @@ class Task(ABC):
         """For training."""
 
     @abstractmethod
-    def loss(self, model: Any, batch: Any, state: State | None) -> tuple[Tensor, State | None]:
-        """The sum over the batch's terms of −log P, in nats, and the state to carry on, if any."""
+    def loss(
+        self, model: Any, batch: Any, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, State | None]:
+        """The sum over the batch's terms of −log P, in nats, and the state to carry on, if any.
+
+        Args:
+            model: in training mode.
+            batch: of `batches`.
+            state: carried from the batch before; None where sequences begin.
+            progress: share of the training's budget that is spent, 0 to 1.
+        """
 
     @abstractmethod
     def evaluate(self, model: Any, data: Any, **settings: Any) -> Metrics:
