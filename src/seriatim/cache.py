@@ -24,13 +24,13 @@ BLOCK = 1 << 20
 def cache_folder() -> Path:
     """``$SERIATIM_CACHE``, else the user's cache folder, else (if neither can be written) a temporary one of theirs."""
     named = os.environ.get("SERIATIM_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(named) if named else Path(base) / "seriatim"
+    base = os.environ.get("XDG_CACHE_HOME")
     try:
+        folder = Path(named) if named else (Path(base) if base else Path.home() / ".cache") / "seriatim"
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
         return _own_folder()
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TextIO
 from . import __version__
 from .errors import InputError, nearest, printable
 from .short_forms import dotted, spelled, split, unknown
-from .streams import mute
+from .streams import mute, open_standard_streams
 
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
 TASKS = (
@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 for a failure, 2 for bad input or usage, 129, 130 and 143 after
         SIGHUP, SIGINT and SIGTERM.
     """
+    open_standard_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     warnings.formatwarning = lambda message, *_: f"seriatim: {printable(' '.join(str(message).splitlines()))}\n"

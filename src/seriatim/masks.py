@@ -19,5 +19,5 @@ def dropout_mask(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
         return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(1 - p).div_(1 - p)
     count = math.prod(shape)
     bits = torch.empty(-(-count // 4), dtype=torch.long).random_(-(1 << 63), None).view(torch.int16)[:count]
-    kept = LEVELS - round(p * LEVELS)
+    kept = max(1, LEVELS - round(p * LEVELS))  # a rate next to 1 still keeps something
     return (bits < kept - LEVELS // 2).to(like.dtype).mul_(LEVELS / kept).view(shape)

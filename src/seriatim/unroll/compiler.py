@@ -40,7 +40,9 @@ def library(text: str) -> ctypes.CDLL | None:
     """The functions of a generated text, or None (said once a process) where they cannot be compiled."""
     found = compiler()
     if found is None:
-        _say("no C++ compiler is found; install one (such as g++), or set CXX to its path")
+        named = os.environ.get("CXX")
+        found_none = "no C++ compiler is found" if named is None else f"CXX={named!r} is not a command that can be run"
+        _say(f"{found_none}; install one (such as g++), or set CXX to its path")
         return None
     name = f"unrolled-{_fingerprint(text, found)}"
     if name in _failed:
@@ -67,7 +69,10 @@ def compiler() -> tuple[str, ...] | None:
     """The command that compiles C++, or None."""
     named = os.environ.get("CXX")
     if named is not None:
-        words = tuple(shlex.split(named))
+        try:
+            words = tuple(shlex.split(named))
+        except ValueError:  # a quotation that is not closed
+            return None
         return words if words and shutil.which(words[0]) else None
     return next(((path,) for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
 
