@@ -23,7 +23,7 @@ LEVELS = (
     ("tasks",),
     ("run",),
     ("several", "interchange"),
-    ("launch",),
+    ("launch", "checking"),
     ("inspection",),
     ("comparison",),
     ("console", "console_comparison"),

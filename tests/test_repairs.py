@@ -15,7 +15,16 @@ from seriatim.errors import InputError
 STRAY = "a\tO\nBob\tI-PER\nx\tO\n\nb\tO\nAnn\tB-PER\nYork\tI-LOC\nCity\tI-LOC\n\n"
 CLEAN = STRAY.replace("Bob\tI", "Bob\tB").replace("York\tI", "York\tB")
 WARNING = r"stray\.conll:2: I-PER begins a chunk, .*read as B-PER.*2 times in this file"
-SIZES = ["--model.embedding_size", "8", "--model.hidden_size", "8", "--model.options.characters", "none"]
+SIZES = [
+    "--layer",
+    "window",
+    "--model.embedding_size",
+    "4",
+    "--model.hidden_size",
+    "4",
+    "--model.options.characters",
+    "none",
+]
 
 
 @pytest.fixture(scope="module")

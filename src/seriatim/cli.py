@@ -125,8 +125,10 @@ def _flags(parser: argparse.ArgumentParser) -> list[str]:
 
 def _explain(error: Exception) -> int:
     """One line for whatever went wrong, and the exit code."""
-    from .errors import TrainingError
+    from .errors import ProblemsError, TrainingError
 
+    if isinstance(error, ProblemsError):
+        return max(_fail(problem, 2) for problem in error.problems)
     if isinstance(error, InputError):
         return _fail(str(error), 2)
     if isinstance(error, TrainingError):
@@ -250,8 +252,10 @@ def _parser() -> _Main:
     )
     generate.add_argument("--json", action="store_true", help="one JSON object a text: its seed, prompt and text")
 
-    check = verb("check", "read data, say what is wrong at which line, print its statistics", **raw)
-    check.add_argument("task", metavar="TASK", help="; ".join(TASKS))
+    check = verb("check", "make every check that train makes, name all that is wrong, print statistics", **raw)
+    check.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
+    check.add_argument("--config", metavar="FILE", help="a YAML file; options on the command line come after it")
+    check.add_argument("--out", metavar="RUN", help="also check that a run can be written to this folder")
     check.add_argument("--json", action="store_true", help="print one JSON object")
     strictly(check)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .config import resolve, set_fields
+from .config import set_fields
 from .errors import InputError, TrainingError, printable
 from .files import to_json
 
@@ -309,14 +309,14 @@ def inspect(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """``seriatim check TASK --data F``: reads everything, and says what it found."""
+    """``seriatim check TASK --data F``: makes the checks of a training, and prints statistics of its data."""
+    from .checking import check_training
     from .console import print_statistics
-    from .tasks import find
-    from .training.setup import learn
 
-    task = find(resolve({}, {**options.fields, "task": options.task}))
-    vocabulary, _ = learn(task)
-    report = task.report(vocabulary)
+    if options.task is None and options.config is None:
+        raise InputError("check: no task; give one, for instance: seriatim check lm --data FILE")
+    given = {name: getattr(options, name) for name in ("task", "out") if getattr(options, name) is not None}
+    report = check_training(options.config or {}, overrides={**options.fields, **given})
     if options.json:
         print(json.dumps(report))
     else:

@@ -156,6 +156,45 @@ def resolve(source: "Config | Mapping[str, Any] | str | Path", overrides: Mappin
     Raises:
         InputError: a key that does not exist (the nearest is named) or a value that does not fit.
     """
+    tree, where = _tree(source, overrides or {})
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(where + explain(error)) from None
+
+
+def resolve_leniently(
+    source: "Config | Mapping[str, Any] | str | Path", overrides: Mapping[str, Any] | None = None
+) -> tuple[Config, list[str]]:
+    """As `resolve`, with the default in place of every field that does not fit, and everything that is wrong.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    tree, where = _tree(source, overrides or {})
+    try:
+        return Config.model_validate(tree), []
+    except ValidationError as error:
+        wrong = error.errors()
+        for each in wrong:
+            _drop(tree, [str(part) for part in each["loc"]])
+        return Config.model_validate(tree), [where + explain(error, i) for i in range(len(wrong))]
+
+
+def _drop(tree: dict[str, Any], path: list[str]) -> None:
+    """Takes out a field that does not fit, or what it is part of."""
+    for key in path[:-1]:
+        if not isinstance(tree.get(key), dict):
+            tree.pop(key, None)
+            return
+        tree = tree[key]
+    tree.pop(path[-1], None)
+
+
+def _tree(
+    source: "Config | Mapping[str, Any] | str | Path", overrides: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """Everything that is given, and how messages about it begin."""
     where = ""
     if isinstance(source, Config):
         tree = source.model_dump()
@@ -163,12 +202,9 @@ def resolve(source: "Config | Mapping[str, Any] | str | Path", overrides: Mappin
         tree = _copy(source)
     else:
         tree, where = read_yaml(Path(source)), f"{source}: "
-    for name, value in (overrides or {}).items():
+    for name, value in overrides.items():
         _set(tree, name, value)
-    try:
-        return Config.model_validate(tree)
-    except ValidationError as error:
-        raise InputError(where + explain(error)) from None
+    return tree, where
 
 
 def set_fields(config: Config, values: Mapping[str, Any]) -> None:
@@ -239,9 +275,9 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def explain(error: ValidationError) -> str:
-    """The first thing wrong, as one line: the key, the reason, the next step."""
-    first = error.errors()[0]
+def explain(error: ValidationError, number: int = 0) -> str:
+    """One of the things that are wrong, the first by default, as one line: the key, the reason, the next step."""
+    first = error.errors()[number]
     path = [str(part) for part in first["loc"]]
     name, given = ".".join(path), first.get("input")
     if first["type"] == "extra_forbidden":

@@ -1,6 +1,7 @@
 """Errors a user can mend."""
 
 import difflib
+from collections.abc import Iterable
 
 SHOWN, LISTED = 60, 1000
 """Characters of a text that a message shows, and of all the texts it lists."""
@@ -21,6 +22,18 @@ class InputError(ValueError):
         if len(line) > LONGEST:
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
         super().__init__(printable(line))
+
+
+class ProblemsError(InputError):
+    """Several problems of the input, of which each is reported in a line of its own.
+
+    Attributes:
+        problems: a line each, in order, without duplicates.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = list(dict.fromkeys(problems))
+        super().__init__("; also: ".join(self.problems))
 
 
 class TrainingError(RuntimeError):

@@ -8,7 +8,7 @@ A field is set by its dotted name (``--training.steps 100``) or by its last part
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .errors import InputError, closest, nearest
+from .errors import InputError, ProblemsError, closest, nearest
 
 CONFIGURED = ("train", "check", "compare")
 """Verbs that take every field of the configuration."""
@@ -123,18 +123,20 @@ def dotted(arguments: Sequence[str]) -> dict[str, Any]:
     from .config import fields, parse_value, text_fields
 
     known, plain, found = fields(), text_fields(), {}
-    rest = list(arguments)
+    wrong, rest = [], list(arguments)
     while rest:
         option, equals, value = rest.pop(0).partition("=")
         name = field_of(option) or option.removeprefix("--")
         if name not in known and not name.startswith(OPTIONS):
             hint = _hint(name, [option for option in _field_options() if "." in option])
-            raise InputError(f"unknown option --{name}; {hint or 'the README lists every field'}")
+            wrong.append(f"unknown option --{name}; {hint or 'the README lists every field'}")
         if not equals:
             if not rest:
                 raise InputError(f"--{name}: no value given")
             value = rest.pop(0)
         found[name] = value if name in plain else parse_value(value)
+    if wrong:
+        raise ProblemsError(wrong)
     return found
 
 

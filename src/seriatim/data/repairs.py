@@ -71,7 +71,7 @@ class Repairs:
         for repair in self:
             times = f" ({repair.count:,} times in this file)" if repair.count > 1 else ""
             warnings.warn(
-                f"{repair.file}:{repair.line}: {repair.first}{times}; --strict refuses such data", stacklevel=3
+                f"{repair.file}:{repair.line}: {repair.first}{times}; --strict refuses such data", stacklevel=2
             )
 
     def facts(self) -> list[dict[str, Any]]:

@@ -175,8 +175,8 @@ def _quoted(source: Source, separator: str) -> Iterator[Row]:
         except csv.Error as error:
             raise InputError(
                 f"{source.name}:{begins}: the row that begins here is not CSV ({error}, line {reader.line_num}); quote "
-                "a field that holds a quote, a separator or a line end, double each quote in it, and end it with a quote; "
-                f"at most {csv.field_size_limit():,} characters"
+                "a field that holds a quote, a separator or a line end, double each quote in it, and end it with a "
+                f"quote; at most {csv.field_size_limit():,} characters"
             ) from None
         if sum(line.count("\r") for line in held) != sum(field.count("\r") for field in fields):
             raise InputError(f"{source.name}:{begins}: a lone CR outside quotes; delete it, or quote its field")

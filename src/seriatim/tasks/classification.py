@@ -162,6 +162,11 @@ class Classification(Task):
             labels.append(numbers[row.label])
         return encode(texts, labels, vocabulary)
 
+    def skim(self, spec: str, split: str) -> None:
+        """As of every task."""
+        for _ in self.rows(spec, split):
+            pass
+
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
         """Texts and labels."""
         documents = self.read(spec, split, vocabulary)

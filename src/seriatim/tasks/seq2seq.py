@@ -133,6 +133,11 @@ class SequenceToSequence(Task):
         """That of targets."""
         return vocabulary.target
 
+    def skim(self, spec: str, split: str) -> None:
+        """As of every task."""
+        for _ in self.pairs(spec, split):
+            pass
+
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
         """Pairs and both sides."""
         pairs = self.read(spec, split, vocabulary)

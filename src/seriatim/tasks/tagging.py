@@ -153,6 +153,11 @@ class Tagging(Task):
                 "training; give held-out data tagged alike"
             )
 
+    def skim(self, spec: str, split: str) -> None:
+        """As of every task."""
+        for _ in self.sentences(spec, split):
+            pass
+
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
         """Sentences, words and tags."""
         corpus = self.read(spec, split, vocabulary)

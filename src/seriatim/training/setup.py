@@ -95,6 +95,12 @@ def begun(folder: Path) -> bool:
     return figures or saved or (folder / "model.safetensors").exists()
 
 
+def check_initial(config: Config) -> None:
+    """Raises InputError where parameters are to begin in two ways at once."""
+    if config.model.initial == "zeros" and config.training.init is not None:
+        raise InputError("model.initial: zeros has no meaning with training.init; leave one of them out")
+
+
 def learn(task: Task) -> tuple[Vocabulary, Initial | None]:
     """The vocabulary of a training, and the run it starts from, if any, whose tokenizer it takes.
 
@@ -119,8 +125,7 @@ def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> J
     """
     training = task.training_spec()
     initial, goes_on = None, vocabulary is not None
-    if task.config.model.initial == "zeros" and task.config.training.init is not None:
-        raise InputError("model.initial: zeros has no meaning with training.init; leave one of them out")
+    check_initial(task.config)
     if vocabulary is None:
         vocabulary, initial = learn(task)
     known = goes_on and task.trainer is None  # what it goes on from says how large the model can be

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..arguments import check_text
 from ..config import Config, Section
 from ..data.paths import skipped_files
-from ..data.readers import TEXT_SUFFIXES, Source, read_items
+from ..data.readers import TEXT_SUFFIXES, Source, find_sources, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
@@ -156,6 +156,16 @@ class Task(ABC):
     @abstractmethod
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Any:
         """The data that ``spec`` names; ``file_format`` None is the configuration's."""
+
+    def skim(self, spec: str, split: str) -> None:
+        """Reads the data that ``spec`` names and keeps nothing, to find what is wrong without a vocabulary.
+
+        Raises:
+            InputError: the data cannot be read.
+        """
+        wanted = self.config.data.format
+        for _ in read_pieces(find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)):
+            pass
 
     @abstractmethod
     def batches(self, data: Any) -> TaskBatches:
