@@ -7,6 +7,7 @@ from ..errors import InputError
 from ..layer import RecurrentCell, SequenceLayer, refuse_memory
 from ..masks import dropout_mask
 from ..state import State
+from .step_checks import check_initial, check_outputs, check_returned
 from .stepper import stepped
 from .unrolling import unroll
 from .zoneout import Zoneout, check_rate
@@ -49,7 +50,14 @@ class Recurrent(SequenceLayer):
     ) -> State:
         """The cell's own initial state."""
         refuse_memory(memory)
-        return self.cell.initial_state(batch_size)
+        state = self.cell.initial_state(batch_size)
+        check_initial(state, self.cell_name, batch_size)
+        return state
+
+    @property
+    def cell_name(self) -> str:
+        """The class of the cell, for messages."""
+        return type(self.cell.cell if isinstance(self.cell, Zoneout) else self.cell).__name__
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
@@ -61,7 +69,12 @@ class Recurrent(SequenceLayer):
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the cell; without gradients and in evaluation mode, in compiled code where that can be."""
         self.check_step(inputs, state)
-        return stepped(self, inputs, state) or self.advance_once(inputs, state)
+        found = stepped(self, inputs, state)
+        if found is None:
+            found = self.advance_once(inputs, state)
+            return check_returned(found, self.cell_name, inputs, state, self.output_size)
+        check_outputs(found[0], self.cell_name, len(inputs), self.output_size)
+        return found
 
     def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step as the cell is written."""

@@ -295,6 +295,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def row(self, result: Tensor) -> Node:
         """A result of the step, which must have the batch first."""
+        if not isinstance(result, Tensor):
+            raise UnsupportedError("it returns something else than tensors")
         value = self.value(torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result)
         if not isinstance(value, Node):
             raise UnsupportedError("an output or a part of the new state does not depend on inputs or state")

@@ -8,6 +8,8 @@ from ..layer import RecurrentCell
 from ..state import State
 from .fast import as_step, sequence
 from .reference import loop
+from .step_checks import check_outputs
+from .zoneout import Zoneout
 
 
 def unroll(
@@ -35,11 +37,14 @@ def unroll(
         Outputs ``(batch, time, output_size)``, zero on padding, and each row's state at its own end.
 
     Raises:
-        ValueError: a step changes its state in place, or returns one of another structure, shape or type.
+        ValueError: a step changes its state in place, returns a state of another structure, shape or type, or outputs
+            that are not ``(batch, output_size)``.
     """
     step, values = as_step(cell, weights)
     found = sequence(cell, step, values, inputs, state, lengths)
+    name = type(cell.cell if isinstance(cell, Zoneout) else cell).__name__
     if found is not None:
+        check_outputs(found[0][:, 0], name, len(inputs), cell.output_size)
         return found
     advance = cell if weights is None else lambda inputs, state: step(values, inputs, state)
-    return loop(advance, inputs, state, lengths, output_size=cell.output_size)
+    return loop(advance, inputs, state, lengths, output_size=cell.output_size, name=name)

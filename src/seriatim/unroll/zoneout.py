@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..layer import RecurrentCell
 from ..state import State, map_state, state_leaves
+from .step_checks import check_returned
 
 
 class Zoneout(RecurrentCell):
@@ -40,7 +41,8 @@ class Zoneout(RecurrentCell):
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the cell, held back."""
-        outputs, new = self.cell(inputs, state)
+        returned = self.cell(inputs, state)
+        outputs, new = check_returned(returned, type(self.cell).__name__, inputs, state, self.output_size)
         return hold_back(outputs, new, state, rate=self.rate, training=self.training)
 
     def extra_repr(self) -> str:
