@@ -1,10 +1,20 @@
 """Options and inputs that cannot be are refused, and the message names the next step."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import seriatim
+from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.config import resolve
+from seriatim.data.tokenizers import fit_tokenizer
+from seriatim.data.vocabulary import Vocabulary
 from seriatim.errors import InputError
+from seriatim.tasks import find
+from seriatim.training import memory
+
+from .conftest import small_config
 
 
 @pytest.mark.parametrize(
@@ -74,3 +84,34 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="position 6 lies beyond the 5 learned"):
         learned(x)
     assert learned(x, lengths=torch.tensor([5, 2]))[0].shape == (2, 6, 12)
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        ({"layer": "convolution", "options": {"kernel_size": 100_000}}, "options.kernel_size"),
+        ({"layer": "mamba", "options": {"kernel_size": 20_000}}, "options.kernel_size"),
+        ({"layer": "mamba", "options": {"state_size": 50_000}}, "options.state_size"),
+        ({"layer": "window", "options": {"context": 50_000}}, "options.context"),
+        ({"layer": "lstm", "hidden_size": 50_000}, "hidden_size"),
+        ({"layer": "gru", "num_layers": 900, "hidden_size": 200}, "num_layers"),
+        ({"layer": "transformer", "embedding_size": 10_000_000}, "embedding_size"),
+    ],
+)
+def test_a_model_larger_than_memory_is_refused_by_its_field(
+    texts, tmp_path: Path, model, field: str, monkeypatch
+) -> None:
+    """Before it is built: a machine that runs out of memory kills the process."""
+    monkeypatch.setattr(memory, "machine_memory", lambda: 400_000_000)
+    job = small_config(texts, tmp_path / "run", training={"steps": 1})
+    with pytest.raises(InputError, match=rf"^model\.{field}: with [\d,]+, the .* take at least .*; give a smaller"):
+        seriatim.train({**job, "model": {"embedding_size": 16, "hidden_size": 64, **model}})
+    assert not (tmp_path / "run").exists()
+
+
+def test_judging_many_layers_draws_no_random_numbers() -> None:
+    """Else the same seed would give other first values."""
+    task = find(resolve({"task": "lm", "model": {"layer": "gru", "num_layers": 9, "hidden_size": 8}}))
+    before = torch.get_rng_state()
+    memory.check_depth(task, Vocabulary({"tokenizer": fit_tokenizer(TokenizerConfig(kind="char"), ["ab"])}))
+    assert torch.equal(torch.get_rng_state(), before)

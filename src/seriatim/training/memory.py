@@ -1,0 +1,130 @@
+"""Memory that a model takes in training, estimated before it is allocated."""
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..config import Config
+from ..data.vocabulary import Vocabulary
+from ..errors import InputError
+from ..layer import SequenceLayer
+from ..layers import options_of, split_names
+from ..models.bounds import TooLargeError, bounded
+from ..state import state_bytes
+from .task import Task
+
+GRADIENT, MOMENTS = 1, {"sgd": 0, "adam": 2, "adamw": 2}
+"""Numbers kept for each parameter beside its value: the gradient, and what the optimizer remembers."""
+STATES = 6
+"""States that a step holds: before and after it, joined with the inputs, and the gradients of these."""
+DEEP = 8
+"""Layers up to which a model is simply built."""
+BYTES = 4
+"""Of a number."""
+SIZES = ("hidden_size", "embedding_size", "num_layers")
+"""Fields of the model that its memory depends on, beside the options of its layer."""
+UNSET = 16
+"""What stands for the default of an option that has none, where the most unusual option is looked for."""
+
+
+@contextlib.contextmanager
+def fitting_memory(config: Config) -> Iterator[None]:
+    """Within it a new model is built, unless its parameters cannot be trained in the memory of this machine.
+
+    Raises:
+        InputError: they cannot; the message names the field that is furthest above its default.
+    """
+    memory, per_value = machine_memory(), _bytes_per_value(config)
+    values = 2 * memory // per_value  # some values come and go, such as those of parameters that are tied
+    try:
+        with bounded(values, calls=values):
+            yield
+    except TooLargeError as error:
+        raise _too_large(config, "parameters", error.values * per_value, memory) from None
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        raise _too_large(config, "parameters, while they are computed,", memory, memory) from None
+
+
+def check_depth(task: Task, vocabulary: Vocabulary) -> None:
+    """Raises InputError where many layers do not fit, judged from models of a few, before minutes go into building."""
+    config = task.config
+    if config.model.num_layers <= DEEP:
+        return
+
+    def parameters(num_layers: int) -> int:
+        model = config.model.model_copy(update={"num_layers": num_layers})
+        built = type(task)(config.model_copy(update={"model": model})).make_model(vocabulary)
+        return sum(parameter.numel() for parameter in built.parameters())
+
+    with torch.random.fork_rng(devices=[]), fitting_memory(config), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the task has already given them
+        two, three = parameters(2), parameters(3)
+    needed = (three + (config.model.num_layers - 3) * (three - two)) * _bytes_per_value(config)
+    if needed > (memory := machine_memory()):
+        raise _too_large(config, "parameters", needed, memory)
+
+
+def check_memory(model: nn.Module, config: Config) -> None:
+    """Raises InputError where parameters, and the states of a batch, take more than the memory of this machine."""
+    memory = machine_memory()
+    needed = _bytes_per_value(config) * sum(parameter.numel() for parameter in model.parameters())
+    if needed > memory:
+        raise _too_large(config, "parameters", needed, memory)
+    rows = STATES * config.training.batch_size
+    try:
+        with bounded(memory // BYTES // rows, calls=memory):
+            needed += rows * sum(state_bytes(layer.initial_state(1)) for layer in _outermost(model))
+    except TooLargeError as error:
+        needed += rows * BYTES * error.values
+    if needed > memory:
+        raise _too_large(config, "states of a batch", needed, memory)
+
+
+def _bytes_per_value(config: Config) -> int:
+    """Bytes of a parameter in training."""
+    return BYTES * (1 + GRADIENT + MOMENTS[config.training.optimizer])
+
+
+def machine_memory() -> int:
+    """Bytes of memory: those of the machine, or of the container where it has fewer."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(Path(path).read_text(encoding="ascii")))
+    return min(found, default=1 << 60)
+
+
+def _outermost(module: nn.Module) -> Iterator[SequenceLayer]:
+    """The layers whose states a training holds: those that are not parts of other layers."""
+    for part in module.children():
+        if not isinstance(part, SequenceLayer):
+            yield from _outermost(part)
+        elif not part.takes_memory:
+            yield part
+
+
+def _too_large(config: Config, what: str, needed: int, memory: int) -> InputError:
+    """Names the size that is furthest above its default."""
+    model = config.model
+    fields = {name: (getattr(model, name), type(model).model_fields[name].default) for name in SIZES}
+    for one in split_names(model.layer):
+        for name, parameter in options_of(one, model.options).items():
+            fields[f"options.{name}"] = (model.options.get(name), parameter.default)
+    sizes = {name: (value, usual) for name, (value, usual) in fields.items() if type(value) is int and value > 0}
+
+    def excess(name: str) -> float:
+        value, usual = sizes[name]
+        return float(value / (usual if isinstance(usual, int) and usual > 0 else UNSET))
+
+    worst = max(sizes, key=excess)
+    return InputError(
+        f"model.{worst}: with {sizes[worst][0]:,}, the {what} take at least {needed / 1e9:,.1f} GB in training, and "
+        f"this machine has {memory / 1e9:,.1f} GB; give a smaller number"
+    )
