@@ -61,7 +61,6 @@ class S4(UnpaddedLayer):
     parallel = True
     wrap = "residual"
     square = True
-    learning_rate = 3e-2
     undecayed = ("log_decay", "frequency", "p", "b")
 
     def __init__(
