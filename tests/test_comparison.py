@@ -194,7 +194,9 @@ def test_a_wrong_measurement_is_set_right(
     assert kept.step_seconds == (wrong if 0.7 <= 1 / wrong <= 1 / 0.7 else 1.0)  # the steps of a next comparison
     off = trainings[-1] != 10
     assert row["note"] == (
-        f"trained for {trainings[-1]} s instead of 10 s: its speed was not what it was measured at" if off else None
+        f"trained for {trainings[-1]} s instead of 10 s, because its speed differed from the measured speed"
+        if off
+        else None
     )
     assert seriatim.load(tmp_path / "a" / "runs" / "rnn-1").summary["steps"] == trainings[-1]
 
@@ -515,7 +517,7 @@ def test_the_bottleneck_in_words() -> None:
         (("--widths", "8,x"), "--widths: 'x' is not a width"),
         (("--widths", "0"), "--widths: 0 is not a width"),
         (("--widths", ","), "--widths: no width is given"),
-        (("--widths", "8,8"), "rnn@8 stands there twice"),
+        (("--widths", "8,8"), "rnn@8 is named twice"),
         (("--widths", "8", "--parameters", "1M"), "--parameters: the widths of all layers are given"),
         (("--layers", "rnn@8", "--widths", "8"), "--layers: rnn@8 has a width of its own"),
         (("--layers", "rnn@"), "--layers: rnn@: '' is not a width"),
@@ -585,16 +587,18 @@ def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path:
     monkeypatch.setattr(comparing, "fit_plan", lambda plan: 1 / 0)
     begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layers", "rnn")
     assert main([*begin, "--out", str(tmp_path / "a")]) == 1
-    assert capsys.readouterr().err.startswith("there will be no report.html: no jinja2 here; pip install")
+    assert capsys.readouterr().err.startswith(
+        "report.html will not be written, because jinja2 cannot be imported; install"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--layers", "lstmm,rnn"), "--layers: unknown layer 'lstmm'; did you mean 'lstm'"),
-        (("--layers", ","), "--layers: none is named"),
+        (("--layers", ","), "--layers: no layer is named"),
         ((), "compare: no layers"),
-        (("--layers", "rnn,rnn"), "--layers: rnn stands there twice"),
+        (("--layers", "rnn,rnn"), "--layers: rnn is named twice"),
         (("--layers", "rnn+ngram"), "--layers: ngram is a language model by itself"),
         (("--layers", "rnn", "--steps", "0"), "--steps: 0 is no budget"),
         (("--layers", "rnn", "--steps", "5", "--minutes", "2"), "the budget is given in"),
@@ -635,3 +639,24 @@ def test_folders_that_are_no_comparisons_are_left_alone(texts, tmp_path: Path) -
     with pytest.raises(InputError, match=r"not a comparison, and its letter\.txt would be lost"):
         seriatim.compare(small(texts, tmp_path), layers=["rnn"], steps=1, overwrite=True)
     assert (tmp_path / "letter.txt").read_text() == "dear"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InputError("data.train: no such file"), "data.train: no such file"),
+        (TrainingError("the loss is NaN"), "the loss is NaN"),
+        (MemoryError(), "out of memory; lower training.batch_size, training.sequence_length or the sizes"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory\nmore"),
+            "out of memory; lower training.batch_size, training.sequence_length or the sizes",
+        ),
+        (
+            OSError(28, "No space left on device", "runs/a"),
+            "runs/a: No space left on device; check space and permissions",
+        ),
+        (ZeroDivisionError("division by zero"), "the training process failed (ZeroDivisionError: division by zero)"),
+    ],
+)
+def test_what_ends_a_process_is_one_plain_line(error: Exception, line: str) -> None:
+    assert worker.in_plain_words(error) == line

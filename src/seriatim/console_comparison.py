@@ -110,8 +110,8 @@ def may_draw(console: ComparisonConsole) -> bool:
     missing = [name for name in DRAWN_WITH if find_spec(name) is None]
     if missing:
         console.say(
-            f"there will be no report.html: no {' and no '.join(missing)} here; pip install 'seriatim[report]', then "
-            "--resume writes it"
+            f"report.html will not be written, because {' and '.join(missing)} cannot be imported; install them with: "
+            "pip install 'seriatim[report]', and write the report with --resume"
         )
     return not missing
 
@@ -190,7 +190,7 @@ def _notes(results: Mapping[str, Any]) -> None:
     if named is not None:
         print(printable(f"at distance: {named['name']} ({named['unit']})"))
     if any(alike(row) for row in rows):
-        print("=: cannot be told from the best (paired bootstrap, p > 0.05)")
+        print("=: not significantly different from the best (paired bootstrap, p > 0.05)")
     for row in results["rows"]:
         if row["failed"] or row["note"]:
             print(printable(f"{row['layer']}: {row['failed'] or row['note']}"))
@@ -203,6 +203,6 @@ def _report(found: Comparison, console: Console) -> None:
     try:
         path = write_report(found.folder, found.results)
     except InputError as error:
-        console.print(printable(f"report.html was left out: {error}"), soft_wrap=True)
+        console.print(printable(f"report.html was not written: {error}"), soft_wrap=True)
         return
     console.print(printable(f"report: {path}"), soft_wrap=True)

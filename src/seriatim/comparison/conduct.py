@@ -123,7 +123,7 @@ class Conduct:
         self._write(before + time.perf_counter() - started)
         if number is not None:
             raise Interrupted(
-                f"interrupted, what is finished is kept in {self.folder}",
+                f"interrupted; finished rows are kept in {self.folder}",
                 number,
                 go_on=shlex.join(["seriatim", "compare", "--resume", str(self.folder)]),
             )
@@ -175,7 +175,7 @@ class Conduct:
         sign = -1 if find(self.plan.config(layer, self.plan.seeds[0])).more_is_better else 1
         good = [one for one in self.tried[layer] if one["value"] is not None]
         if not good:
-            raise TrainingError("with none of the learning rates tried did it train")
+            raise TrainingError("the training failed with every learning rate that was tried")
         return float(min(good, key=lambda one: sign * one["value"])["learning_rate"])
 
     def work(self, job: Work, signal: Signalled) -> dict[str, Any]:

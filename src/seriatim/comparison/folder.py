@@ -41,7 +41,7 @@ def check_folder(out: str, *, overwrite: bool) -> Path:
     check_name(out)
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: a file stands where the comparison's folder should; choose another --out")
+        raise InputError(f"{folder}: is a file, not a folder; choose another --out")
     found = sorted(path.name for path in folder.iterdir() if path.name != LOCK) if folder.is_dir() else []
     if found and not overwrite:
         raise InputError(
@@ -74,7 +74,7 @@ def read_row(folder: Path, name: str, plan: Plan) -> dict[str, Any] | None:
     hint = "remove it to measure this row again"
     row = read_json(path, most=LARGEST, hint=hint)
     if not isinstance(row, dict) or not {"metrics", "version", "tokenizer", "data"} <= row.keys():
-        raise InputError(f"{path}: damaged, or not a row; {hint}")
+        raise InputError(f"{path}: is damaged, or not a row of a comparison; {hint}")
     refuse_version(path, row["version"])
     check_row(path, row, plan)
     return row
@@ -100,11 +100,11 @@ def check_row(path: Path, row: Mapping[str, Any], plan: Plan) -> None:
 def check_runs(folder: Path, plan: Plan) -> None:
     """Raises InputError where a run that goes on was made by another version, or is none of the plan's."""
     for path in sorted((folder / "runs").glob("*/summary.json")):
-        summary = read_json(path, most=1 << 20, hint="remove the run's folder to train anew")
+        summary = read_json(path, most=1 << 20, hint="remove the folder of the run to train it again")
         found = summary.get("versions", {}).get("seriatim") if isinstance(summary, dict) else None
         refuse_version(path.parent, str(found))
         expected = next((layer for layer in plan.layers if path.parent.name.rpartition("-")[0] == layer), None)
         if expected is not None and summary.get("layer") != bare(expected).replace("+", ","):
             raise InputError(
-                f"{path.parent}: a run of {summary.get('layer')}, not of {expected}; remove it to train anew"
+                f"{path.parent}: is a run of {summary.get('layer')}, not of {expected}; remove it to train it again"
             )

@@ -132,20 +132,24 @@ def read_plan(folder: Path) -> Plan:
         raise InputError(f"{folder}: not a comparison (no comparison.yaml); give the folder that seriatim compare made")
     tree = read_yaml(path)
     if tree.get("format") != FORMAT:
-        raise InputError(f"{path}: not of this version's format; compare anew with another --out")
+        raise InputError(
+            f"{path}: has another format than this version writes; start a new comparison with another --out"
+        )
     refuse_version(path, tree.get("version"))
     try:
         return Plan.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{path}: {explain(error)}; restore it, or compare anew with --overwrite") from None
+        raise InputError(
+            f"{path}: {explain(error)}; restore it, or start the comparison again with --overwrite"
+        ) from None
 
 
 def refuse_version(path: Path, found: object) -> None:
     """Raises InputError for what another version made: its figures would stand beside those of this one."""
     if found != __version__:
         raise InputError(
-            f"{path}: made by Seriatim {found}, this is {__version__}, and figures of two versions do not go together; "
-            "compare anew with another --out"
+            f"{path}: was made by Seriatim {found}, and this is {__version__}; figures of two versions cannot be "
+            "compared; start a new comparison with another --out"
         )
 
 
@@ -153,11 +157,11 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
     """The rows of a list: ``A+B`` for a stack that mixes two layers, ``A@32`` for a layer of width 32.
 
     Raises:
-        InputError: none, one that is unknown, or one that stands there twice.
+        InputError: no layer, one that is unknown, or one that is named twice.
     """
     found = [current(layer.replace("+", ",")).replace(",", "+") for layer in map(str.strip, layers) if layer]
     if not found:
-        raise InputError("--layers: none is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
+        raise InputError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
     known = [*names(), COUNTED]
     for layer in found:
         check_width(layer)
@@ -168,7 +172,7 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
                 raise InputError(f"--layers: {COUNTED} is a language model by itself; take it alone, with task lm")
     twice = next((layer for layer in found if found.count(layer) > 1), None)
     if twice is not None:
-        raise InputError(f"--layers: {twice} stands there twice; leave one out")
+        raise InputError(f"--layers: {twice} is named twice; leave one out")
     return found
 
 

@@ -117,15 +117,15 @@ def _failure(process: "subprocess.Popen[bytes]", last: Event, errors: IO[bytes])
     if last.get("event") == "error":
         return InputError(last["text"]) if last["input"] else TrainingError(last["text"])
     if last.get("event") == "interrupted":
-        return TrainingError("its process was interrupted")
+        return TrainingError("the training process was interrupted")
     code = process.returncode
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        hint = "; is there memory enough?" if name == "SIGKILL" else ""
-        return TrainingError(f"its process was ended by {name}{hint}")
+        hint = "; it may have run out of memory: lower training.batch_size or the sizes" if name == "SIGKILL" else ""
+        return TrainingError(f"the training process was stopped by {name}{hint}")
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - SAID))
     said = errors.read().decode("utf-8", "replace").strip().splitlines()
-    return TrainingError(f"its process ended with code {code}{': ' + said[-1] if said else ''}")
+    return TrainingError(f"the training process ended with exit code {code}{': ' + said[-1] if said else ''}")
 
 
 def _environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import torch
 
 from ..config import resolve
-from ..errors import InputError
+from ..errors import InputError, TrainingError
 from ..files import remove, to_json, write_whole
 from ..launch import resume, train
 from ..layers.origins import Origin, import_origins
@@ -173,7 +173,7 @@ def _note(job: Work, plan: Plan, run: Run) -> str | None:
     given, taken = 60 * plan.budget.minutes * job.share, _training_seconds(run)
     if abs(taken - given) <= max(DEVIATION * given, taken / steps):
         return None
-    return f"trained for {taken:.3g} s instead of {given:.3g} s: its speed was not what it was measured at"
+    return f"trained for {taken:.3g} s instead of {given:.3g} s, because its speed differed from the measured speed"
 
 
 def _training_seconds(run: Run) -> float:
@@ -189,6 +189,19 @@ def peak_memory() -> int | None:
         return None
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def in_plain_words(error: Exception) -> str:
+    """What went wrong in a training, in one line."""
+    if isinstance(error, InputError | TrainingError):
+        return str(error)
+    reason = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "alloc" in reason):
+        return "out of memory; lower training.batch_size, training.sequence_length or the sizes"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; check space and permissions"
+    return f"the training process failed ({type(error).__name__}: {reason})"
 
 
 def main(path: str, out: TextIO) -> int:
@@ -210,14 +223,7 @@ def main(path: str, out: TextIO) -> int:
         tell({"event": "interrupted", "text": str(error)})
         return 130
     except Exception as error:
-        kind = "" if isinstance(error, InputError) or type(error).__name__ == "TrainingError" else type(error).__name__
-        tell(
-            {
-                "event": "error",
-                "text": f"{kind}: {error}" if kind else str(error),
-                "input": isinstance(error, InputError),
-            }
-        )
+        tell({"event": "error", "text": in_plain_words(error), "input": isinstance(error, InputError)})
         return 1
     return 0
 
