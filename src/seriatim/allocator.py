@@ -15,6 +15,23 @@ KEEP = {TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**26}
 USUAL = {MMAP_MAX: 65_536, TRIM_THRESHOLD: 2**26, TOP_PAD: 0, MMAP_THRESHOLD: 2**25}
 """Where glibc's thresholds, which adapt themselves, are after a few large blocks."""
 
+KERNELS = 256
+"""Compiled kernels of bfloat16 products that are cached, one for each shape; each takes about 1 MB."""
+KERNEL_CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+"""Sizes of the caches of PyTorch and of oneDNN, which hold the same kernels; both default to 1,024."""
+
+
+def bound_kernel_caches() -> None:
+    """Bounds the memory that batches of many shapes take; variables that the user has set stay as they are.
+
+    Both libraries read their variable at the first product on a CPU in bfloat16, so that this must come before.
+    """
+    for name in KERNEL_CACHES:
+        os.environ.setdefault(name, str(KERNELS))
+
+
+bound_kernel_caches()
+
 _jobs: list[object] = []
 """Those under way: the settings are the whole process's."""
 
