@@ -26,6 +26,7 @@ from .identity import check_belongs, identity, read_config, run_folder
 from .stream import Score, Stream, refuse_unknown
 from .summary import read_summary
 from .tasks import find
+from .tasks.overlong import warn_of_long
 from .text_batches import draw_texts
 from .training.precision import choose_device
 from .training.task import Task
@@ -188,7 +189,10 @@ class Run:
             raise InputError("score takes lines; one of them holds a line end, split it")
         end = self.tokenizer.encode("\n") if self.config.data.unit == "stream" else np.array([END])
         ids = [np.concatenate([self.tokenizer.encode(text), end]).astype(np.int64) for text in texts]
-        corpus = Corpus(np.concatenate(ids), np.cumsum([len(part) for part in ids]), Statistics())
+        sizes = np.array([len(part) for part in ids])
+        if self.task.trainer is None:
+            warn_of_long(sizes, self.config, name="score", items="lines")
+        corpus = Corpus(np.concatenate(ids), sizes.cumsum(), Statistics())
         batches = Batches(corpus, LINES_TOGETHER, WINDOW)
         totals, state = np.zeros(len(texts)), None
         for batch in batches.read(batches.in_order()):
@@ -199,8 +203,8 @@ class Run:
                 lengths=batch.lengths,
             )
             totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
-        sizes = zip(totals.tolist(), ids, texts, strict=True)
-        return [Score(total, len(part), len(text.encode())) for total, part, text in sizes]
+        found = zip(totals.tolist(), ids, texts, strict=True)
+        return [Score(total, len(part), len(text.encode())) for total, part, text in found]
 
     def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: Any) -> Metrics:
         """The metrics of some data, those of the run's task.

@@ -27,7 +27,7 @@ from ..models.word_dropout import drop_words
 from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
-from .overlong import read_lengths
+from .overlong import read_lengths, warn_of_long
 
 TOGETHER = 64
 
@@ -160,7 +160,9 @@ class Classification(Task):
                 raise InputError(f"{row.name}:{row.line}: the label {row.label!r} never stood in training; {hint}")
             texts.append(row.text)
             labels.append(numbers[row.label])
-        return encode(texts, labels, vocabulary)
+        found = encode(texts, labels, vocabulary)
+        warn_of_long(found.lengths, self.config, name=spec, items="texts")
+        return found
 
     def skim(self, spec: str, split: str) -> None:
         """As of every task."""
@@ -230,6 +232,7 @@ class Classification(Task):
         """The likeliest label of each text, and the probability of each label; see `overlong` for long texts."""
         data = encode(items, [0] * len(items), vocabulary)
         data = data._replace(lengths=read_lengths(data.lengths, learned_positions(model)))
+        warn_of_long(data.lengths, self.config, name="predict", items="texts")
         found = probabilities(model, data)
         return [
             {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, shares, strict=True))}

@@ -26,6 +26,7 @@ from ..models.text_model import TextModel
 from ..state import State
 from ..training.task import Figure, Task
 from .options import split_options, with_kind
+from .overlong import warn_of_long
 
 STREAM_WINDOW = 512
 """Inputs that attention sees of a running text, unless told otherwise."""
@@ -77,6 +78,10 @@ class LanguageModelling(Task):
         sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
         corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.unit)
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
+        starts, ends = corpus.spans(1)
+        if self.trainer is None:  # n-grams are counted in time proportional to the text
+            items = "lines" if self.unit == "line" else "texts"
+            warn_of_long(ends - starts, self.config, name=spec, items=items)
         return corpus
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from .answering import (
     never_written,
 )
 from .options import seeing_everything, split_options, with_kind
-from .overlong import read_lengths
+from .overlong import read_lengths, warn_of_long
 
 TOGETHER = 32
 
@@ -109,6 +109,7 @@ class SequenceToSequence(Task):
         """
         pairs = list(self.pairs(spec, split, file_format))
         found, most = encode_pairs(pairs, vocabulary), self.options.max_target_length
+        warn_of_long(found.source.lengths, self.config, name=spec, items="sources")
         for row in np.flatnonzero(found.target.lengths > most)[:1]:
             raise InputError(
                 f"{pairs[row].name}:{pairs[row].line}: the target has {found.target.lengths[row]} tokens, "
@@ -249,6 +250,7 @@ class SequenceToSequence(Task):
         if places is not None and self.at_once:
             places //= self.options.upsample
         side = side._replace(lengths=read_lengths(side.lengths, places))
+        warn_of_long(side.lengths, self.config, name="predict", items="sources")
         if draws is not None and self.at_once:
             raise InputError("--temperature, --seed: nothing is drawn where all of an answer is given at once")
         find = find_at_once if self.at_once else find_by_steps

@@ -30,7 +30,7 @@ from ..models.word_tagger import Options, refuse_contradictions, tagger
 from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
-from .overlong import parts_of
+from .overlong import parts_of, warn_of_long
 
 Item: TypeAlias = Sentence | str | Sequence[str]
 """What can be tagged: a sentence of a file in columns, a line of text, or a list of words."""
@@ -129,6 +129,7 @@ class Tagging(Task):
         """Encoded sentences. Repairs are warned of, and tags never seen in training, which will count as wrong."""
         repairs = Repairs(strict=self.config.data.strict)
         found = TaggedCorpus(self.sentences(spec, split, file_format, repairs), vocabulary)
+        warn_of_long(found.lengths, self.config, name=spec, items="sentences")
         found.repairs = repairs
         repairs.warn()
         for tag, where in list(found.unseen.items())[:1]:
@@ -272,6 +273,7 @@ class Tagging(Task):
         most = learned_positions(model)
         parts = [parts_of(sentence.words, most) for sentence in sentences]
         corpus = TaggedCorpus(map(_of_words, itertools.chain(*parts)), vocabulary, labelled=False)
+        warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
         batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, most_tokens=TOKENS_TOGETHER)
         tagged: list[list[tuple[str, float]]] = [[]] * len(corpus.lengths)
         with evaluating(model) as device:
