@@ -8,7 +8,7 @@ from ..inspection.page import Cell, Plot, Plots, Prose, Section, Table
 from ..inspection.theme import new_figure, plain, style
 from .figures import logarithmic
 from .labels import end_labels
-from .numbers import in_bytes, listed
+from .numbers import in_bytes, listed, percent
 from .ranking import Row, Rows, value_of
 
 NEAR = 0.1
@@ -62,10 +62,10 @@ def in_words(curves: dict[str, list[Row]], metric: Row) -> list[str]:
             near.append(f"{layer} with {in_bytes(_bytes(reached[0]))} (width {reached[0]['width']})")
         else:
             far.append(layer)
-    limit = f"{bound:,.{digits}f} or {'more' if more else 'less'}, within {NEAR:.0%} of the best,"
+    limit = f"{bound:,.{digits}f} or {'more' if more else 'less'}, within {percent(NEAR)} of the best,"
     said.append(f"the smallest measured states that reach {limit} are: {listed(near)}")
     if far:
-        said.append(f"{listed(far)} {'does' if len(far) == 1 else 'do'} not reach it at any of the widths")
+        said.append(f"not reached at any of the widths by {listed(far)}")
     return said
 
 
