@@ -195,3 +195,11 @@ def test_tables_of_another_order_are_refused(run: seriatim.Run, texts: dict[str,
     save_tensors(tables, tmp_path / "mixed" / "model.safetensors", read_metadata(run.path / "model.safetensors"))
     with pytest.raises(InputError, match="of another order"):
         seriatim.load(tmp_path / "mixed")
+
+
+def test_the_model_card_says_what_was_counted(run: seriatim.Run) -> None:
+    card = (run.path / "README.md").read_text()
+    counts = [len(order.probability) for order in run.model.table.orders]
+    assert f"n-gram counts of order {len(counts)}, smoothing" in card
+    assert all(f"{count:,} of order {n}" in card for n, count in enumerate(counts, 1))
+    assert not any(f"| {name} |" in card for name in ("optimizer", "layer", "parameters", "seed"))

@@ -10,6 +10,7 @@ from .errors import InputError, ProblemsError
 from .tasks import find, with_current_layer
 from .training.initial import Initial, open_initial
 from .training.lock import refuse_locked
+from .training.memory import build_model
 from .training.precision import choose_device
 from .training.setup import check_initial, check_out
 from .training.task import Task
@@ -92,7 +93,7 @@ class _Check:
 
     def model(self, task: Task, vocabulary: Vocabulary, initial: Initial | None) -> None:
         """Builds the model."""
-        model = task.make_model(vocabulary)
+        model = build_model(task, vocabulary)
         if initial is not None:
             initial.copy_to(model, task.config.model)
 

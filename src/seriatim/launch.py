@@ -184,7 +184,7 @@ def _fit(trainer: Trainer) -> Run:
         simplest = task.baseline(job.train, job.valid, job.vocabulary)
         run.summary["baseline"] = {"name": task.baseline_name, **simplest}
     with saving(job.folder):
-        write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary))
+        write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary, run.model))
         write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: now it is finished
     trainer.reporter.end(run.summary)
     return run

@@ -2,24 +2,17 @@
 
 from typing import Any
 
-from .config import Training
 from .training.task import Task
 
 
-def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
-    """A model card in Markdown, made of the task, its configuration and the summary."""
+def model_card(name: str, task: Task, summary: dict[str, Any], model: Any) -> str:
+    """A model card in Markdown, made of the task, its configuration, the summary and the trained model."""
     config = task.config
-    model, training = config.model, config.training
     rows = [
         ("task", config.task),
-        ("layer", f"{model.layer}, {model.num_layers} × {model.hidden_size}, embedding {model.embedding_size}"),
         ("tokens", f"{config.tokenizer.kind}, {summary['vocabulary_size']:,} in the vocabulary"),
-        ("parameters", f"{summary['parameters']:,}"),
         ("trained on", f"`{config.data.train}`"),
-        ("training", f"{summary['tokens']:,} tokens, {_steps(summary)}, {summary['seconds']:.0f} s"),
-        *_optimizer(training),
-        ("precision", f"{summary['precision']} on {summary['device']}, {summary['threads']} threads"),
-        ("seed", str(training.seed)),
+        *task.card_rows(model, summary),
         ("versions", ", ".join(f"{key} {value}" for key, value in summary["versions"].items())),
     ]
     lines = [f"# {name}", "", "A sequence model trained with Seriatim.", "", "| | |", "|---|---|"]
@@ -27,18 +20,6 @@ def model_card(name: str, task: Task, summary: dict[str, Any]) -> str:
     lines += ["", "## Held-out text", "", *_figures(task, summary)]
     lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
-
-
-def _optimizer(training: Training) -> list[tuple[str, str]]:
-    """The row on the optimizer; none for a model that was counted, which has no learning rate."""
-    if training.learning_rate is None:
-        return []
-    return [("optimizer", f"{training.optimizer}, learning rate {training.learning_rate:g}, {training.schedule}")]
-
-
-def _steps(summary: dict[str, Any]) -> str:
-    skipped = summary["skipped_steps"]
-    return f"{summary['steps']:,} steps" + (f" ({skipped:,} skipped: not finite)" if skipped else "")
 
 
 def _figures(task: Task, summary: dict[str, Any]) -> list[str]:

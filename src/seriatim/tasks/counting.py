@@ -151,6 +151,21 @@ class Counting(LanguageModelling):
         metrics |= sparsity(found, counts.seen, counts.vocabulary_size, impossible)
         return metrics, block_measures(losses, sizes)
 
+    def card_rows(self, model: Any, summary: Metrics) -> list[tuple[str, str]]:
+        """Nothing is optimized: the order, the smoothing, and how many n-grams were counted."""
+        options = self.options
+        counted = next(part for part in model.modules() if isinstance(part, NGram))
+        sizes = [f"{len(order.probability):,} of order {n}" for n, order in enumerate(counted.table.orders, 1)]
+        mixed = (
+            [("cache", f"weight {options.cache:g}, the last {options.cache_size:,} tokens")] if options.cache else []
+        )
+        return [
+            ("model", f"n-gram counts of order {options.order}, smoothing {options.smoothing}"),
+            ("n-grams", ", ".join(sizes)),
+            *mixed,
+            ("training", f"one pass over {summary['tokens']:,} tokens, {summary['seconds']:.0f} s"),
+        ]
+
     def check(self, train: Corpus, valid: Corpus | None) -> None:
         """Nothing can be too short to be counted."""
 

@@ -52,6 +52,19 @@ def fitting_memory(config: Config) -> Iterator[None]:
         raise _too_large(config, "parameters, while they are computed,", memory, memory) from None
 
 
+def build_model(task: Task, vocabulary: Vocabulary) -> nn.Module:
+    """A new model of a task, if it can be trained in the memory of this machine.
+
+    Raises:
+        InputError: it cannot, or the configuration does not fit.
+    """
+    check_depth(task, vocabulary)
+    with fitting_memory(task.config):
+        model = task.make_model(vocabulary)
+    check_memory(model, task.config)
+    return model
+
+
 def check_depth(task: Task, vocabulary: Vocabulary) -> None:
     """Raises InputError where many layers do not fit, judged from models of a few, before minutes go into building."""
     config = task.config

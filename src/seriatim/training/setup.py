@@ -15,7 +15,7 @@ from ..models.bounds import no_larger_than
 from .checkpoints import kept_weights
 from .initial import Initial, open_initial, set_to_zero
 from .lock import LOCK
-from .memory import check_depth, check_memory, fitting_memory
+from .memory import build_model
 from .outputs import RUN_FILES, RUN_FOLDERS, RUN_MARKS, check_name
 from .task import Task, TaskBatches, TaskData
 
@@ -129,12 +129,11 @@ def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> J
     if vocabulary is None:
         vocabulary, initial = learn(task)
     known = goes_on and task.trainer is None  # what it goes on from says how large the model can be
-    if not known:
-        check_depth(task, vocabulary)
-    with no_larger_than(*kept_weights(folder / "checkpoints")) if known else fitting_memory(task.config):
-        model = task.make_model(vocabulary)
-    if not known:
-        check_memory(model, task.config)
+    if known:
+        with no_larger_than(*kept_weights(folder / "checkpoints")):
+            model = task.make_model(vocabulary)
+    else:
+        model = build_model(task, vocabulary)
     if task.config.model.initial == "zeros" and not goes_on:
         set_to_zero(model)
     if initial is not None:

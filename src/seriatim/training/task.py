@@ -288,6 +288,20 @@ class Task(ABC):
         """
         raise InputError("predict: a language model has no answers to lines; use generate, or score from Python")
 
+    def card_rows(self, model: Any, summary: Metrics) -> list[tuple[str, str]]:
+        """What the model card says of the model and of how it was trained: names and values."""
+        config, training = self.config.model, self.config.training
+        skipped = f" ({summary['skipped_steps']:,} skipped: not finite)" if summary["skipped_steps"] else ""
+        steps = f"{summary['steps']:,} steps{skipped}"
+        return [
+            ("layer", f"{config.layer}, {config.num_layers} × {config.hidden_size}, embedding {config.embedding_size}"),
+            ("parameters", f"{summary['parameters']:,}"),
+            ("training", f"{summary['tokens']:,} tokens, {steps}, {summary['seconds']:.0f} s"),
+            ("optimizer", f"{training.optimizer}, learning rate {training.learning_rate:g}, {training.schedule}"),
+            ("precision", f"{summary['precision']} on {summary['device']}, {summary['threads']} threads"),
+            ("seed", str(training.seed)),
+        ]
+
     def combine(self, models: Sequence[Any]) -> nn.Module:
         """Several models as one.
 
