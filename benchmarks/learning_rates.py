@@ -1,7 +1,7 @@
 """Which learning rate trains each layer best at each task: where `Stateful.learning_rates` comes from.
 
     python benchmarks/learning_rates.py [--task classify] [--layer lstm] [--steps 300] [--results rates.jsonl]
-        [--data classify=../shared/data/trec6/train.tsv,../shared/data/trec6/valid.tsv] ...
+        [--data tag=TRAIN,VALID] ...
 
 Every layer learns the same corpora with the same batches at rates a factor of about 3 apart; where the best is the
 first or the last of them, one more is tried beyond it. The measure is the lowest held-out loss of a training (in nats),

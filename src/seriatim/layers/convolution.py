@@ -10,7 +10,7 @@ that the reach doubles with each · W, V ``taps``, stacked · U ``leave``. WaveN
 left out: every convolution adds to one sum.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,7 @@ class Convolution(Stack):
 
     keeps = "the last inputs, as far as it reaches"
     parallel = True
+    learning_rates: ClassVar = {"classify": 3e-3}
     paper = "van den Oord et al. 2016; Dauphin et al. 2017"
 
     def __init__(
