@@ -1,5 +1,6 @@
 """Word order, path lengths and embeddings: what a model knows of words and of their places."""
 
+import copy
 import math
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def test_bare_attention_reads_a_set_and_a_recurrence_does_not(inspected, monkeyp
     assert placed.changes.min() > SAME
     unplaced = effect_of(inspected, "attention", monkeypatch, position="none", block=False)
     assert unplaced.changes.max() <= SAME
+    stacked = effect_of(inspected, "attention", monkeypatch, position="none", block=False, num_layers=2)
+    assert stacked.changes.min() > SAME, "the second layer sees what the first made of every prefix"
     recurrent = effect_of(inspected, "rnn", monkeypatch)
     assert recurrent.changes.min() > 1e-6
     assert recurrent.path == len(recurrent.tokens) - 1
@@ -78,16 +81,14 @@ def test_every_task_is_measured(inspected, name: str) -> None:
     assert all(len(layer.last) == len(effect.changes) for layer in effect.layers)
 
 
-def test_representations_move_with_their_tokens(inspected) -> None:
-    """A tagger over words alone gives every word the same vector, wherever it stands."""
-    run = inspected["tag"]
-    effect = order_effect(run, f"{SENTENCE} {SENTENCE}", permutations=3)
-    assert max(layer.every.max() for layer in effect.layers) > 1e-6
-    unigrams = seriatim.layer("window", run.model.layer.input_size, run.model.output.in_features, context=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run.model, "layer", unigrams)
-        alone = order_effect(run, f"{SENTENCE} {SENTENCE}", permutations=3)
-    assert alone.layers[0].every.max() <= SAME
+def test_representations_move_with_their_tokens(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that sees one word at a time gives every word the same vector, wherever it stands."""
+    run, text = inspected["tag"], f"{SENTENCE} {SENTENCE}"
+    assert max(layer.every.max() for layer in order_effect(run, text, permutations=3).layers) > 1e-6
+    model = copy.deepcopy(run.model)
+    model.layer = seriatim.layer("window", model.layer.input_size, model.output.in_features, context=1)
+    monkeypatch.setattr(run, "model", model.eval())
+    assert order_effect(run, text, permutations=3).layers[0].every.max() <= SAME
 
 
 def test_texts_without_another_order(inspected) -> None:

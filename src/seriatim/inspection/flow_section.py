@@ -55,7 +55,9 @@ def flow(subject: Subject) -> Found:
         "that the measurement does not support a statement."
     )
     lines = [line for layer in result.layers for line in _summary(layer)]
-    return [Prose(intro), Table(headings, rows, caption, {1, 2, 3, 4}), Plots(plots)], lines
+    supported = any(cell != "–" for row in rows for cell in row[1:])
+    tables = [Table(headings, rows, caption, {1, 2, 3, 4})] if supported else []
+    return [Prose(intro), *tables, Plots(plots)], lines
 
 
 def _intro(result: GradientFlow, measured: _Texts) -> str:

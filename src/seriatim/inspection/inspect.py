@@ -14,6 +14,7 @@ from ..training.outputs import check_file
 from . import flow_section, memory_section, model_sections, sections, word_section
 from .notebook import framed
 from .page import Section, render, write_page
+from .predictions import isolated
 from .sparsity import sparse
 from .subject import Subject, open_run, prepare
 from .word_order import PERMUTATIONS
@@ -100,7 +101,7 @@ def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
         *([("word-order", "Does word order matter?", word_section.order)] if subject.permutations else []),
         ("attention", "Attention", sections.looks),
         ("gates", "Gates", sections.opened),
-        ("embeddings", "Which words are alike?", word_section.alike),
+        ("embeddings", "Which tokens are alike?", word_section.alike),
         ("gradient-flow", "Gradient flow: how far back it can learn", flow_section.flow),
         ("memory", "Memory: how much context it uses", memory_section.memory),
     ]
@@ -119,7 +120,7 @@ def _lead(subject: Subject) -> str:
     start = " ".join(subject.text[:80].split())
     more = "…" if len(subject.text) > 80 else ""
     size = f", {parameters:,} parameters" if parameters else ""
-    return f"A {KINDS[subject.run.config.task]} ({model.layer}{size}) reads “{start}{more}”."
+    return f"A {KINDS[subject.run.config.task]} ({model.layer}{size}) reads “{isolated(start + more)}”."
 
 
 def _sentence(line: str) -> str:

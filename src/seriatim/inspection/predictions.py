@@ -112,3 +112,8 @@ def text_of(tokenizer: Tokenizer, token: int) -> str:
     if token == END:
         return "\n"
     return f"{tokenizer.describe(token)} " if tokenizer.ends_lines else tokenizer.describe(token)
+
+
+def isolated(text: str) -> str:
+    """A quotation inside a sentence or a list: one from right to left does not reorder what is around it."""
+    return f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}"

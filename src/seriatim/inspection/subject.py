@@ -105,7 +105,7 @@ def prepare(
             notes.append(f"The text has {len(whole.ids):,} tokens; only the first {most:,} are inspected.")
         unknown = int((whole.ids == run.tokenizer.unknown_id).sum()) if run.tokenizer.unknown_id is not None else 0
         if unknown:
-            notes.append(f"{unknown:,} of its tokens are not in the vocabulary and are read as <unk>.")
+            notes.append(f"Tokens outside the vocabulary, which are read as <unk>: {unknown:,}.")
     else:
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         if len(lines) > 1:
@@ -118,7 +118,7 @@ def prepare(
         if tokens and run.tokenizer.unknown_id is not None:
             unknown = int((run.tokenizer.encode(text) == run.tokenizer.unknown_id).sum())
             if unknown:
-                notes.append(f"{unknown:,} of its tokens are not in the vocabulary and are read as <unk>.")
+                notes.append(f"Tokens outside the vocabulary, which are read as <unk>: {unknown:,}.")
     return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 
 

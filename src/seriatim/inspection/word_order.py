@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.tokenizers import END
 from ..errors import InputError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
@@ -174,10 +175,14 @@ def _example(run: "Run", text: str, max_tokens: int) -> tuple[Example, int]:
         lines = [line for line in text.split("\n") if line.strip()] if run.config.data.unit == "line" else [text]
         ids = run.tokenizer.encode(lines[0]).tolist() if lines else []
         shown = ids[: limit - 1]
-        example = Example(tuple(shown), (), tuple(run.tokenizer.describe(token) for token in shown))
+        example = Example(tuple(shown), (), tuple(_name(run, token) for token in shown))
         return example, len(ids)
     whole = read_examples(run, text)[0]
     return whole.part(0, limit), len(whole.inputs)
+
+
+def _name(run: "Run", token: int) -> str:
+    return "↵" if token == END else run.tokenizer.describe(token)
 
 
 def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:

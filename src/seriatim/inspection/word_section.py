@@ -6,6 +6,7 @@ import numpy as np
 
 from .embeddings import Embeddings, embeddings, map_figure
 from .page import Cell, Part, Plot, Prose, Sample, Samples, Table
+from .predictions import isolated
 from .sections import Found
 from .subject import Subject
 from .word_order import SAME, Mean, OrderEffect, mean_of, order_effect
@@ -60,24 +61,33 @@ def _mean(mean: Mean) -> str:
     return f"{_number(mean.value)} (95 % interval {_number(mean.low)} to {_number(mean.high)})"
 
 
+def _cell(mean: Mean) -> str:
+    """A mean with its interval in brackets."""
+    if mean.low is None or mean.high is None or mean.value < SAME:
+        return _number(mean.value)
+    return f"{_number(mean.value)} [{_number(mean.low)}, {_number(mean.high)}]"
+
+
 def _number(value: float) -> str:
-    return "0" if value < 1e-9 else f"{value:.3f}" if value >= 0.001 else f"{value:.1e}"
+    return "0" if value < SAME else f"{value:.3f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _measures(effect: OrderEffect) -> Table:
     same = effect.invariant
     rows = [
-        ["total variation", "0" if same else _mean(effect.change), _number(float(effect.changes.max()))],
+        ["total variation", "0" if same else _cell(effect.change), _number(float(effect.changes.max()))],
         [
-            "Kullback-Leibler divergence (bits)",
-            "0" if same else _mean(mean_of(effect.divergences)),
+            "KL divergence (bits)",
+            "0" if same else _cell(mean_of(effect.divergences)),
             _number(max(0.0, float(effect.divergences.max()))),
         ],
-        ["for comparison: total variation without the other tokens", _number(effect.without), ""],
+        ["total variation, last token alone", _number(effect.without), ""],
     ]
     caption = (
-        f"Change of the prediction over {len(effect.changes)} other orders. Values are computed in float64; below 1e-9 "
-        "they are rounding and shown as 0."
+        f"Change of the prediction over {len(effect.changes)} other orders, with the 95 % interval of the mean in "
+        "brackets; for comparison, the change when the model reads the last token alone. Values are computed in "
+        "float64; "
+        "below 1e-9 they are rounding and shown as 0."
     )
     return Table(["measure", "mean", "maximum"], rows, caption, {1, 2})
 
@@ -85,7 +95,7 @@ def _measures(effect: OrderEffect) -> Table:
 def _layers(effect: OrderEffect) -> Table:
     distance = len(effect.tokens) - 1
     rows: list[list[str | Cell]] = [
-        [layer.name, _mean(mean_of(layer.last)), _mean(mean_of(layer.every)), _path(layer.path, layer.reach, distance)]
+        [layer.name, _cell(mean_of(layer.last)), _cell(mean_of(layer.every)), _path(layer.path, layer.reach, distance)]
         for layer in effect.layers
     ]
     whole = "none" if effect.path is None else f"{effect.path:,}"
@@ -96,7 +106,7 @@ def _layers(effect: OrderEffect) -> Table:
         "operations along time that follow one another. A recurrence takes one for every step, attention one in all; a "
         "window reaches only its own inputs."
     )
-    return Table(["layer", "change at the last token", "at all tokens", "path length"], rows, caption, {1, 2, 3})
+    return Table(["layer", "last token", "all tokens", "path length"], rows, caption, {1, 2, 3})
 
 
 def _path(path: int | None, reach: int, distance: int) -> str:
@@ -109,7 +119,7 @@ def alike(subject: Subject) -> Found:
     """Neighbours of the tokens of the text among the embeddings, and a map."""
     found = embeddings(subject.run, subject.text)
     rows: list[list[str | Cell]] = [
-        [one.token, ", ".join(f"{near.token} {near.similarity:.2f}" for near in one.nearest)]
+        [one.token, ", ".join(f"{isolated(near.token)} {near.similarity:.2f}" for near in one.nearest)]
         for one in found.neighbours
     ]
     frequent = "most frequent " if found.by_frequency else ""
@@ -130,7 +140,7 @@ def alike(subject: Subject) -> Found:
         Prose(
             "Tokens that are used alike get similar embeddings, and what the model learns about one carries over to "
             "the "
-            "others. An n-gram model cannot do this: to its counts, all words are equally different."
+            "others. An n-gram model cannot do this: to its counts, all tokens are equally different."
         ),
         Table(["token", "nearest tokens"], rows, caption, stacked=False),
         plot,
