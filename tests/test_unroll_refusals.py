@@ -351,3 +351,18 @@ def test_autocast_gives_its_precision() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = compiled(cell, inputs, state)[0]
     torch.testing.assert_close(found.float(), looped(cell, inputs, state)[0], rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
+def test_registered_layers_say_what_runs_them(name: str) -> None:
+    layer = seriatim.layer(name, 5, 4)
+    assert "runs in compiled code" in explain(layer)
+    with uncompiled():
+        assert "runs in PyTorch's own kernel: within uncompiled()" in explain(layer)
+        assert "runs as a loop: within uncompiled()" in explain(seriatim.layer(name, 5, 4, zoneout=0.1))
+    assert "runs in PyTorch's own kernel: numbers of type" in explain(layer.half())
+
+
+def test_stacks_and_other_layers_say_what_runs_them() -> None:
+    assert explain(seriatim.layer("lstm,mgu", 5, 4)).count("runs in compiled code") == 2
+    assert "whole sequences with PyTorch's operators" in explain(seriatim.layer("self-attention", 4, 4))

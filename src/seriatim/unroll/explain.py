@@ -1,29 +1,64 @@
-"""What the fast path makes of a cell, in words."""
+"""What runs a cell or a layer over time, in words."""
+
+from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor, nn
 
-from ..layer import RecurrentCell
+from ..layer import RecurrentCell, SequenceLayer
 from ..state import state_leaves
 from .emit import merged
 from .fast import as_step, obstacle, runner
 from .program import Program
 from .runner import Runner
+from .trace import Step
 
 
-def explain(cell: RecurrentCell) -> str:
-    """Says how `unroll` runs a cell: in compiled code, and how; or as a loop, and why.
+def explain(module: RecurrentCell | SequenceLayer) -> str:
+    """Says what runs a cell or a layer over time: compiled code, and how; a kernel of PyTorch; or a loop, and why.
 
     Args:
-        cell: one step of a recurrence, with ``input_size``.
+        module: one step of a recurrence, with ``input_size``, or any layer; of a stack, every layer in turn.
     """
-    step, values = as_step(cell)
-    like = next((value for value in values if value.is_floating_point()), torch.zeros(()))
-    inputs, state = like.new_zeros(1, cell.input_size), cell.initial_state(1)
-    found = obstacle(cell, [inputs, *state_leaves(state)], values) or runner(cell, step, values, inputs, state)
-    name = type(cell).__name__
+    name = type(module).__name__
+    if isinstance(module, RecurrentCell):
+        return _explained(module, name, *as_step(module), otherwise="a loop")
+    cell, step = getattr(module, "cell", None), getattr(module, "with_weights", None)
+    if isinstance(cell, RecurrentCell):
+        return explain(cell)
+    if step is not None:
+        kernel = getattr(module, "has_kernel", False)
+        otherwise = "PyTorch's own kernel" if kernel else "a loop"
+        weights = module.weights()  # type: ignore[operator]
+        if kernel and weights[0].device.type != "cpu":
+            return (
+                f"{name} runs in PyTorch's own kernel: on {weights[0].device.type}, cuDNN's is as fast as compiled code"
+            )
+        return _explained(module, name, step, weights, otherwise=otherwise)
+    if parts := list(_parts(module)):
+        return "\n".join(map(explain, parts))
+    return f"{name} computes whole sequences with PyTorch's operators; it has no step that could be compiled"
+
+
+def _explained(
+    module: RecurrentCell | SequenceLayer, name: str, step: Step, weights: Sequence[Tensor], *, otherwise: str
+) -> str:
+    """How one step is run, and what runs it otherwise."""
+    like = next((value for value in weights if value.is_floating_point()), torch.zeros(()))
+    inputs, state = like.new_zeros(1, module.input_size), module.initial_state(1)
+    found = obstacle(module, [inputs, *state_leaves(state)], weights) or runner(module, step, weights, inputs, state)
     if isinstance(found, str):
-        return f"{name} runs as a loop: {found}"
+        return f"{name} runs as a loop: {found}" if otherwise == "a loop" else f"{name} runs in {otherwise}: {found}"
     return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in _lines(found))
+
+
+def _parts(module: nn.Module) -> Iterator[SequenceLayer]:
+    """The layers that a layer is made of, the outermost ones."""
+    for part in module.children():
+        if isinstance(part, SequenceLayer):
+            yield part
+        else:
+            yield from _parts(part)
 
 
 def _lines(found: Runner) -> list[str]:
