@@ -81,6 +81,20 @@ def test_standard_input_is_read_once_and_used_often(monkeypatch: pytest.MonkeyPa
     assert lines_of("-") == ["one", "two"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_goes_by_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    os.mkfifo(path)
+    content = '{"text": "a"}\n{"txt": 1}\n'
+    writer = threading.Thread(target=path.write_text, args=(content,))
+    writer.start()
+    (source,) = find_sources(str(path))
+    writer.join()
+    assert (source.name, source.format) == (str(path), "jsonl")
+    with pytest.raises(InputError, match=r"texts\.jsonl:2: no string field"):
+        list(read_pieces([source]))
+
+
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [

@@ -72,6 +72,8 @@ def find_sources(
     if spec == "-":
         return [Source("<stdin>", functools.partial(_open, spool("-")), _format("", file_format))]
     paths = find_paths(spec, tuple(suffixes))
+    if not Path(spec).is_file() and not Path(spec).is_dir() and Path(spec).exists():  # a pipe, of which this is a copy
+        return [Source(spec, functools.partial(_open, paths[0]), _format(spec, file_format))]
     return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in paths]
 
 

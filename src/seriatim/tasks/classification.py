@@ -18,7 +18,7 @@ from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, shown
 from ..evaluation.classification import classification_measures, classification_metrics
 from ..evaluation.intervals import Measure, Metrics
 from ..layers.positions import learned_positions
@@ -157,7 +157,7 @@ class Classification(Task):
         for row in self.rows(spec, split, file_format):
             if row.label not in numbers:
                 hint = nearest(str(row.label), list(vocabulary.labels))
-                raise InputError(f"{row.name}:{row.line}: the label {row.label!r} never stood in training; {hint}")
+                raise InputError(f"{row.name}:{row.line}: the label {shown(row.label)} never stood in training; {hint}")
             texts.append(row.text)
             labels.append(numbers[row.label])
         found = encode(texts, labels, vocabulary)
