@@ -65,7 +65,7 @@ def test_the_feed_forward_network_of_a_block_has_none_either(name: str) -> None:
 def test_elmans_network_and_its_softmax_are_the_printed_equations() -> None:
     """h_t = tanh(W_h h_{t−1} + W_x x_t) and softmax(W h_t), with nothing else in them."""
     config = Model(layer="rnn", embedding_size=D, hidden_size=D, output_bias=False, options={"bias": False})
-    model = LanguageModel.from_config(config, 9).double()
+    model = LanguageModel.from_config(config, 9, config.options).double()
     assert {key for key, _ in model.named_parameters()} == {
         "embedding.weight",
         "layer.weight_ih_l0",
