@@ -11,7 +11,19 @@ import seriatim
 
 SOURCE = Path(seriatim.__file__).parent
 LEVELS = (
-    ("errors", "files", "reading", "plain_yaml", "auxiliary", "cache", "interruption", "streams", "allocator", "masks"),
+    (
+        "errors",
+        "files",
+        "reading",
+        "plain_yaml",
+        "auxiliary",
+        "cache",
+        "interruption",
+        "streams",
+        "allocator",
+        "masks",
+        "guide",
+    ),
     ("config", "state", "arguments"),
     ("lengths", "data"),
     ("layer",),

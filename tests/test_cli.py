@@ -164,6 +164,14 @@ def test_samples_as_json_are_those_of_their_seeds(capsys, runs) -> None:
     assert json.loads(call(capsys, *given, "--seed", str(row["seed"]))[1]) == row, "a seed is named, to be given again"
 
 
+def test_the_documentation_is_part_of_the_package(capsys) -> None:
+    code, listed, _ = call(capsys, "docs")
+    assert code == 0
+    for path in (Path(__file__).parent.parent / "docs").glob("*.md"):
+        assert f"{path.stem} " in listed
+        assert call(capsys, "docs", path.stem)[1] == path.read_text(encoding="utf-8")
+
+
 BAD = {
     "a verb": (["trian"], "did you mean 'train'"),
     "no verb": (["--bogus"], "--bogus"),
@@ -190,6 +198,7 @@ BAD = {
     "a layer's option": (["train", "lm", "--num_heads", "3"], "did you mean '--model.options.num_heads'"),
     "no value": (["train", "lm", "--steps", "--out", "OUT"], "--steps: no value given"),
     "an octal number": (["train", "lm", "--data", "TRAIN", "--steps", "0o10"], "training.steps: '0o10'"),
+    "a page": (["docs", "taks"], "did you mean 'tasks'"),
     "a prompt": (["generate", "RUN", "--prompt", "Ü"], "never seen"),
     "a proc": (["train", "lm", "--data", "TRAIN", "--out", "/dev/null/run"], "/dev/null/run"),
 }

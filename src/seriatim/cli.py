@@ -291,5 +291,7 @@ def _parser() -> _Main:
 
     layers = verb("layers", "list every architecture")
     layers.add_argument("--json", action="store_true", help="print one JSON object")
+    docs = verb("docs", "print a page of the documentation")
+    docs.add_argument("page", nargs="?", metavar="PAGE", help="its name; without it: the list of pages")
     parser.commands = dict(verbs.choices)
     return parser

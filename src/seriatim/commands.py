@@ -336,6 +336,17 @@ def layers(options: argparse.Namespace) -> None:
         print_layers(rows)
 
 
+def docs(options: argparse.Namespace) -> None:
+    """``seriatim docs [PAGE]``: a page of the documentation, or the list of all pages."""
+    from .guide import FOLDER, page, pages
+
+    if options.page is not None:
+        _write([page(options.page)])
+        return
+    width = max(map(len, pages()), default=0)
+    _write([*(f"{name:{width}}  {title}\n" for name, title in pages().items()), f"\nThe pages are in {FOLDER}\n"])
+
+
 def _write(pieces: Iterable[str]) -> None:
     for piece in pieces:
         sys.stdout.write(piece)

@@ -61,6 +61,9 @@ class _Closed:
     def buffer(self) -> "_Closed":
         return self
 
+    def fileno(self) -> int:
+        raise InputError(f"{self.name} is closed; open it, or use a file")
+
     def read(self, size: int = -1) -> bytes:
         raise InputError(f"{self.name} is closed; open it, or give a file")
 
