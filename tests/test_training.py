@@ -142,11 +142,11 @@ def test_a_raised_budget_goes_on(texts, tmp_path: Path) -> None:
 def test_train_and_compare_take_the_rate_that_the_layer_declares(texts, tmp_path: Path, optimizer: str) -> None:
     training = {"steps": 1, "learning_rate": None, "optimizer": optimizer}
     for layer in ("rnn", "transformer", "mgu,transformer"):
-        config = small_config(texts, tmp_path / layer, model={"layer": layer}, training=training)
+        config = small_config(texts, tmp_path / layer.replace(",", "+"), model={"layer": layer}, training=training)
         declared = min(seriatim.layers.find(name).learning_rate_for("lm") for name in layer.split(","))
         expected = declared if optimizer == "adamw" else 1.0
         seriatim.train(config)
-        assert resolve(tmp_path / layer / "config.yaml").training.learning_rate == expected
+        assert resolve(tmp_path / layer.replace(",", "+") / "config.yaml").training.learning_rate == expected
         compared = layer.replace(",", "+")
         config = {**config, "model": {"hidden_size": 24}}
         assert make_plan(config, Wishes([compared])).sized[compared].learning_rate == expected
