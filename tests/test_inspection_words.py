@@ -11,7 +11,7 @@ import torch
 import seriatim
 from seriatim.comparison.conduct import Comparison
 from seriatim.errors import InputError
-from seriatim.inspection.embeddings import embeddings, map_figure, principal_axes
+from seriatim.inspection.embeddings import chance_similarity, embeddings, map_figure, principal_axes
 from seriatim.inspection.inspect import inspect
 from seriatim.inspection.reading import Example
 from seriatim.inspection.word_order import SAME, OrderEffect, order_effect, reordered
@@ -166,6 +166,19 @@ def test_every_model_with_embeddings_has_neighbours(inspected, name: str) -> Non
     assert all(one.nearest for one in found.neighbours)
     assert 0 <= found.chance <= 1
     assert 0 < sum(found.variance) <= 1 + 1e-9
+
+
+def test_random_vectors_are_alike_by_chance_alone() -> None:
+    def above_chance(vectors: np.ndarray) -> float:
+        units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        similar = units @ units.T - 2 * np.eye(len(units))
+        return float((similar.max(1) > chance_similarity(vectors)).mean())
+
+    vectors = np.random.default_rng(1).normal(size=(500, 16))
+    assert above_chance(vectors) < 0.05
+    pairs = np.concatenate([vectors, vectors + 0.1])
+    assert above_chance(pairs) > 0.95
+    assert chance_similarity(vectors[:1]) == 0.0
 
 
 def test_what_has_no_embeddings(inspected) -> None:

@@ -28,8 +28,8 @@ TOKENS = 20
 CANDIDATES = 2_000
 """Tokens among which neighbours are searched: the first of the vocabulary. Words are in order of frequency there, and
 the embeddings of rare words are hardly trained."""
-PAIRS = 20_000
-"""Pairs of tokens that show how similar two tokens are by chance."""
+DRAWN = 300
+"""Tokens that show how similar a nearest neighbour is by chance."""
 MAPPED = 50
 """Tokens on a map."""
 WIDTH, HEIGHT = 8.4, 5.6
@@ -58,7 +58,8 @@ class Embeddings(NamedTuple):
 
     Attributes:
         neighbours: of each different token of the text, in order of first appearance.
-        chance: 99th percentile of the cosine similarity of two different tokens drawn at random.
+        chance: 99th percentile of the similarity of nearest neighbours if each dimension of the embeddings is shuffled
+            by itself, so that only chance makes tokens similar.
         candidates: number of tokens searched.
         by_frequency: whether these are the most frequent tokens of the vocabulary.
         mapped: names of the tokens on the map, those of the text first.
@@ -117,7 +118,7 @@ def embeddings(run: "Run", text: str, *, neighbours: int = NEIGHBOURS, tokens: i
     )
     points, variance = principal_axes(table[shown[:MAPPED]])
     names = [name_of(tokenizer, token) for token in shown[:MAPPED]]
-    chance = _chance(units[candidates])
+    chance = chance_similarity(table[candidates])
     ranked = tokenizer.kind == "word" and len(candidates) < len(table) - 2
     return Embeddings(near, chance, len(candidates), ranked, names, len(own), points, variance)
 
@@ -156,14 +157,24 @@ def _table(run: "Run") -> np.ndarray:
     return weight.double().cpu().numpy()
 
 
-def _chance(units: np.ndarray) -> float:
-    """The 99th percentile of the cosine similarity of pairs of different tokens."""
-    if len(units) < 2:
+def chance_similarity(vectors: np.ndarray) -> float:
+    """How similar nearest neighbours are by chance; see `Embeddings`.
+
+    Args:
+        vectors: embeddings of the tokens that are searched ``(tokens, size)``.
+    """
+    if len(vectors) < 2:
         return 0.0
     random = np.random.default_rng(0)
-    first = random.integers(len(units), size=PAIRS)
-    second = (first + random.integers(1, len(units), size=PAIRS)) % len(units)
-    return float(np.quantile(np.einsum("ij,ij->i", units[first], units[second]), 0.99))
+    nearest: list[float] = []
+    while len(nearest) < DRAWN:  # of a small vocabulary several times
+        shuffled = random.permuted(vectors, axis=0)
+        units = shuffled / np.maximum(np.linalg.norm(shuffled, axis=1, keepdims=True), np.finfo(float).tiny)
+        drawn = random.permutation(len(units))[:DRAWN]
+        similar = units[drawn] @ units.T
+        similar[np.arange(len(drawn)), drawn] = -np.inf
+        nearest += similar.max(1).tolist()
+    return float(np.quantile(nearest, 0.99))
 
 
 def _without_overlap(found: Embeddings) -> list[int]:
