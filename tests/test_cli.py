@@ -262,7 +262,7 @@ def test_a_repeated_option_is_refused(capsys, arguments: list[str], name: str) -
 
 def test_tables_and_warnings_hold_nothing_that_a_terminal_obeys(capsys, tmp_path: Path) -> None:
     path = tmp_path / "escapes.txt"
-    path.write_text("\x1b[31mred one \x07\n\x9b2J\n")
+    path.write_text("\x1b[31mred one \x07\n\x9b2J\n" * 20)
     code, printed, _ = call(capsys, "check", "lm", "--data", str(path))
     assert code == 0
     assert "\\x1b[31mred" in printed
