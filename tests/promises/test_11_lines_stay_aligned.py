@@ -28,7 +28,7 @@ def texts(folder: Path) -> dict[str, str]:
     """Files to learn from, by their formats."""
     found = sentences(60)
     chosen = random.Random(0)
-    labels = ["yes" if "the" in line else "no\u2028no" for line in found]
+    labels = ["yes" if "the" in line else "no way" for line in found]
     words = [line.split() for line in found]
     tagged = [[(word, "B-X" if word in ("sea", "cat") else "O") for word in line] for line in words]
     row = "{}\t{}\t_\t{}\t_\t_\t0\t_\t_\t_"
