@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
@@ -11,8 +12,10 @@ from seriatim.config import resolve
 from seriatim.data.tokenizers import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
 from seriatim.errors import InputError
+from seriatim.layer import RecurrentCell
 from seriatim.tasks import find
 from seriatim.training import memory
+from seriatim.training.task import Task
 
 from .conftest import small_config
 
@@ -50,6 +53,7 @@ from .conftest import small_config
         ("lstm", {"projection_size": 12}, r"model\.options\.projection_size must lie in 0\.\.11"),
         ("lstm-peephole", {"peephole": "ful"}, r"model\.options\.peephole: 'ful' does not fit; did you mean 'full'"),
         ("s4", {"dt_min": 0.5}, r"model\.options\.dt_min must be above 0 and at most dt_max"),
+        ("s4", {"state_size": 2000}, r"model\.options\.state_size must be between 2 and 1024; got 2000"),
         ("s4", {"state_size": 3}, r"model\.options\.state_size must be even"),
         ("s4d", {"dt_max": 1e9}, r"model\.options\.dt_max must be between 1e-07 and 1000"),
         ("mamba", {"dt_min": 0.0}, r"model\.options\.dt_min must be between 1e-07 and 1000"),
@@ -109,9 +113,73 @@ def test_a_model_larger_than_memory_is_refused_by_its_field(
     assert not (tmp_path / "run").exists()
 
 
-def test_judging_many_layers_draws_no_random_numbers() -> None:
+class Allocations(TorchDispatchMode):
+    """Records the largest tensor that is computed outside of the meta device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for part in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(part, torch.Tensor) and part.device.type != "meta":
+                self.largest = max(self.largest, part.numel())
+        return result
+
+
+class Inspecting(RecurrentCell):
+    """A cell that looks at a value while it is built, which the meta device does not have."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.weight = torch.nn.Parameter(torch.randn(hidden_size, input_size))
+        self.largest = self.weight.max().item()
+
+    def initial_state(self, batch_size: int) -> torch.Tensor:
+        return self.zeros(batch_size, self.output_size)
+
+    def forward(self, inputs, state):
+        state = torch.tanh(inputs @ self.weight.T + state)
+        return state, state
+
+
+def task_of(**model) -> Task:
+    return find(resolve({"task": "lm", "model": model}))
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary({"tokenizer": fit_tokenizer(TokenizerConfig(kind="char"), ["ab"])})
+
+
+@pytest.mark.parametrize("name", [*seriatim.layers.names(), "inspecting"])
+def test_parameters_are_counted_without_random_numbers(name: str, vocabulary: Vocabulary, monkeypatch) -> None:
     """Else the same seed would give other first values."""
-    task = find(resolve({"task": "lm", "model": {"layer": "gru", "num_layers": 9, "hidden_size": 8}}))
+    monkeypatch.setitem(seriatim.layers.REGISTRY, "inspecting", Inspecting)
+    task = task_of(layer=name, num_layers=2, hidden_size=8, embedding_size=8)
     before = torch.get_rng_state()
-    memory.check_depth(task, Vocabulary({"tokenizer": fit_tokenizer(TokenizerConfig(kind="char"), ["ab"])}))
+    found = memory.count_parameters(task, vocabulary)
     assert torch.equal(torch.get_rng_state(), before)
+    assert found == sum(parameter.numel() for parameter in task.make_model(vocabulary).parameters())
+
+
+@pytest.mark.parametrize("name", seriatim.layers.names())
+def test_a_large_model_is_checked_without_building_it(name: str, vocabulary: Vocabulary, monkeypatch) -> None:
+    task = task_of(layer=name, num_layers=1000, hidden_size=2000, embedding_size=2000)
+    monkeypatch.setattr(memory, "machine_memory", lambda: 1 << 60)
+    with Allocations() as allocations:
+        memory.check_memory(task, vocabulary)
+    assert allocations.largest < 10_000
+    monkeypatch.setattr(memory, "machine_memory", lambda: 1_000_000)
+    with pytest.raises(InputError, match=r"^model\..*; give a smaller"):
+        memory.check_memory(task, vocabulary)
+
+
+def test_the_size_of_a_deep_model_is_that_of_its_layers(vocabulary: Vocabulary, monkeypatch) -> None:
+    task = task_of(layer="mamba,transformer", num_layers=9, hidden_size=8, embedding_size=8)
+    extrapolated = memory._size(task, vocabulary)
+    monkeypatch.setattr(memory, "DEEP", 9)
+    assert memory._size(task, vocabulary) == extrapolated
+    assert extrapolated.parameters == memory.count_parameters(task, vocabulary)

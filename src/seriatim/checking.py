@@ -10,7 +10,7 @@ from .errors import InputError, ProblemsError
 from .tasks import find, with_current_layer
 from .training.initial import Initial, open_initial
 from .training.lock import refuse_locked
-from .training.memory import build_model
+from .training.memory import build_model, check_memory
 from .training.precision import choose_device
 from .training.setup import check_initial, check_out
 from .training.task import Task
@@ -92,10 +92,11 @@ class _Check:
         return initial
 
     def model(self, task: Task, vocabulary: Vocabulary, initial: Initial | None) -> None:
-        """Builds the model."""
-        model = build_model(task, vocabulary)
-        if initial is not None:
-            initial.copy_to(model, task.config.model)
+        """Checks the size of the model, and builds it where it takes parameters from a run."""
+        if initial is None:
+            check_memory(task, vocabulary)
+        else:
+            initial.copy_to(build_model(task, vocabulary), task.config.model)
 
     def fit(self, task: Task, vocabulary: Vocabulary) -> None:
         """Reads each part of the data, and checks that the parts and the configuration fit each other."""

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
+from ..tasks import find
+from ..training.memory import count_parameters
 from .plan import Plan
 from .row_names import bare, width_of
-from .widths import TOLERANCE, Widths, count_parameters
+from .widths import TOLERANCE, Widths
 
 
 def solve_sizes(plan: Plan, layers: Sequence[str], vocabulary: Vocabulary, *, fresh: bool) -> None:
@@ -17,7 +19,7 @@ def solve_sizes(plan: Plan, layers: Sequence[str], vocabulary: Vocabulary, *, fr
         first = plan.config(layers[0], plan.seeds[0])
         if first.model.tie_weights:
             first.model.embedding_size = first.model.hidden_size
-        plan.parameters = count_parameters(first, vocabulary)
+        plan.parameters = count_parameters(find(first), vocabulary)
     target = plan.parameters
     if fresh:
         size = plan.base.model.embedding_size = _common_embedding(plan, widths, target)
@@ -41,7 +43,7 @@ def set_width(plan: Plan, layer: str, vocabulary: Vocabulary) -> None:
     sizes = {"hidden_size": hidden_size, "embedding_size": embedding_size}
     plan.sized[layer] = plan.sized[layer].model_copy(update=sizes)
     try:
-        parameters = count_parameters(plan.config(layer, plan.seeds[0]), vocabulary)
+        parameters = count_parameters(find(plan.config(layer, plan.seeds[0])), vocabulary)
     except ValueError as error:
         raise InputError(f"--widths: {bare(layer)} does not accept the width {hidden_size}: {error}") from None
     plan.sized[layer] = plan.sized[layer].model_copy(update={"parameters": parameters})

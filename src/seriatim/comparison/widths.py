@@ -1,36 +1,23 @@
 """Equal parameters: the width at which a layer has as many as are asked for.
 
-A model is built on PyTorch's ``meta`` device, where it has shapes and no values, and its parameters are counted; the
-number grows with the width, so that halving the range finds it. Of widths within 2 % the roundest is taken: multiples
-of 32 are quicker to compute with than odd numbers.
+The number of parameters grows with the width, so that halving the range finds it. Of widths within 2 % the roundest is
+taken: multiples of 32 are quicker to compute with than odd numbers.
 """
 
 import math
 from collections.abc import Callable, Iterable
 
-import torch
-
 from ..config import Config
 from ..data.vocabulary import Vocabulary
 from ..errors import InputError
 from ..tasks import find
+from ..training.memory import count_parameters
 
 TOLERANCE = 0.02
 MULTIPLES = (32, 16, 8, 4, 2, 1)
 TRIED = 64
 """Widths in a row that a layer may refuse before none is looked for beyond them."""
 Count = Callable[[int], int | None]
-
-
-def count_parameters(config: Config, vocabulary: Vocabulary) -> int:
-    """The number of parameters of the model that a configuration describes.
-
-    Raises:
-        ValueError: sizes or options that the layer refuses.
-    """
-    with torch.device("meta"):
-        model = find(config).make_model(vocabulary)
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 class Widths:
@@ -53,7 +40,7 @@ class Widths:
             update = {"hidden_size": sizes[0], "embedding_size": sizes[1]}
             config = self.config.model_copy(update={"model": self.config.model.model_copy(update=update)})
             try:
-                self.counted[sizes] = count_parameters(config, self.vocabulary)
+                self.counted[sizes] = count_parameters(find(config), self.vocabulary)
             except ValueError:
                 self.counted[sizes] = None
         return self.counted[sizes]
@@ -89,7 +76,7 @@ class Widths:
             if nearest is not None and nearest[0] <= TOLERANCE * target:
                 break
         if nearest is None:
-            count_parameters(self.config, self.vocabulary)  # raises what is wrong with the options
+            count_parameters(find(self.config), self.vocabulary)  # raises what is wrong with the options
             raise InputError(f"model.hidden_size: layer {self.config.model.layer!r} accepts no width up to {TRIED}")
         hidden_size = nearest[1]
         if nearest[0] > TOLERANCE * target and adjust and not self.tied:

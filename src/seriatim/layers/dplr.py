@@ -77,10 +77,10 @@ def hippo_legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
     skew = -torch.tril(torch.outer(root, root), -1) / 2  # A + p pᵀ + 1/2, which is skew-symmetric
     skew = skew - skew.T
     values, vectors = torch.linalg.eigh(torch.complex(torch.zeros_like(skew), -skew))
-    kept = values > 0
-    p, b = ((vectors.mH @ vector.to(vectors.dtype))[kept] for vector in (torch.sqrt(n + 0.5), root))
+    half = size // 2  # eigenvalues ascend and come in pairs ±λ, so that the second half is positive
+    p, b = ((vectors.mH @ vector.to(vectors.dtype))[half:] for vector in (torch.sqrt(n + 0.5), root))
     phase = b.abs() / b
-    return values[kept], p * phase, b.abs().to(p.dtype)
+    return values[half:], p * phase, b.abs().to(p.dtype)
 
 
 def unroll(system: System, length: int) -> Unrolled:

@@ -23,6 +23,7 @@ own; here C is the parameter, so that every length is exact, and there is one le
 """
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -32,12 +33,14 @@ from ..errors import InputError
 from ..layer import refuse_memory
 from ..state import State
 from .dplr import System, Unrolled, hippo_legs, unroll
-from .option_types import Size, StepSize
+from .option_types import Between, StepSize
 from .s4d import as_complex, wide
 from .unpadded import UnpaddedLayer
 
 CHUNK = 128
 """Steps of one convolution; a power of two."""
+StateSize = Annotated[int, Between(2, 1024)]
+"""The eigenvalues of HiPPO-LegS take time in proportion to the third power of its size: 1,024 take some seconds."""
 
 
 class S4(UnpaddedLayer):
@@ -46,7 +49,7 @@ class S4(UnpaddedLayer):
     Args:
         input_size: width of an input.
         hidden_size: width of an output; the same.
-        state_size: N, real numbers kept for every channel; even.
+        state_size: N, real numbers kept for every channel; even, at most 1,024.
         dt_min: the smallest Δ at the start.
         dt_max: the largest.
         bias: whether the map over the channels has a bias.
@@ -68,7 +71,7 @@ class S4(UnpaddedLayer):
         input_size: int,
         hidden_size: int,
         *,
-        state_size: Size = 64,
+        state_size: StateSize = 64,
         dt_min: StepSize = 0.001,
         dt_max: StepSize = 0.1,
         bias: bool = True,

@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -23,7 +24,9 @@ GRADIENT, MOMENTS = 1, {"sgd": 0, "adam": 2, "adamw": 2}
 STATES = 6
 """States that a step holds: before and after it, joined with the inputs, and the gradients of these."""
 DEEP = 8
-"""Layers up to which a model is simply built."""
+"""Number of layers up to which the size of a model is counted, not extrapolated."""
+COUNTABLE = 1 << 60
+"""Values whose number of bytes PyTorch can still count."""
 BYTES = 4
 """Of a number."""
 SIZES = ("hidden_size", "embedding_size", "num_layers")
@@ -58,46 +61,85 @@ def build_model(task: Task, vocabulary: Vocabulary) -> nn.Module:
     Raises:
         InputError: it cannot, or the configuration does not fit.
     """
-    check_depth(task, vocabulary)
+    check_memory(task, vocabulary)
     with fitting_memory(task.config):
-        model = task.make_model(vocabulary)
-    check_memory(model, task.config)
-    return model
+        return task.make_model(vocabulary)
 
 
-def check_depth(task: Task, vocabulary: Vocabulary) -> None:
-    """Raises InputError where many layers do not fit, judged from models of a few, before minutes go into building."""
-    config = task.config
-    if config.model.num_layers <= DEEP:
-        return
+def count_parameters(task: Task, vocabulary: Vocabulary) -> int:
+    """The number of parameters of a task's model, which is not built in memory for it.
 
-    def parameters(num_layers: int) -> int:
-        model = config.model.model_copy(update={"num_layers": num_layers})
-        built = type(task)(config.model_copy(update={"model": model})).make_model(vocabulary)
-        return sum(parameter.numel() for parameter in built.parameters())
-
-    with torch.random.fork_rng(devices=[]), fitting_memory(config), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the task has already given them
-        two, three = parameters(2), parameters(3)
-    needed = (three + (config.model.num_layers - 3) * (three - two)) * _bytes_per_value(config)
-    if needed > (memory := machine_memory()):
-        raise _too_large(config, "parameters", needed, memory)
+    Raises:
+        ValueError: sizes or options that the layer refuses.
+    """
+    return _parameters(_shapes(task, vocabulary))
 
 
-def check_memory(model: nn.Module, config: Config) -> None:
-    """Raises InputError where parameters, and the states of a batch, take more than the memory of this machine."""
-    memory = machine_memory()
-    needed = _bytes_per_value(config) * sum(parameter.numel() for parameter in model.parameters())
-    if needed > memory:
-        raise _too_large(config, "parameters", needed, memory)
+def check_memory(task: Task, vocabulary: Vocabulary) -> None:
+    """Checks the size of a task's model before any of its values are allocated.
+
+    Raises:
+        InputError: its parameters, and the states of a batch, take more than the memory of this machine in training, or
+            the configuration does not fit.
+    """
+    config, memory = task.config, machine_memory()
     rows = STATES * config.training.batch_size
     try:
-        with bounded(memory // BYTES // rows, calls=memory):
-            needed += rows * sum(state_bytes(layer.initial_state(1)) for layer in _outermost(model))
+        with warnings.catch_warnings(), bounded(COUNTABLE, calls=COUNTABLE):
+            warnings.simplefilter("ignore")  # the task has already given them
+            size = _size(task, vocabulary)
     except TooLargeError as error:
-        needed += rows * BYTES * error.values
+        raise _too_large(config, "parameters", error.values * _bytes_per_value(config), memory) from None
+    needed = size.parameters * _bytes_per_value(config)
+    if needed > memory:
+        raise _too_large(config, "parameters", needed, memory)
+    needed += rows * size.state_bytes
     if needed > memory:
         raise _too_large(config, "states of a batch", needed, memory)
+
+
+class _Size(NamedTuple):
+    """The size of a model: its parameters, and the bytes of the states of one sequence."""
+
+    parameters: int
+    state_bytes: int
+
+
+def _size(task: Task, vocabulary: Vocabulary) -> _Size:
+    """The size of a task's model; that of a deep one follows from those of two and of three layers, to save time."""
+    num_layers = task.config.model.num_layers
+    if num_layers <= DEEP:
+        return _size_of(task, vocabulary)
+
+    def of(number: int) -> _Size:
+        model = task.config.model.model_copy(update={"num_layers": number})
+        return _size_of(type(task)(task.config.model_copy(update={"model": model})), vocabulary)
+
+    two, three = of(2), of(3)
+    return _Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
+
+
+def _size_of(task: Task, vocabulary: Vocabulary) -> _Size:
+    model = _shapes(task, vocabulary)
+    return _Size(_parameters(model), sum(state_bytes(layer.initial_state(1)) for layer in _outermost(model)))
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _shapes(task: Task, vocabulary: Vocabulary) -> nn.Module:
+    """A task's model on PyTorch's ``meta`` device, where tensors have shapes and no values.
+
+    A layer of the user's own that cannot be built there, because it looks at values, is built in memory instead.
+    """
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return task.make_model(vocabulary)
+        except RuntimeError:
+            with fitting_memory(task.config):
+                return task.make_model(vocabulary)
 
 
 def _bytes_per_value(config: Config) -> int:
