@@ -195,6 +195,7 @@ def test_the_texts_of_a_table_are_answered_row_by_row(run: seriatim.Run, folder:
     [
         ("What is it ?", r"single text 'What is it \?'; pass \[text\]"),
         (7, "got 7 of type int"),
+        ({"text": "What is it ?"}, "of type dict"),
         ([None], "item 0: expected a string, got None"),
         (["she", b"he"], "item 1: expected a string"),
         (["she", "\ud800"], "item 1: .* is not UTF-8"),

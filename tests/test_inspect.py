@@ -84,6 +84,7 @@ def test_bad_input_is_one_line(inspected, tmp_path: Path) -> None:
     wrong.write_text("no table\n")
     for message, of, text, more in (
         ("the text is empty", run, " \n", {}),
+        ("text: expected a string, got None", run, None, {}),
         ("never seen in training", run, "☃", {}),
         ("--beam must be at least 1", inspected["seq2seq"], "axbx", {"beam": 0}),
         ("is a folder", run, SENTENCE, {"out": tmp_path}),

@@ -1,5 +1,6 @@
 """How far back a loss reaches: gradients of kept states against independent computations, in float64."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -209,18 +210,36 @@ def test_no_rate_is_named_that_the_numbers_do_not_support() -> None:
     assert both.kind is None
 
 
-def test_the_page_names_an_exploding_gradient(texts: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("factor", "kind"), [(1e4, "exploding"), (1e-4, "vanishing")])
+def test_a_norm_that_leaves_the_range_of_numbers_at_once_is_named(factor: float, kind: str) -> None:
+    """Overflow and underflow end a window after a few steps; the end of what a layer sees does so without either."""
+    norms = factor ** torch.arange(60.0)
+    rate = trend([norms, 2 * norms, 3 * norms, 4 * norms])
+    assert rate is not None
+    assert rate.factor == pytest.approx(factor, rel=0.01)
+    assert rate.kind == kind
+    seen = torch.cat([0.1 ** torch.arange(5.0), torch.zeros(40)])
+    assert trend([seen] * 9) is None
+    at_once = [1.0, math.inf, *[math.nan] * 40]
+    assert flow_section._phrases(at_once, trend([torch.tensor(at_once)] * 9)) == [
+        "exploding, beyond the range of floating-point numbers"
+    ]
+
+
+@pytest.mark.parametrize(("factor", "name"), [(1.2, "×1.20"), (1e5, "exploding, beyond the range")])
+def test_the_page_names_an_exploding_gradient(factor: float, name: str, texts: dict[str, str], tmp_path: Path) -> None:
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
     config["model"]["options"] = {"activation": "identity"}
     run = seriatim.train(config)
     with torch.no_grad():
         weight = run.model.layer.weight_hh_l0
-        weight.copy_(1.2 * torch.linalg.qr(weight)[0])
+        weight.copy_(factor * torch.linalg.qr(weight)[0])
     text = "the cat sees the moon . the old man likes it . " * 8
     (_, table, _), lines = flow_section.flow(prepare(run, text, beam=1, data=None, file_format=None))
-    assert "exploding, ×1.20 per step back" in lines[0]
+    assert "exploding, " in lines[0]
+    assert name in lines[0]
     assert "reach" not in lines[0].split("(before")[0], "a gradient that grows has no reach"
-    assert table.rows[0][3].startswith("×1.20")
+    assert table.rows[0][3].startswith(name)
 
 
 def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str, str], tmp_path: Path) -> None:

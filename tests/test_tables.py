@@ -199,7 +199,20 @@ def test_a_comma_in_a_header_of_semicolons_is_part_of_a_name(tmp_path: Path) -> 
     assert [(row.label, row.text) for row in read(spec)] == [("x", "one, two")]
 
 
-def test_plain_lines_that_look_like_a_table_are_warned_of(tmp_path: Path) -> None:
-    spec = written(tmp_path, b"label\ttext\nx\ta\n", "a.txt")
-    with pytest.warns(UserWarning, match=r"a\.txt:1: looks like the header of a table.*--format tsv"):
+@pytest.mark.parametrize(
+    ("content", "what", "name"),
+    [
+        (b"label\ttext\nx\ta\n", "the header of a table", "tsv"),
+        (b"label,text\nx,a\n", "the header of a table", "csv"),
+        (b'{"text": "a"}\n{"text": "b"}\n', "an object of JSONL", "jsonl"),
+    ],
+)
+def test_plain_lines_that_look_like_a_table_are_warned_of(tmp_path: Path, content: bytes, what: str, name: str) -> None:
+    spec = written(tmp_path, content, "a.txt")
+    with pytest.warns(UserWarning, match=rf"a\.txt:1: looks like {what}.*--format {name} reads the"):
         assert len(list(read(spec, label=None))) == 2
+
+
+@pytest.mark.parametrize("line", [b"the text, and more", b"{text", b"[1]", b"{" * 9999, b'{"other": 1}', b"text"])
+def test_other_lines_are_texts(tmp_path: Path, line: bytes) -> None:
+    assert [row.text for row in read(written(tmp_path, line + b"\n", "a.txt"), label=None)] == [line.decode()]

@@ -1,7 +1,7 @@
 """Checks of arguments passed from Python, made before a model sees them."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -29,11 +29,12 @@ def iterate_items(items: Any, name: str) -> Iterator[Any]:
     """An iterator over several inputs.
 
     Raises:
-        InputError: a single string, whose characters would be read as inputs, or a value that is not iterable.
+        InputError: a single string, whose characters would be read as inputs, a mapping, whose keys would be, or a
+            value that is not iterable.
     """
     if isinstance(items, str | bytes):
         raise InputError(f"{name}: expected a list of texts, got the single text {shown(items)}; pass [text]")
-    if not isinstance(items, Iterable):
+    if not isinstance(items, Iterable) or isinstance(items, Mapping):
         raise InputError(f"{name}: expected a list of texts, got {shown(items)} of type {type(items).__name__}")
     return iter(items)
 

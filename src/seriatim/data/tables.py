@@ -8,6 +8,7 @@
 The text may be empty, a label may not. What cannot be read is refused by file and line, and nothing is left out.
 """
 
+import contextlib
 import csv
 import json
 import re
@@ -123,13 +124,25 @@ def _numbered(source: Source) -> Iterator[tuple[int, str]]:
 
 def _from_lines(source: Source, text: str) -> Iterator[Labelled]:
     for at, line in _numbered(source):
-        if at == 1 and "\t" in line and text in line.split("\t"):
+        if at == 1 and (found := _looks_like(line, text)):
             warnings.warn(
-                f"{source.name}:1: looks like the header of a table, and is answered as a text like every other line; "
-                f"--format tsv reads the column {shown(text)}",
+                f"{source.name}:1: looks like {found[0]}, and is answered as a text like every other line; --format "
+                f"{found[1]} reads the {found[2]} {shown(text)}",
                 stacklevel=2,
             )
         yield Labelled(line, "", source.name, at)
+
+
+def _looks_like(line: str, text: str) -> tuple[str, str, str] | None:
+    """What a first line seems to be, its format, and what holds the text there; None for a text."""
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            if text in json.loads(line):
+                return "an object of JSONL", "jsonl", "field"
+    for separator in SEPARATORS:
+        if separator in line and text in line.split(separator):
+            return "the header of a table", "tsv" if separator == "\t" else "csv", "column"
+    return None
 
 
 def _from_objects(source: Source, text: str, label: str | None) -> Iterator[Labelled]:

@@ -1,6 +1,7 @@
 """The section of a page on gradient flow: how far back a model can learn."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -82,23 +83,30 @@ def _intro(result: GradientFlow, measured: _Texts) -> str:
 
 
 def _cells(norms: Sequence[float], trend: Trend | None) -> list[str]:
-    return [_rate(trend) or "–", _reach(norms, trend) or "–"]
+    return [_rate(norms, trend) or "–", _reach(norms, trend) or "–"]
 
 
-def _rate(trend: Trend | None) -> str:
+def _rate(norms: Sequence[float], trend: Trend | None) -> str:
     """The factor per step with its interval, where the numbers support it."""
     if trend is None or trend.kind is None:
-        return ""
+        return _overflow(norms)
     return f"×{_factor(trend.factor)} ({_factor(trend.low)} to {_factor(trend.high)}), {trend.kind}"
 
 
+def _overflow(norms: Sequence[float]) -> str:
+    """What can be said of a gradient that is not finite, whose rate is not known; else empty."""
+    return "" if all(map(math.isfinite, norms)) else "exploding, beyond the range of floating-point numbers"
+
+
 def _factor(value: float) -> str:
-    return f"{value:.3f}" if abs(value - 1) < 0.1 else f"{value:.2f}" if value >= 0.1 else f"{value:.1g}"
+    if abs(value - 1) < 0.1:
+        return f"{value:.3f}"
+    return f"{value:.2f}" if 0.1 <= value < 1000 else f"{value:.1g}"
 
 
 def _reach(norms: Sequence[float], trend: Trend | None) -> str:
-    """Steps back until the norm is below `SHARE` of its start; empty where the texts are too short to tell."""
-    if len(norms) < MIN_LAGS or (trend is not None and trend.kind == "exploding"):
+    """Steps back until the norm is below `SHARE` of its start; empty where the texts are too short, or it explodes."""
+    if len(norms) < MIN_LAGS or _overflow(norms) or (trend is not None and trend.kind == "exploding"):
         return ""
     steps = LayerFlow("", list(norms), []).reach[0]
     return f"more than {len(norms):,}" if steps is None else f"{steps:,}"
@@ -121,6 +129,8 @@ def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
     if trend is not None and trend.kind is not None:
         interval = f"95 % interval {_factor(trend.low)} to {_factor(trend.high)}"
         phrases.append(f"{trend.kind}, ×{_factor(trend.factor)} per step back ({interval})")
+    elif _overflow(norms):
+        phrases.append(_overflow(norms))
     steps = _reach(norms, trend)
     if steps:
         phrases.append(f"reach {steps} steps")

@@ -17,6 +17,10 @@ from ..evaluation.intervals import interval, mean
 
 MIN_LAGS = 16
 """Steps back that must be measured before anything is said about reach or rate."""
+MIN_CUT_LAGS = 3
+"""The same for windows in which the norm leaves the range of floating-point numbers before."""
+UNDERFLOW = 1e-30
+"""A zero that follows a norm below this is an underflow; after a larger norm it is the end of what a layer sees."""
 MIN_WINDOWS = 4
 """Windows needed for an interval."""
 MIN_FIT = 0.5
@@ -60,12 +64,12 @@ def trend(rows: Sequence[Tensor]) -> Trend | None:
     """Fits the rate of norms ``(lags,)`` each, one for every window.
 
     Of every window the norms before the first that is zero, infinite or not a number are used. Windows with fewer than
-    `MIN_LAGS` of them are left out.
+    `MIN_LAGS` of them are left out, unless the norm overflows or underflows there, after `MIN_CUT_LAGS` or more.
 
     Returns:
         None where fewer than `MIN_WINDOWS` windows are long enough.
     """
-    lines = [_line(norms) for norms in map(_usable, rows) if len(norms) >= MIN_LAGS]
+    lines = [_line(norms) for norms, least in map(_usable, rows) if len(norms) >= least]
     if len(lines) < MIN_WINDOWS:
         return None
     slopes = np.array([line.slope for line in lines])
@@ -85,10 +89,15 @@ class _Line(NamedTuple):
     lags: int
 
 
-def _usable(row: Tensor) -> np.ndarray:
+def _usable(row: Tensor) -> tuple[np.ndarray, int]:
+    """The norms that a line can be fitted to, and how many of them are needed."""
     norms = row.double().cpu().numpy()
     valid = np.isfinite(norms) & (norms > 0)
-    return norms[: len(norms) if valid.all() else int(np.argmin(valid))]
+    if valid.all():
+        return norms, MIN_LAGS
+    count = int(np.argmin(valid))
+    left = not np.isfinite(norms[count]) or (count > 0 and norms[count - 1] < UNDERFLOW)
+    return norms[:count], MIN_CUT_LAGS if left else MIN_LAGS
 
 
 def _line(norms: np.ndarray) -> _Line:

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__
+from ..arguments import check_text
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.paths import check_named_by_run
 from ..data.tokenizers import Tokenizer
 from ..errors import InputError
-from ..reading import is_text, read_json
+from ..reading import read_json
 from ..run import Run, load
 from ..summary import LARGEST as LARGEST_SUMMARY
 from .predictions import encode_text
@@ -93,8 +94,7 @@ def prepare(
     """
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
-    if not is_text(text):
-        raise InputError("the text is not valid UTF-8; give it in UTF-8")
+    check_text(text, "text")
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise InputError("the text is empty; give some with --text or --text-file")
