@@ -42,7 +42,7 @@ def grams(ids: list[int], n: int) -> list[tuple[int, ...]]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(TEXTS, TEXTS, st.integers(1, 6), st.sampled_from(["kneser-ney", "maximum-likelihood", "witten-bell"]))
+@given(TEXTS, TEXTS, st.integers(1, 6), st.sampled_from(["kneser-ney", "maximum-likelihood", "witten-bell", "add-k"]))
 def test_figures_are_those_of_counting_with_dictionaries(train, other, order: int, name: str) -> None:
     model = counted(train, order, Smoothing(name))
     lookups = model.look_up(other)
@@ -62,7 +62,9 @@ def test_figures_are_those_of_counting_with_dictionaries(train, other, order: in
         }
     if name != "maximum-likelihood":
         assert impossible == 0
-    assert found["impossible_share"] == impossible / len(other)
+        impossible = int(np.isinf(counted(train, order, Smoothing("maximum-likelihood")).look_up(other).losses).sum())
+    assert found["maximum_likelihood_impossible_tokens"] == impossible
+    assert found["maximum_likelihood_impossible_share"] == impossible / len(other)
 
 
 def test_chunks_give_the_same_counts(monkeypatch) -> None:
@@ -114,9 +116,9 @@ def test_a_run_without_counts_of_its_training_text_says_so(run: seriatim.Run, te
     assert [row["once"] for row in unknown["ngrams"]] == [None] * 3
     assert unknown["ngrams"][0]["unseen"] is None
     assert unknown["ngrams"][2]["unseen"] == known["ngrams"][2]["unseen"]
-    assert {key: value for key, value in unknown.items() if key != "ngrams"} == {
-        key: value for key, value in known.items() if key != "ngrams"
-    }
+    lost = {key for key in known if key.startswith("maximum_likelihood_")}
+    assert [unknown[key] for key in sorted(lost)] == [None, None]
+    assert all(unknown[key] == known[key] for key in known.keys() - lost - {"ngrams"})
 
 
 def test_inspect_has_a_section(run: seriatim.Run) -> None:
@@ -124,7 +126,10 @@ def test_inspect_has_a_section(run: seriatim.Run) -> None:
     page = Path(found.path).read_text()
     assert 'id="sparsity"' in page
     last = run.summary["valid"]["ngrams"][-1]
-    assert f"of the {last['predicted']:,} 3-grams of held-out text, {last['unseen_share']:.1%} are unseen" in page
+    assert f"of the {last['predicted']:,} 3-grams of the held-out text, {last['unseen_share']:.1%} are unseen" in page
+    zero = run.summary["valid"]["maximum_likelihood_impossible_tokens"]
+    assert zero > 0
+    assert f"maximum likelihood gives probability zero to {zero:,} tokens" in page
     run.model.seen = None  # as in runs of earlier versions
     run.summary.pop("valid")
     assert "not known" in Path(seriatim.inspect(run, "a dog").path).read_text()
@@ -136,7 +141,10 @@ def test_reports_show_them() -> None:
     counted = next(row for row in results["rows"] if row["counted"])
     assert "Sparsity of the counts" not in report(results)
     counted["ngrams"] = [{**row, "unseen_share": row["unseen"] / 50} for row in rows]
-    assert "Of the 50 2-grams of the measured text, 4.0% are unseen" in report(results)
+    counted["metrics"] |= {"maximum_likelihood_impossible_tokens": 7, "maximum_likelihood_impossible_share": 0.14}
+    page = report(results)
+    assert "Of the 50 2-grams of the measured text, 4.0% are unseen" in page
+    assert "maximum likelihood gives probability zero to 7 tokens (14.0%) of the measured text" in page
 
 
 def test_a_cache_does_not_change_them(run: seriatim.Run, texts) -> None:

@@ -215,7 +215,8 @@ def _sparsity(results: Row) -> list[Section]:
     counted = [row for row in results["rows"] if row.get("ngrams")]
     if not counted:
         return []
-    return [Section("sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": counted[0]["ngrams"]}))]
+    figures = {**counted[0]["metrics"], "ngrams": counted[0]["ngrams"]}
+    return [Section("sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": figures}))]
 
 
 def _details(results: Row) -> list[Part]:

@@ -17,6 +17,8 @@ from .theme import new_figure, plain, style
 
 Rows = Sequence[Mapping[str, Any]]
 """The ``ngrams`` of a text, an order each; see `seriatim.models.ngrams.sparsity`."""
+Figures = Mapping[str, Any]
+"""All figures of `seriatim.models.ngrams.sparsity` for a text."""
 UNKNOWN = "not known"
 
 
@@ -31,36 +33,37 @@ def sparse(subject: Subject) -> Found:
         raise InputError("the run does not count n-grams")
     lookups = counts.look_up(subject.corpus.ids)
     found = figures_of(lookups, counts.seen, counts.vocabulary_size, impossible=0)
-    texts: dict[str, Rows] = {"this text": found["ngrams"]}
-    held_out = (subject.run.summary.get("valid") or {}).get("ngrams")
-    if held_out:
-        texts = {"held-out text": held_out, **texts}
-    sentence = in_words(next(iter(texts.values())), next(iter(texts)))
+    texts: dict[str, Figures] = {"this text": found}
+    held_out = subject.run.summary.get("valid") or {}
+    if held_out.get("ngrams"):
+        texts = {"the held-out text": held_out, **texts}
+    name, figures = next(iter(texts.items()))
+    sentence = in_words(figures, name)
     return sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else []
 
 
-def sparsity_parts(texts: Mapping[str, Rows]) -> list[Part]:
+def sparsity_parts(texts: Mapping[str, Figures]) -> list[Part]:
     """A sentence, a table and a plot of what the training text holds and what some texts lack.
 
     Args:
         texts: the name of each text, or of each model that was counted, to its figures.
     """
-    name, rows = next(iter(texts.items()))
-    sentence = in_words(rows, name)
-    lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.")] if sentence else []
-    figure = unseen_figure(texts)
+    sentences = [in_words(figures, name) for name, figures in texts.items()]
+    lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.") for sentence in sentences[:1] if sentence]
+    every: dict[str, Rows] = {name: figures["ngrams"] for name, figures in texts.items()}
+    figure = unseen_figure(every)
     plot = Plot(
         figure,
         "Unseen n-grams",
         "The share of a text's n-grams that are not in the model. N-grams that pruning left out count as unseen.",
-        "; ".join(f"{name}: {_shares(rows)}" for name, rows in texts.items()),
+        "; ".join(f"{name}: {_shares(rows)}" for name, rows in every.items()),
     )
-    return [*lead, *(sparsity_table(name, rows) for name, rows in texts.items()), Plots([plot])]
+    return [*lead, *(sparsity_table(name, rows) for name, rows in every.items()), Plots([plot])]
 
 
-def in_words(rows: Rows, name: str) -> str:
-    """How many n-grams of the longest order are unseen, and how many were seen once, as far as that is known."""
-    last = rows[-1]
+def in_words(figures: Figures, name: str) -> str:
+    """What is known of the unseen n-grams of the longest order, those seen once, and tokens of probability zero."""
+    last = figures["ngrams"][-1]
     said = []
     if last.get("unseen_share") is not None:
         said.append(
@@ -68,8 +71,11 @@ def in_words(rows: Rows, name: str) -> str:
         )
     if last.get("types") and last.get("once") is not None:
         said.append(
-            f"{last['once'] / last['types']:.1%} of the {last['order']}-grams in the training text stand there once"
+            f"{last['once'] / last['types']:.1%} of the {last['order']}-grams in the training text occur there once"
         )
+    impossible, share = (figures.get(f"maximum_likelihood_impossible_{key}") for key in ("tokens", "share"))
+    if impossible is not None and share is not None:
+        said.append(f"maximum likelihood gives probability zero to {impossible:,} tokens ({share:.1%}) of {name}")
     return "; ".join(said)
 
 

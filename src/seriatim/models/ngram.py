@@ -87,18 +87,23 @@ class NGram(TextModel):
         none, losses = np.full(self.order - 1, NONE), np.empty(len(ids))
         starts = range(0, len(ids), TOGETHER)
         tallies = np.zeros((len(starts), 2, self.order), np.int64)
+        impossible = np.zeros(len(starts), np.int64)
 
         def look_up(start: int) -> None:
             before = ids[max(0, start - self.order) : start]
             first = np.append(none, BOUNDARY)[len(before) :]  # where a text begins
             text = np.concatenate([first, before, ids[start : start + TOGETHER]]).astype(np.int64, copy=False)
             places = self.table.ending(text[None], self.order)
-            found = self.table.backed_off([each[:, :-1] for each in places], [each[:, 1:] for each in places])
+            contexts, whole = [each[:, :-1] for each in places], [each[:, 1:] for each in places]
+            found = self.table.backed_off(contexts, whole)
             losses[start : start + TOGETHER] = -found[0, self.order - 1 :]
+            if self.seen is not None:
+                zero = self.table.impossible(contexts, whole, self.seen.tokens)
+                impossible[start // TOGETHER] = np.count_nonzero(zero[self.order - 1 :])
             tallies[start // TOGETHER] = unseen(text, [each[0] for each in places], self.order, self.seen)
 
         for_all(look_up, starts)
-        return Lookups(losses, *tallies.sum(0))
+        return Lookups(losses, *tallies.sum(0), None if self.seen is None else int(impossible.sum()))
 
     def read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """The tokens with those kept before them ``(batch, order − 1 + time)``, and what is kept after them."""

@@ -193,8 +193,14 @@ def sparsity_tables(metrics: Metrics) -> list[MetricsTable]:
         for row in rows
     ]
     headings = ("n", "possible n-grams", "in the training text", "seen once", "unseen n-grams of this text")
-    impossible = f"tokens of probability zero: {metrics['impossible_tokens']:,} ({metrics['impossible_share']:.2%})"
-    return [MetricsTable(headings, cells, impossible)]
+    zero = f"tokens of probability zero: {_tokens(metrics, '')}"
+    return [MetricsTable(headings, cells, f"{zero}; under maximum likelihood: {_tokens(metrics, 'maximum_likelihood_')}")]
+
+
+def _tokens(metrics: Metrics, prefix: str) -> str:
+    """How many tokens have probability zero, and their share."""
+    count, share = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
+    return "not known" if count is None or share is None else f"{count:,} ({share:.2%})"
 
 
 def read_options(config: Config) -> Options:

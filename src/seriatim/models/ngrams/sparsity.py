@@ -57,11 +57,13 @@ class Lookups(NamedTuple):
         losses: −log P of each token, in nats ``(tokens,)``.
         predicted: n-grams of each order that end at a token, none of them across a boundary ``(orders,)``.
         unseen: how many of them are not in the tables; of order 1, not in the training text ``(orders,)``.
+        impossible: tokens of probability zero under maximum likelihood; None where the training text is not known.
     """
 
     losses: np.ndarray
     predicted: np.ndarray
     unseen: np.ndarray
+    impossible: int | None
 
 
 def tallied(
@@ -123,7 +125,8 @@ def sparsity(lookups: Lookups, seen: Seen | None, vocabulary_size: int, impossib
 
     Returns:
         ``ngrams``, for each order ``order``, ``possible`` (V^n), ``types``, ``once``, ``predicted``, ``unseen`` and
-        ``unseen_share``; ``impossible_tokens`` and ``impossible_share``. What is not known is None.
+        ``unseen_share``; ``impossible_tokens`` and ``impossible_share`` of this model, and with
+        ``maximum_likelihood_`` before them those of the same counts without smoothing. What is not known is None.
     """
     rows = []
     for n, (predicted, missing) in enumerate(zip(lookups.predicted.tolist(), lookups.unseen.tolist(), strict=True), 1):
@@ -139,11 +142,13 @@ def sparsity(lookups: Lookups, seen: Seen | None, vocabulary_size: int, impossib
                 "unseen_share": missing / predicted if known and predicted else None,
             }
         )
-    tokens = len(lookups.losses)
+    tokens, unsmoothed = len(lookups.losses), lookups.impossible
     return {
         "ngrams": rows,
         "impossible_tokens": impossible,
         "impossible_share": impossible / tokens if tokens else None,
+        "maximum_likelihood_impossible_tokens": unsmoothed,
+        "maximum_likelihood_impossible_share": None if unsmoothed is None or not tokens else unsmoothed / tokens,
     }
 
 

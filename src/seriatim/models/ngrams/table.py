@@ -99,6 +99,40 @@ class Table:
             raise InputError("the n-gram tables hold NaN or infinity; restore model.safetensors")
         return total.reshape(whole[0].shape)
 
+    def impossible(self, contexts: Sequence[np.ndarray], whole: Sequence[np.ndarray], counts: np.ndarray) -> np.ndarray:
+        """Which words have probability zero under maximum likelihood, whatever the smoothing of these tables.
+
+        A word has if it never follows the longest context that anything follows.
+
+        Args:
+            contexts: as of `backed_off`.
+            whole: likewise.
+            counts: how often each token stands in the training text ``(vocabulary,)``.
+
+        Returns:
+            Truth values, as long as the flattened ``whole[0]``.
+        """
+        found, left = np.zeros(whole[0].size, dtype=bool), np.arange(whole[0].size)
+        for n in range(len(self.orders), 1, -1):
+            left = left[whole[n - 1].ravel()[left] < 0]
+            followed = self._followed(n, contexts[n - 2].ravel()[left])
+            found[left[followed]] = True
+            left = left[~followed]
+        word = whole[0].ravel()[left]
+        found[left] = (word < 0) | (counts[np.maximum(word, 0)] == 0)
+        return found
+
+    def _followed(self, n: int, context: np.ndarray) -> np.ndarray:
+        """Whether any word follows contexts in the n-grams; their places ``(contexts,)``, −1 for none."""
+        keys, known = self.orders[n - 1].key, np.flatnonzero(context >= 0)
+        found = np.zeros(len(context), dtype=bool)
+        if len(keys) and len(known):
+            places, back = np.unique(context[known], return_inverse=True)
+            first = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(places * self.vocabulary_size)).numpy()
+            first_key = np.take(keys, np.minimum(first, len(keys) - 1))
+            found[known] = ((first < len(keys)) & (first_key // self.vocabulary_size == places))[back]
+        return found
+
     def distributions(self, tokens: np.ndarray) -> np.ndarray:
         """The probability of every word after the tokens ``(batch, context)``: ``(batch, vocabulary)``; −1 is none."""
         contexts = self.ending(tokens, len(self.orders) - 1)[: len(self.orders) - 1]
