@@ -198,6 +198,7 @@ BAD = {
     "a layer's option": (["train", "lm", "--num_heads", "3"], "did you mean '--model.options.num_heads'"),
     "no value": (["train", "lm", "--steps", "--out", "OUT"], "--steps: no value given"),
     "an octal number": (["train", "lm", "--data", "TRAIN", "--steps", "0o10"], "training.steps: '0o10'"),
+    "a name of other programs": (["train", "lm", "--lr", "0.1"], "did you mean '--learning_rate'"),
     "a page": (["docs", "taks"], "did you mean 'tasks'"),
     "a prompt": (["generate", "RUN", "--prompt", "Ü"], "never seen"),
     "a proc": (["train", "lm", "--data", "TRAIN", "--out", "/dev/null/run"], "/dev/null/run"),

@@ -150,8 +150,8 @@ def test_the_order_follows_the_metric_and_ties_are_said() -> None:
     second = ranked(results)[1]
     assert told_apart(second)
     second["difference"] |= {"p_value": 0.3}
-    assert f"cannot tell {second['layer']} from the best" in finding(results)
-    assert "not told from the best" in standing(second, results)
+    assert f"Not significantly different from the best (paired bootstrap): {second['layer']}" in finding(results)
+    assert "not significantly different from the best" in standing(second, results)
 
 
 def test_words_follow_the_figures() -> None:
@@ -168,9 +168,28 @@ def test_words_follow_the_figures() -> None:
     ngram["tokens_per_second"] = 1e9
     assert "the fastest here" in training(lstm, results["rows"])
     assert "one token after another" not in limits(lstm, results)
-    assert "within no such budget" in equal(results)
+    assert "do not apply to what is counted: " in equal(results)
     lstm["parameters"] = 2_000_000
     assert "but for lstm" in equal(results)
+    lstm["state_bytes"] = {"1": 0, "100": 0, "10000": 0}
+    assert "uses no context" in seeing(lstm)
+
+
+def test_given_widths_are_not_said_to_have_equal_parameters() -> None:
+    results = made_up(("lstm", "gru"))
+    results["parameters"] = None
+    assert "the number of parameters within 2 %" in equal(results)
+    for row in results["rows"]:
+        row["width"] = 16
+    assert "within 2 %" not in equal(results)
+    assert "the numbers of parameters differ" in equal(results)
+
+
+def test_equal_values_are_called_the_same() -> None:
+    results = made_up(("lstm", "gru"))
+    for row in results["rows"]:
+        row["metrics"]["perplexity"] = 9.5
+    assert "with the same value, 9.50." in finding(results)
 
 
 @pytest.mark.parametrize("kind", ["distance", "length"])

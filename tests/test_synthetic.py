@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 import pytest
 
+from seriatim.config import Config, Data, Tokenizer
 from seriatim.data.builtin import SPLITS, builtin_text
 from seriatim.data.pairs import read_pairs
 from seriatim.data.readers import find_sources
 from seriatim.data.synthetic import COUNTS, LONGEST, NOUNS, PREPOSITIONS, TASKS, generate, noisy_reversal
 from seriatim.data.tables import read_labelled
 from seriatim.errors import InputError
+from seriatim.tasks import TASKS as LEARNED
 
 CLASSIFICATION = ("copy", "adding", "agreement", "recall")
 
@@ -66,6 +68,19 @@ SOLVE: dict[str, Callable[[str], tuple[str, int]]] = {
     "agreement": solve_agreement,
     "recall": solve_recall,
 }
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_distance_is_counted_in_the_tokens_of_the_default(name: str) -> None:
+    """As words, a text of letters would be a single token, and nothing could be learned from it."""
+    task = LEARNED["seq2seq" if name == "reversal" else "classify"]
+    default = task.settle(Config(data=Data(train=f"builtin:{name}")))
+    given = Config(data=Data(train=f"builtin:{name}"), tokenizer=Tokenizer(kind="byte"))
+    assert default.tokenizer.kind == TASKS[name].tokens
+    assert task.settle(given).tokenizer.kind == "byte"
+    for fields in itertools.islice(generate(name, "test", 20, distance=9), 20):
+        text = fields[0] if name == "reversal" else fields[1]
+        assert len(text if default.tokenizer.kind == "char" else text.split()) >= 9
 
 
 @pytest.mark.parametrize("name", CLASSIFICATION)

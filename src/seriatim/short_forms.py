@@ -17,6 +17,8 @@ READING = ("evaluate", "predict", "inspect")
 READING_FIELDS = ("data.text", "data.label", "data.column", "data.strict")
 SHORT = {"data": "data.train", "layer": "model.layer"}
 """Short forms that are not the last part of the field's name."""
+SYNONYMS = {"lr": "learning_rate", "max_steps": "steps", "num_epochs": "epochs", "wd": "weight_decay"}
+"""Names that other programs have for a field, for hints."""
 OPTIONS = "model.options."
 
 
@@ -170,7 +172,7 @@ def _hint(option: str, names: Sequence[str]) -> str | None:
         return name.strip("-").replace("-", "_")
 
     known = {plain(name).rpartition(".")[2]: name for name in reversed(names)} | {plain(name): name for name in names}
-    word = plain(option)
+    word = SYNONYMS.get(plain(option), plain(option))
     parts = [part for part in (word, word.rpartition(".")[2]) if part in known]
     close = parts[0] if parts else closest(word, list(known))
     return None if close is None else f"did you mean {known[close]!r}?"

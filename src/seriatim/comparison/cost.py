@@ -1,4 +1,4 @@
-"""What a trained model costs to use: the room of its state, the time of a step, of a token, of a sequence at once."""
+"""What a trained model costs to use: the size of its state, the time of a step, of a token, of a sequence at once."""
 
 import statistics
 import time

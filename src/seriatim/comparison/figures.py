@@ -141,7 +141,7 @@ def quality_against(
 
 def state_growth(rows: Rows) -> Figure | None:
     """Bytes of the state against the tokens it has seen, both logarithmic; what keeps nothing is left out."""
-    return _growth(rows, "state_bytes", "tokens seen", "room of the state", in_bytes)
+    return _growth(rows, "state_bytes", "tokens seen", "state size", in_bytes)
 
 
 def step_cost(rows: Rows) -> Figure | None:

@@ -68,7 +68,7 @@ def _summary(results: Row) -> list[Part]:
     rows, metric = results["rows"], results["metric"]
     dots = "Dots are the measured values, lines their 95 % intervals over items of the text."
     if any(map(tested, rows)):
-        dots += " The paired bootstrap tells hollow dots from the best, filled ones it does not."
+        dots += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
     if len(results.get("seeds") or []) > 1:
         dots += " Small strokes are single seeds."
     size, equal_size = _against_size(results)
@@ -111,7 +111,9 @@ def _against_size(results: Row) -> tuple[Plot | None, list[Part]]:
     trained = [row for row in rows if not row.get("counted") and value_of(row, metric["key"]) is not None]
     sizes = [row["parameters"] for row in trained if row.get("parameters")]
     if sizes and max(sizes) < EVEN * min(sizes):
-        return None, [Prose("All that is trained has nearly as many parameters, so quality is not drawn against them.")]
+        return None, [
+            Prose("All trained layers have nearly the same number of parameters, so quality is not drawn against it.")
+        ]
     figure = figures.quality_against(rows, metric, of=lambda row: row.get("parameters"), name="parameters")
     caption = f"Better is {_better(metric)} and to the left."
     return _plot(figure, f"{_sentence(metric['name'])} against size", caption, results), []
@@ -162,7 +164,7 @@ def _trade(results: Row) -> list[Part]:
         figure = figures.quality_against(rows, metric, of=of, name=unit, written=written)
         caption = f"Better is {_better(metric)} and to the {way}."
         plots.append(_plot(figure, f"{_sentence(metric['name'])} against {name}", caption, results))
-    said = [Prose(f"Not drawn, for within 10 % all layers are alike: {listed(even)}.")] if even else []
+    said = [Prose(f"Not drawn, because the layers differ by less than 10 %: {listed(even)}.")] if even else []
     return [*_side_by_side(plots, "Fewer than two layers have what these plots need."), *said]
 
 
@@ -186,12 +188,13 @@ def _generated(row: Row) -> float | None:
 def _growth(results: Row) -> list[Part]:
     rows = results["rows"]
     nothing = [row["layer"] for row in rows if row.get("state_bytes") and not any(row["state_bytes"].values())]
-    kept = f" {listed(nothing)} keeps nothing and is not drawn." if nothing else ""
+    verbs = ("keeps", "is") if len(nothing) == 1 else ("keep", "are")
+    kept = f" {listed(nothing)} {verbs[0]} no state and {verbs[1]} not drawn." if nothing else ""
     plots = [
         _plot(
             figures.state_growth(rows),
-            "What is kept",
-            f"Bytes of the state of one text after so many tokens. Level lines keep the same however long it is.{kept}",
+            "State size",
+            f"Bytes of the state of one text after so many tokens. A level line is a state of constant size.{kept}",
             results,
         ),
         _plot(

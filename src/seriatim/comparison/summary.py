@@ -36,7 +36,7 @@ def summary_table(results: Row) -> Table:
     alike = any(tested(row) and not told_apart(row) for row in rows)
     caption = "Best first; the best of a column is bold and underlined; below the metric stands its 95 % interval."
     if alike:
-        caption += " ≈: the paired bootstrap does not tell it from the best."
+        caption += " ≈: not significantly different from the best (paired bootstrap, p > 0.05)."
     return Table(["layer", *(each.heading for each in columns)], cells, caption, range(1, len(columns) + 1))
 
 
@@ -156,8 +156,9 @@ def meanings_table(results: Row) -> Table:
         [metric["name"], f"{'more' if metric['more_is_better'] else 'less'} is better; " + _measured_on(results)],
         ["95 % interval", interval + drawn],
         [
-            "told from the best",
-            "the paired bootstrap: both layers on the same drawn items; told apart if p, two-sided, is at most 0.05. "
+            "different from the best",
+            "the paired bootstrap: both layers on the same drawn items; significantly different if p, two-sided, is at "
+            "most 0.05. "
             "No correction is made for comparing many layers"
             + ("; the items of all seeds are drawn together, so how seeds differ is not in it." if several else "."),
         ],

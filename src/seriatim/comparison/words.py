@@ -40,13 +40,15 @@ def _lead(measured: Rows, metric: Row) -> str:
     """By how much the first is ahead of the second, and which others are as good for all that is known."""
     key, digits = metric["key"], metric["digits"]
     best, second = measured[0]["metrics"][key], measured[1]["metrics"][key]
-    said = [f"Next is {measured[1]['layer']} with {written(second, digits)}{_apart(second, best)}."]
+    equal_to = "the same value, " if second == best else ""
+    said = [f"Next is {measured[1]['layer']} with {equal_to}{written(second, digits)}{_apart(second, best)}."]
     others = [row for row in measured[1:] if tested(row)]
     alike = [row["layer"] for row in others if not told_apart(row)]
     if alike:
-        said.append(f"The paired bootstrap cannot tell {listed(alike)} from the best.")
+        said.append(f"Not significantly different from the best (paired bootstrap): {listed(alike)}.")
     elif len(others) == len(measured) - 1:
-        said.append(f"The paired bootstrap tells the best from {'all others' if len(others) > 1 else 'it'}.")
+        rest = "all others are" if len(others) > 1 else "it is"
+        said.append(f"By the paired bootstrap {rest} significantly worse.")
     return " ".join(said)
 
 
@@ -65,9 +67,9 @@ def equal(results: Row) -> str:
     text = f"Held equal: {'; '.join(filter(None, said))}. {_rates(results, trained)}"
     text += f" Figures are means over {len(seeds)} seeds." if len(seeds) > 1 else " One seed was run."
     if any(row.get("width") for row in trained):
-        text += " Not equal are the widths, which are given, and so the numbers of parameters."
+        text += " The widths are given, so that the numbers of parameters differ."
     if counted:
-        text += f" {listed(counted)}: counted, within no such budget and at no such size."
+        text += f" The budget and the number of parameters do not apply to what is counted: {listed(counted)}."
     return text
 
 
@@ -82,7 +84,7 @@ def budget(results: Row) -> str:
 def _parameters(results: Row, trained: Rows) -> str:
     target = results.get("parameters")
     sizes = {row["layer"]: row["parameters"] for row in trained if row.get("parameters")}
-    if not sizes:
+    if not sizes or any(row.get("width") for row in trained):
         return ""
     low, high = min(sizes.values()), max(sizes.values())
     span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
@@ -102,7 +104,7 @@ def _rates(results: Row, trained: Rows) -> str:
 
 
 def keeping(row: Row) -> str:
-    """What is kept, in what room, and whether that room grows."""
+    """What is kept, in how many bytes, and whether their number grows."""
     sizes = {int(count): size for count, size in (row.get("state_bytes") or {}).items() if size is not None}
     kept = str(row.get("keeps") or "not known")
     if not sizes or not max(sizes.values()):
@@ -152,6 +154,8 @@ def seeing(row: Row) -> str:
     reach = reach_of(row)
     if reach is not None:
         needed, longest, best = reach
+        if _stateless(row):
+            return f"uses no context (accuracy {best:.3f})"
         if needed == longest:
             return f"gains up to the {longest:,} tokens that were the most it was shown (accuracy {best:.3f})"
         few = "the last token brings" if needed == 1 else f"the last {needed:,} tokens bring"
@@ -163,6 +167,12 @@ def seeing(row: Row) -> str:
             distance = row["distance"]
             return f"{distance['of']} {first:.3f} at {near:,} and {last:.3f} at {far:,} {distance['unit']}"
     return "–"
+
+
+def _stateless(row: Row) -> bool:
+    """Whether a layer keeps nothing of a text."""
+    sizes = row.get("state_bytes") or {}
+    return bool(sizes) and not any(sizes.values())
 
 
 def reach_of(row: Row) -> tuple[int, int, float] | None:
@@ -185,13 +195,13 @@ def standing(row: Row, results: Row) -> str:
     if row is best:
         return f"{written}, the best here"
     if tested(row) and not told_apart(row):
-        return f"{written}, not told from the best"
+        return f"{written}, not significantly different from the best"
     return f"{written}{_apart(value, first)}"
 
 
 def _apart(value: float, best: float) -> str:
     """``, 16 % more``, ``, 9 % less`` or ``, 11 times as much``: than the best."""
-    if not best or not value:
+    if not best or not value or value == best:
         return ""
     share = (value - best) / abs(best)
     return (
@@ -210,6 +220,8 @@ def limits(row: Row, results: Row) -> str:
 def _short_sight(row: Row, best: Row) -> str:
     """Where it sees less than half as far as the best, or falls a tenth behind it at the greatest distance."""
     mine, other = reach_of(row), reach_of(best)
+    if mine and other and row is not best and _stateless(row):
+        return f"it uses no context; {best['layer']} makes use of {other[0]:,} tokens"
     if mine and other and row is not best and 2 * mine[0] <= other[0] and mine[2] < other[2]:
         return f"how far it sees: {mine[0]:,} of the {other[0]:,} tokens of which {best['layer']} makes use"
     at, theirs = distance_of(row, "distance"), dict(distance_of(best, "distance"))

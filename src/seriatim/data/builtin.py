@@ -54,6 +54,13 @@ def builtin_format(spec: str) -> str:
     return "tsv" if spec.split(":")[1] in TASKS else "text"
 
 
+def builtin_tokens(spec: str | None) -> str | None:
+    """The kind of token that a built-in task is made of; None for other data, or a list of them."""
+    prefix, _, name = (spec or "").partition(":")
+    task = TASKS.get(name.partition(":")[0])
+    return task.tokens if prefix == "builtin" and task is not None else None
+
+
 def _task(spec: str, name: str, part: str) -> Path:
     """The file of one part of a task; of one distance alone where ``part`` ends in a number."""
     task, parsed = TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)

@@ -49,13 +49,17 @@ class Item(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A task: one item of a distance, whose label goes round by its turn; the distances of training; a header."""
+    """A task: one item of a distance, whose label goes round by its turn; the distances of training; a header.
+
+    ``tokens`` is the kind of token that a distance is counted in, and that a model reads unless told otherwise.
+    """
 
     draw: Callable[[Random, int, int], Item]
     shortest: int
     longest: int
     choose: Callable[[Random, int, int], int]
     header: str
+    tokens: str
 
 
 def generate(
@@ -156,9 +160,9 @@ def _noun(random: Random, plural: int) -> str:
 
 
 TASKS = {
-    "reversal": Task(_reversal, 2, 10, Random.randint, ""),
-    "copy": Task(_copy, 2, 100, _log_uniform, "label\ttext\n"),
-    "adding": Task(_adding, 4, 100, _log_uniform, "label\ttext\n"),
-    "agreement": Task(_agreement, 3, 30, _log_uniform, "label\ttext\n"),
-    "recall": Task(_recall, 2, 16, _log_uniform, "label\ttext\n"),
+    "reversal": Task(_reversal, 2, 10, Random.randint, "", "char"),
+    "copy": Task(_copy, 2, 100, _log_uniform, "label\ttext\n", "char"),
+    "adding": Task(_adding, 4, 100, _log_uniform, "label\ttext\n", "char"),
+    "agreement": Task(_agreement, 3, 30, _log_uniform, "label\ttext\n", "word"),
+    "recall": Task(_recall, 2, 16, _log_uniform, "label\ttext\n", "word"),
 }

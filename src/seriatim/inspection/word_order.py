@@ -74,7 +74,8 @@ class OrderEffect:
         tokens: the tokens of the text, in order.
         shuffled: the same tokens in the first of the other orders.
         changes: total variation distance, 0 to 1, between the predictions for each order and for the text itself.
-        divergences: Kullback-Leibler divergence D(text ‖ order) in bits, for each order.
+        divergences: Kullback-Leibler divergence D(text ‖ order) in bits, for each order; infinite where an order gives
+            probability zero to something that is possible after the text.
         without: total variation distance when the model reads the last token alone.
         layers: one for each layer that reads the text, bottom first; none for n-grams.
         path: operations along time from the first token to the last through all layers together; None for no path.
@@ -139,7 +140,7 @@ def order_effect(
         outputs = {name: torch.cat(parts) for name, parts in recorded.items()}
         alone = last_predictions(run, model, [reordered(example, np.array([size - 1]))])[0]
     first, others = shares[0], shares[1:]
-    divergences = (first * (_log2(first) - _log2(others))).sum(-1)
+    divergences = _divergence(first, others)
     paths = {leaf.name: leaf.layer.path_lengths(size - 1) for leaf in leaves(model)}
     layers = [LayerChange(name, *_changes(outputs[name], orders), *_path(paths[name])) for name in outputs]
     tops = [layer.path_lengths(size - 1) for role, layer in roots(model) if role != "decoder"]
@@ -255,5 +256,6 @@ def _distance(first: Tensor, others: Tensor) -> Tensor:
     return 0.5 * (others - first).abs().sum(-1).flatten(1).mean(1)
 
 
-def _log2(shares: Tensor) -> Tensor:
-    return shares.clamp_min(torch.finfo(torch.float64).tiny).log2()
+def _divergence(first: Tensor, others: Tensor) -> Tensor:
+    """D(first ‖ other) in bits; what is impossible under the first adds nothing."""
+    return torch.where(first > 0, first * (first.log2() - others.log2()), 0.0).sum(-1)

@@ -73,13 +73,14 @@ def _number(value: float) -> str:
 
 
 def _measures(effect: OrderEffect) -> Table:
-    same = effect.invariant
+    same, infinite = effect.invariant, int(np.isinf(effect.divergences).sum())
+    mean = f"infinite ({infinite} of {len(effect.changes)} orders)" if infinite else _cell(mean_of(effect.divergences))
     rows = [
         ["total variation", "0" if same else _cell(effect.change), _number(float(effect.changes.max()))],
         [
             "KL divergence (bits)",
-            "0" if same else _cell(mean_of(effect.divergences)),
-            _number(max(0.0, float(effect.divergences.max()))),
+            "0" if same else mean,
+            "infinite" if infinite else _number(max(0.0, float(effect.divergences.max()))),
         ],
         ["total variation, last token alone", _number(effect.without), ""],
     ]

@@ -103,7 +103,8 @@ class NGram(TextModel):
             tallies[start // TOGETHER] = unseen(text, [each[0] for each in places], self.order, self.seen)
 
         for_all(look_up, starts)
-        return Lookups(losses, *tallies.sum(0), None if self.seen is None else int(impossible.sum()))
+        predicted, lacking = tallies.sum(0)
+        return Lookups(losses, predicted, lacking, None if self.seen is None else int(impossible.sum()))
 
     def read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """The tokens with those kept before them ``(batch, order − 1 + time)``, and what is kept after them."""

@@ -194,7 +194,9 @@ def sparsity_tables(metrics: Metrics) -> list[MetricsTable]:
     ]
     headings = ("n", "possible n-grams", "in the training text", "seen once", "unseen n-grams of this text")
     zero = f"tokens of probability zero: {_tokens(metrics, '')}"
-    return [MetricsTable(headings, cells, f"{zero}; under maximum likelihood: {_tokens(metrics, 'maximum_likelihood_')}")]
+    return [
+        MetricsTable(headings, cells, f"{zero}; under maximum likelihood: {_tokens(metrics, 'maximum_likelihood_')}")
+    ]
 
 
 def _tokens(metrics: Metrics, prefix: str) -> str:

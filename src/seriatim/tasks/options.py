@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from ..config import Config, Section, explain
+from ..data.builtin import builtin_tokens
 from ..errors import InputError, nearest
 from ..layers import options_of, split_names
 
@@ -57,10 +58,15 @@ def seeing_everything(config: Config) -> Config:
 
 
 def with_kind(config: Config, kind: str) -> Config:
-    """The configuration with this kind of tokens, unless it names another, or a run to take its tokenizer from."""
+    """The configuration with this kind of tokens, unless it names another, or a run to take its tokenizer from.
+
+    A built-in task whose texts are letters in a row is read as characters: as words, a text would be one token.
+    """
     if config.training.init is not None:
         return config
-    tokenizer = config.tokenizer.model_copy(update={"kind": config.tokenizer.kind or kind})
+    tokenizer = config.tokenizer.model_copy(
+        update={"kind": config.tokenizer.kind or builtin_tokens(config.data.train) or kind}
+    )
     return config.model_copy(update={"tokenizer": tokenizer})
 
 
