@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import seriatim
 from seriatim import console_comparison
@@ -32,6 +33,7 @@ from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.translation import translation_measures
 from seriatim.interruption import Interrupted
 from seriatim.layers import find, names
+from seriatim.models.weights import load_tensors
 from seriatim.tasks import TASKS
 from seriatim.training.setup import learn
 from seriatim.unroll.fast import uncompiled
@@ -143,12 +145,9 @@ def test_numbers_of_parameters(text: object, number: int) -> None:
 @pytest.mark.parametrize("step_seconds", [0.001, 0.3])
 @pytest.mark.parametrize("share", [1.0, 0.5, 1 / 6])
 def test_steps_fit_the_minutes(step_seconds: float, share: float) -> None:
-    fields = settle_budget(
-        resolve({}), Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), share=share, automatic=["warmup_steps"]
-    )
+    fields = settle_budget(resolve({}), Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), share=share, automatic=[])
     steps = fields["training.steps"]
     assert steps * step_seconds <= 30 * share < (steps + 1) * step_seconds + 1e-9
-    assert fields["training.warmup_steps"] == int(0.05 * steps)
     assert "training.evaluate_every" not in fields
 
 
@@ -298,6 +297,26 @@ def test_prompts_are_of_words(text: str, prompt: str) -> None:
 
 
 # From the beginning to the end
+
+
+@pytest.mark.parametrize("task", ["lm", "classify"])
+def test_train_and_compare_train_the_same(task: str, texts, tmp_path: Path, in_process: None) -> None:
+    data = texts["train"]
+    if task in LINES:
+        path = tmp_path / "data.tsv"
+        path.write_text(LINES[task])
+        data = str(path)
+    config = {"task": task, "data": {"train": data, "valid": data}, "model": SMALL["model"]}
+    config["training"] = {"evaluate_every": 8, "keep": "last"}
+    compared = seriatim.compare({**config, "out": str(tmp_path / "compared")}, layers=["gru"], steps=8)
+    path = tmp_path / "compared" / compared.results["rows"][0]["runs"][0]["path"]
+    overrides = {"model.layer": "gru", "training.steps": 8, "out": str(tmp_path / "alone")}
+    with uncompiled():
+        alone = seriatim.train(config, overrides=overrides)
+    assert alone.config.training == resolve(path / "config.yaml").training
+    assert alone.config.model == resolve(path / "config.yaml").model
+    tensors = load_tensors(path / "model.safetensors")
+    assert all(torch.equal(value, tensors[name]) for name, value in alone.model.named_parameters())
 
 
 def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_process: None) -> None:

@@ -5,6 +5,7 @@ import math
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -183,6 +184,18 @@ def test_schedules() -> None:
     assert rate("cosine", progress=0.0) == 1.0
     assert rate("cosine", progress=0.5) == pytest.approx(0.505)
     assert rate("cosine", progress=1.0) == pytest.approx(0.01)
+
+
+def test_the_rate_rises_at_first_where_no_number_of_steps_is_given() -> None:
+    def rate(progress: float, **settings: Any) -> float:
+        return learning_rate(Training(learning_rate=1.0, **settings), step=0, progress=progress, annealed=0)
+
+    rising = [rate(progress) for progress in (0.0, 0.01, 0.02, 0.04, 0.05)]
+    assert rising == sorted(rising)
+    assert rising[0] > 0
+    assert rising[-1] == pytest.approx(1.0, rel=0.01)
+    for settings in ({"optimizer": "sgd"}, {"schedule": "constant"}, {"warmup_steps": 0}):
+        assert rate(0.0, **settings) == 1.0
 
 
 def test_tolerance_stops_and_plateaus_anneal(texts, tmp_path: Path) -> None:

@@ -90,13 +90,15 @@ class Training(Section):
     The first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` to be spent ends the training; with none given, 10
     epochs. ``batch_size`` counts sequences, ``sequence_length`` tokens of each (the reach of truncated
     backpropagation), ``accumulate`` batches a step. ``learning_rate`` None takes the rate that the layer declares for
-    the task (SGD: 1). ``schedule`` ``plateau`` divides the rate by ``anneal`` whenever the held-out loss is not below
-    its lowest value so far. With ``tolerance`` or ``patience`` given, training stops after ``patience`` (1)
-    validations in a row whose held-out loss is lower than that of the validation before by less than ``tolerance``
-    (0) nats. ``keep`` says which weights become the run's: the best by the metric of the task, or the last. Validation
-    comes every epoch, and every ``evaluate_every`` steps if that is given. ``checkpoint_every`` counts steps. Where a
-    loss or a gradient is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped.
-    ``init`` is a run from whose tokenizer, embedding and layer this one starts.
+    the task (SGD: 1). ``warmup_steps`` None lets the rate of Adam and AdamW rise over the first 5 % of the budget of
+    a ``cosine``, and no rate of another schedule. ``schedule`` ``plateau`` divides the rate by ``anneal`` whenever
+    the held-out loss is not below its lowest value so far. With ``tolerance`` or ``patience`` given, training stops
+    after ``patience`` (1) validations in a row whose held-out loss is lower than that of the validation before by
+    less than ``tolerance`` (0) nats. ``keep`` says which weights become the run's: the best by the metric of the
+    task, or the last. Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
+    ``checkpoint_every`` counts steps. Where a loss or a gradient is NaN or infinite, ``nonfinite`` says whether the
+    training stops or the step is skipped. ``init`` is a run from whose tokenizer, embedding and layer this one
+    starts.
     """
 
     epochs: Count | None = None
@@ -109,7 +111,7 @@ class Training(Section):
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
     learning_rate: Positive | None = None
     schedule: Literal["constant", "cosine", "plateau"] = "cosine"
-    warmup_steps: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
     weight_decay: NonNegative = 0.0
     clip: Positive | None = 1.0

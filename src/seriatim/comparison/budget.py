@@ -28,7 +28,7 @@ from ..training.loop import Trainer
 from ..training.reporting import Reporter
 from ..training.setup import Job, prepare
 from ..training.task import Task
-from .plan import WARMUP, Budget
+from .plan import Budget
 
 FORMAT = 1
 SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
@@ -120,8 +120,6 @@ def settle_budget(config: Config, budget: Budget, pace: Pace, *, share: float, a
     else:
         assert budget.steps is not None
         steps = fields["training.steps"] = max(1, int(budget.steps * share))
-    if "warmup_steps" in automatic:
-        fields["training.warmup_steps"] = int(WARMUP * steps)
     if "evaluate_every" in automatic:
         fields["training.evaluate_every"] = evaluate_every(steps, pace)
     return fields

@@ -22,19 +22,6 @@ from .row_names import bare, check_width, parts
 
 FORMAT = "seriatim comparison 1"
 DEFAULT_MINUTES = 2.0
-DEFAULTS: dict[str, Any] = {
-    "model.embedding_size": 128,
-    "model.hidden_size": 256,
-    "training.sequence_length": 64,
-    "training.optimizer": "adamw",
-    "training.schedule": "cosine",
-    "training.clip": 1.0,
-}
-"""What a comparison takes where nothing is given."""
-BATCH_SIZE = {"lm": 16}
-USUAL_BATCH_SIZE = 32
-WARMUP = 0.05
-"""The share of the steps in which the learning rate rises."""
 BUDGETS = ("minutes", "tokens", "steps")
 
 

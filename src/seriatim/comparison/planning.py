@@ -15,11 +15,8 @@ from ..tasks.counting import LAYER as COUNTED
 from ..training.task import Task
 from .metric import choose_metric
 from .plan import (
-    BATCH_SIZE,
     BUDGETS,
     DEFAULT_MINUTES,
-    DEFAULTS,
-    USUAL_BATCH_SIZE,
     Budget,
     Plan,
     Sized,
@@ -70,11 +67,7 @@ def make_plan(
     if tune is not None and budget.steps is not None and budget.steps < 2 * tune:
         raise InputError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
     _refuse(given)
-    usual: dict[str, Any] = {
-        **DEFAULTS,
-        "training.batch_size": BATCH_SIZE.get(task, USUAL_BATCH_SIZE),
-        "training.steps": 1,
-    }
+    usual: dict[str, Any] = {"training.steps": 1}
     if swept and task in READING_BOTH_WAYS:
         usual["model.bidirectional"] = False  # what reads in both directions has no state to measure
     base = resolve(_without_budgets(given), {name: value for name, value in usual.items() if not _has(given, name)})
@@ -98,8 +91,14 @@ def make_plan(
         seeds=seeds_from(base.training.seed, wishes.seeds),
         tune=tune,
         metric=wishes.metric or "",
-        automatic=[name for name in ("warmup_steps", "evaluate_every") if not _has(given, f"training.{name}")]
-        + (["embedding_size"] if not _has(given, "model.embedding_size") else []),
+        automatic=[
+            name
+            for name, field in (
+                ("evaluate_every", "training.evaluate_every"),
+                ("embedding_size", "model.embedding_size"),
+            )
+            if not _has(given, field)
+        ],
     )
     for layer in layers:  # whose options are looked at, too
         choose_metric(find(plan.config(layer, plan.seeds[0])), wishes.metric)

@@ -16,7 +16,9 @@ SGD_RATE = 1.0
 FORMER_RATE = 2e-3
 """The default of Adam and AdamW in runs whose configuration names no rate."""
 FLOOR = 0.01
-"""The share of the learning rate that a cosine ends at."""
+"""The share of the learning rate that a cosine ends at, and that a warm-up begins at."""
+WARMUP = 0.05
+"""The share of the budget in which the learning rate rises, where no number of warm-up steps is given."""
 
 
 def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
@@ -74,7 +76,10 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
         annealed: how often a plateau was met.
     """
     rate = base_rate(config)
-    if step < config.warmup_steps:
+    if config.warmup_steps is None:
+        if warms_up(config) and progress < WARMUP:
+            return rate * max(progress / WARMUP, FLOOR)
+    elif step < config.warmup_steps:
         return rate * (step + 1) / config.warmup_steps
     if config.schedule == "cosine":
         return rate * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2)
@@ -84,6 +89,11 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
         except OverflowError:  # annealed beyond the smallest number
             return 0.0
     return rate
+
+
+def warms_up(config: Training) -> bool:
+    """Whether the rate rises at first where no number of warm-up steps is given: Adam and AdamW with a cosine."""
+    return config.schedule == "cosine" and config.optimizer != "sgd"
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
