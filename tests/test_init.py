@@ -189,7 +189,8 @@ def test_from_the_command_line(folder: Path, capsys) -> None:
 
 def test_check_reads_with_the_tokenizer_of_the_run(folder: Path, capsys) -> None:
     data = ["--data", str(folder / "few.tsv")]
-    assert main(["check", "classify", *data, "--init", str(folder / "mlm"), "--json"]) == 0
+    model = ["--layer", "gru", "--model.embedding_size", "16", "--model.hidden_size", "24"]
+    assert main(["check", "classify", *data, *model, "--init", str(folder / "mlm"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     tokenizer = seriatim.load(folder / "mlm").tokenizer
     assert found["tokenizer"] == {"kind": "bpe", "vocabulary_size": tokenizer.vocabulary_size}

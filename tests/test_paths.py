@@ -43,7 +43,7 @@ def test_check_lists_what_was_skipped(folder: Path, capsys) -> None:
     (folder / "c.Txt.GZ").unlink()
     (folder / "deep/d.jsonl").unlink()
     with pytest.warns(UserWarning, match="not read"):
-        assert main(["check", "lm", "--data", str(folder)]) == 0
+        assert main(["check", "lm", "--data", str(folder), "--sequence_length", "1", "--batch_size", "1"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("skipped files"))
     assert ".hidden.txt, e.CONLLU, f.png" in line
 

@@ -104,17 +104,9 @@ def test_odd_states(cell: Any) -> None:
     agree(cell(), fast=None)
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        pytest.param(lambda n: n.sum(-1), id="no features"),
-        pytest.param(lambda n: n > 0, id="truth values"),
-        pytest.param(lambda n: n.view(-1, 2, 2), id="matrices"),
-    ],
-)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_outputs_have_the_shape_and_type_that_the_step_gives(output: Any, dtype: torch.dtype) -> None:
-    cell = Own(lambda cell, x, h: (output(simple(cell, x, h)), simple(cell, x, h)), 4, **maps(4)).to(dtype)
+def test_outputs_have_the_type_that_the_step_gives(dtype: torch.dtype) -> None:
+    cell = Own(lambda cell, x, h: (simple(cell, x, h) > 0, simple(cell, x, h)), 4, **maps(4)).to(dtype)
     inputs, state = given(cell, 3, 5, dtype)
     found, expected = compiled(cell, inputs, state)[0], looped(cell, inputs, state)[0]
     close([found.double()], [expected.double()], 1e-5)

@@ -31,9 +31,6 @@ from .text_batches import draw_texts
 from .training.precision import choose_device
 from .training.task import Task
 
-MOST_SEEDS = 1 << 63
-"""Seeds are below it."""
-
 
 class Run:
     """A trained model with its vocabulary and configuration.
@@ -155,8 +152,6 @@ class Run:
         check_integer("samples", count, least=1)
         check_integer("max_tokens", max_tokens, least=0)
         sampling, first = Sampling(temperature, top_k, top_p, min_p), _seed(seed)
-        if first + count > MOST_SEEDS:
-            raise InputError(f"seed: {count:,} texts from seed {first} on pass 2^63; give a smaller seed")
         refuse_unknown(self.tokenizer, prompt)
         tokens = self.tokenizer.encode(prompt).tolist()
         return draw_texts(

@@ -62,8 +62,8 @@ def spoil(patched: pytest.MonkeyPatch, config: dict, bad: Callable[[int], bool],
     owner = type(find(resolve(config)))
     loss, calls = owner.loss, iter(range(1, 10**6))
 
-    def spoiled(*arguments: Any) -> tuple[Tensor, Any]:
-        found, state = loss(*arguments)
+    def spoiled(*arguments: Any, **settings: Any) -> tuple[Tensor, Any]:
+        found, state = loss(*arguments, **settings)
         if not bad(next(calls)):
             return found, state
         return WRONG[how](found), None if state is None else map_state(lambda leaf: leaf * math.nan, state)

@@ -22,10 +22,12 @@ LOADS_CODE = {
     "unroll/triton_runner.py": {"importlib.util.module_from_spec"},
     "allocator.py": {"ctypes.CDLL"},
     "comparison/processes.py": {"subprocess.Popen"},
+    "layers/origins.py": {"importlib.import_module", "importlib.util.module_from_spec"},
 }
 """Where programs come from: text generated from a cell's equations, of a class in Python and of sizes that are numbers,
-compiled into the user's cache; the C library of the process; and this package itself, in another process. No path of a
-run or of a configuration is among them."""
+compiled into the user's cache; the C library of the process; this package itself, in another process; and the file that
+defines a class which the user has registered in the parent process. No path of a run or of a configuration is among
+them."""
 CAUGHT = (
     *("import pickle", "import pickle as p", "from pickle import loads", "import dill", "import joblib, os"),
     *(

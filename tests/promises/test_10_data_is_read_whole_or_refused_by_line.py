@@ -320,7 +320,7 @@ def test_the_command_checks(
     path = written(tmp_path, content, f"a.{name}")
     out, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(errors):
-        code = main(["check", *task.split(), "--data", path])
+        code = main(["check", *task.split(), "--data", path, "--sequence_length", "1", "--batch_size", "1"])
     said = errors.getvalue()
     if code == 0:
         assert not said

@@ -1,6 +1,5 @@
 """Progress of a training inside a notebook."""
 
-import importlib
 import sys
 import time
 from typing import Any
@@ -58,7 +57,8 @@ class NotebookReporter(LineReporter):
         self.shown = time.monotonic()
         text = {"text/plain": "\n".join([*self.lines, *([self.last] if self.last else [])])}
         if self.handle is None:
-            display = importlib.import_module("IPython.display").display
+            from IPython.display import display
+
             self.handle = display(text, raw=True, display_id=True)
         else:
             self.handle.update(text, raw=True)
