@@ -1,5 +1,6 @@
 """What a command writes has a name that other commands take, and destroys no run and no input."""
 
+import gzip
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import seriatim
 from seriatim.cli import main
 from seriatim.comparison.folder import WRITTEN, check_folder
 from seriatim.errors import InputError
-from seriatim.training.outputs import COMPARISON, check_file
+from seriatim.training.outputs import ARPA, COMPARISON, PAGE, check_file
 from seriatim.training.setup import check_out
 
 NAMES = {
@@ -49,11 +50,11 @@ def test_a_file_of_a_run_is_not_overwritten(name: str, tmp_path: Path, monkeypat
     monkeypatch.chdir(run)
     for out in (run / name, name, Path("..") / "run" / name):
         if name == "new.gz":
-            check_file(out)
+            check_file(out, PAGE)
         else:
             with pytest.raises(InputError, match="is part of the run"):
-                check_file(out)
-    check_file(tmp_path / "config.yaml")
+                check_file(out, PAGE)
+    check_file(tmp_path / "config.yaml", PAGE)
 
 
 def test_a_file_of_a_comparison_is_not_overwritten(tmp_path: Path) -> None:
@@ -61,8 +62,8 @@ def test_a_file_of_a_comparison_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "comparison.yaml").touch()
     for name in COMPARISON:
         with pytest.raises(InputError, match="is part of the comparison"):
-            check_file(tmp_path / name)
-    check_file(tmp_path / "report.html")
+            check_file(tmp_path / name, PAGE)
+    check_file(tmp_path / "report.html", PAGE)
 
 
 def test_a_file_that_is_read_is_not_overwritten(tmp_path: Path) -> None:
@@ -71,8 +72,36 @@ def test_a_file_that_is_read_is_not_overwritten(tmp_path: Path) -> None:
     for spec in (str(tmp_path / "a.txt"), f"x,{tmp_path / 'a.txt'}"):
         for out in ("a.txt", "link"):
             with pytest.raises(InputError, match="one of the files that are read"):
-                check_file(tmp_path / out, (None, spec))
-    check_file(tmp_path / "b.txt", (str(tmp_path / "a.txt"),))
+                check_file(tmp_path / out, PAGE, (None, spec))
+    check_file(tmp_path / "b.txt", PAGE, (str(tmp_path / "a.txt"),))
+
+
+def test_only_files_of_the_kind_that_is_written_are_replaced(tmp_path: Path) -> None:
+    page = b'<!DOCTYPE html>\n<meta name="generator" content="seriatim">\n'
+    arpa = b"\\data\\\nngram 1=2\n"
+    kept = {"a.html": b"<html>mine</html>", "a.tsv": b"a\tb\n", "a.gz": gzip.compress(b"text"), "b.gz": b"\x1f\x8bno"}
+    replaced = (
+        {"page.html": page, "page": page, "empty.txt": b""},
+        {"model": arpa, "m.gz": gzip.compress(arpa), "e": b""},
+    )
+    for kind, files in zip((PAGE, ARPA), replaced, strict=True):
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+            check_file(tmp_path / name, kind)
+        for name, content in kept.items():
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(InputError, match=f"is not {kind.name}; remove it, or choose another file"):
+                check_file(tmp_path / name, kind)
+        check_file(tmp_path / "new.html", kind)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a pipe")
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.arpa")
+    for out in (tmp_path / "pipe.arpa", Path(os.devnull)):
+        for kind in (PAGE, ARPA):
+            with pytest.raises(InputError, match="choose another file"):
+                check_file(out, kind)
 
 
 @pytest.mark.filterwarnings("ignore:too few n-grams")
@@ -87,6 +116,11 @@ def test_the_commands_refuse_them_and_say_what_they_wrote(texts, tmp_path: Path,
             assert main([verb[0], str(run.path), *verb[1:], "--out", str(run.path / name)]) == 2
             assert "is part of the run" in capsys.readouterr().err
     assert main(["export", str(run.path), "--format", "arpa", "--out", texts["train"]]) == 2
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("a\tb\n")
+    for verb in (["export", "--format", "arpa"], ["inspect", "--text", "the cat"]):
+        assert main([verb[0], str(run.path), *verb[1:], "--out", str(mine)]) == 2
+        assert mine.read_text() == "a\tb\n"
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
     capsys.readouterr()
 

@@ -232,6 +232,17 @@ def test_bad_pairs_are_named_by_line(run: seriatim.Run, folder: Path, tmp_path: 
         list(run.predict(["a"], beam=2, n_best=4))
 
 
+def test_pairs_without_any_target_are_refused(tmp_path: Path, capsys) -> None:
+    data = tmp_path / "pairs.tsv"
+    data.write_text("a b\t\nc d\t\n")
+    for verb in (["train", "seq2seq", "--out", str(tmp_path / "run")], ["check", "seq2seq"]):
+        assert main([*verb, "--data", str(data), "--hidden_size", "4"]) == 2
+        assert "pairs.tsv:1: the targets of all 2 pairs are empty; write SOURCE<TAB>TARGET" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    data.write_text("a b\t\nc d\tx\n")  # some answers may be nothing
+    assert main(["check", "seq2seq", "--data", str(data)]) == 0
+
+
 def test_a_target_that_does_not_fit_its_places_is_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "tight.tsv").write_text("ab\tABAB\nab\tAABB\n")
     settings = config(folder, "tight", factorisation="ctc", upsample=2)

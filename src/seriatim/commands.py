@@ -288,12 +288,12 @@ def inspect(options: argparse.Namespace) -> None:
     """``seriatim inspect RUN --text S [--permute] [--data F] [--out FILE]``: a page on a model and a text."""
     from .inspection.inspect import inspect as look
     from .inspection.inspect import read_whole
-    from .training.outputs import check_file
+    from .training.outputs import PAGE, check_file
 
     if (options.text is None) == (options.text_file is None):
         raise InputError("inspect: needs one text; give either --text S or --text-file FILE")
     if options.out is not None:
-        check_file(options.out, (options.text_file,))
+        check_file(options.out, PAGE, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
     result = look(
         options.run,

@@ -50,7 +50,7 @@ class Run:
         self.vocabulary, self.model = vocabulary, model.eval()
         self.tokenizer: Tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
-        self.summary: dict[str, Any] = read_summary(path / "summary.json")
+        self.summary: dict[str, Any] = read_summary(path / "summary.json", [figure.key for figure in task.figures])
 
     @property
     def stop(self) -> int | None:

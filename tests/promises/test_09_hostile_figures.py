@@ -16,6 +16,7 @@ import torch
 import yaml
 
 import seriatim
+from seriatim.cli import main
 from seriatim.data.words import WordTokenizer
 from seriatim.errors import InputError
 from seriatim.models.weights import load_tensors, read_metadata, save_tensors
@@ -209,6 +210,30 @@ def test_a_field_of_a_summary_is_named(texts, tmp_path: Path) -> None:
         (run / "summary.json").write_text(json.dumps({**summary, **change}))
         with pytest.raises(InputError, match=rf"summary\.json: {next(iter(change))} must be .*; remove the file"):
             seriatim.load(run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": 10**400},
+        {"valid": {"loss": "x"}},
+        {"valid": {"perplexity_low": [1]}},
+        {"baseline": {"bits_per_byte": "1"}},
+        *({"valid": {"ngrams": wrong}} for wrong in (5, [], [5], [{}], [{"order": 1, "predicted": "x"}])),
+    ],
+)
+def test_a_metric_of_another_type_is_named(texts, tmp_path: Path, change: dict, capsys) -> None:
+    data, model = {"unit": "line"}, {"layer": "ngram", "options": {"smoothing": "witten-bell"}}
+    run = seriatim.train(small_config(texts, tmp_path / "run", data=data, model=model, tokenizer={"kind": "word"}))
+    summary = json.loads((run.path / "summary.json").read_text())
+    (run.path / "summary.json").write_text(json.dumps({**summary, **change}))
+    capsys.readouterr()
+    assert main(["inspect", str(run.path), "--text", "the cat"]) == 2
+    part = next(iter(change))
+    assert f"summary.json: {part}" in (error := capsys.readouterr().err)
+    assert "remove the file" in error
+    (run.path / "summary.json").write_text(json.dumps(summary))
+    assert seriatim.load(run.path).summary == run.summary
 
 
 @pytest.mark.parametrize("change", [{"records": -1}, {"step": -1}, {"seconds": math.nan}, {"tokens": 2**60}])

@@ -10,7 +10,7 @@ from ..data.readers import find_sources, read_lines
 from ..errors import InputError
 from ..run import Run
 from ..tasks.counting import counts_of
-from ..training.outputs import check_file
+from ..training import outputs
 from . import flow_section, memory_section, model_sections, sections, word_section
 from .notebook import framed
 from .page import Section, render, write_page
@@ -80,7 +80,7 @@ def inspect(
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)
     settings = opened.config.data
-    check_file(path, (data, settings.train, settings.valid, settings.test))
+    outputs.check_file(path, outputs.PAGE, (data, settings.train, settings.valid, settings.test))
     _refuse_unwritable(path)
     orders = PERMUTATIONS if permute is True else int(permute)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)

@@ -13,7 +13,7 @@ from ..models.ngrams.orders import pieces_of
 from ..run import Run, load
 from ..tasks import find
 from ..training.lock import locked
-from ..training.outputs import check_file
+from ..training.outputs import ARPA, check_file
 from ..training.setup import begin_run, check_out
 from .arpa import write_arpa
 from .arpa_reader import read_arpa
@@ -38,7 +38,7 @@ def export_run(run: Run, file_format: str, out: str) -> None:
         what = "a cache beside its n-grams" if run.config.model.layer == "ngram" else f"layer {run.config.model.layer}"
         raise InputError(f"{run.path}: has {what}, which an ARPA file cannot hold; give a run of n-grams alone")
     data = run.config.data
-    check_file(out, (data.train, data.valid, data.test))
+    check_file(out, ARPA, (data.train, data.valid, data.test))
     path = Path(out).resolve()  # so that a link stays one
     if not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"{out}: cannot be written there; give a file in a folder that exists")

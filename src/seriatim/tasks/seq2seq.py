@@ -81,8 +81,15 @@ class SequenceToSequence(Task):
         self.options, self.layer_options = split_options(Options, self.config)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """A tokenizer of both sides, or one for each."""
+        """A tokenizer of both sides, or one for each.
+
+        Raises:
+            InputError: the pairs cannot be read, or every target is empty, so that there is nothing to learn.
+        """
         pairs = list(self.pairs(self.training_spec(), "train"))
+        if not any(pair.target for pair in pairs):
+            where = f"{pairs[0].name}:{pairs[0].line}"
+            raise InputError(f"{where}: the targets of all {len(pairs):,} pairs are empty; write SOURCE<TAB>TARGET")
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
         if self.options.shared_vocabulary:
             return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, [*sources, *targets])})

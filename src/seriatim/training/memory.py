@@ -23,6 +23,7 @@ GRADIENT, MOMENTS = 1, {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers kept for each parameter beside its value: the gradient, and what the optimizer remembers."""
 STATES = 6
 """States that a step holds: before and after it, joined with the inputs, and the gradients of these."""
+STATES_OF_BATCH = "states of a batch"
 DEEP = 8
 """Number of layers up to which the size of a model is counted, not extrapolated."""
 COUNTABLE = 1 << 60
@@ -95,7 +96,7 @@ def check_memory(task: Task, vocabulary: Vocabulary) -> None:
         raise _too_large(config, "parameters", needed, memory)
     needed += rows * size.state_bytes
     if needed > memory:
-        raise _too_large(config, "states of a batch", needed, memory)
+        raise _too_large(config, STATES_OF_BATCH, needed, memory)
 
 
 class _Size(NamedTuple):
@@ -166,12 +167,15 @@ def _outermost(module: nn.Module) -> Iterator[SequenceLayer]:
 
 
 def _too_large(config: Config, what: str, needed: int, memory: int) -> InputError:
-    """Names the size that is furthest above its default."""
+    """Names the size that is furthest above its default; the batch is one of them where its states are too large."""
     model = config.model
-    fields = {name: (getattr(model, name), type(model).model_fields[name].default) for name in SIZES}
+    fields = {f"model.{name}": (getattr(model, name), type(model).model_fields[name].default) for name in SIZES}
     for one in split_names(model.layer):
         for name, parameter in options_of(one, model.options).items():
-            fields[f"options.{name}"] = (model.options.get(name), parameter.default)
+            fields[f"model.options.{name}"] = (model.options.get(name), parameter.default)
+    if what == STATES_OF_BATCH:
+        usual_batch = type(config.training).model_fields["batch_size"].default
+        fields["training.batch_size"] = (config.training.batch_size, usual_batch)
     sizes = {name: (value, usual) for name, (value, usual) in fields.items() if type(value) is int and value > 0}
 
     def excess(name: str) -> float:
@@ -180,6 +184,6 @@ def _too_large(config: Config, what: str, needed: int, memory: int) -> InputErro
 
     worst = max(sizes, key=excess)
     return InputError(
-        f"model.{worst}: with {sizes[worst][0]:,}, the {what} take at least {needed / 1e9:,.1f} GB in training, and "
+        f"{worst}: with {sizes[worst][0]:,}, the {what} take at least {needed / 1e9:,.1f} GB in training, and "
         f"this machine has {memory / 1e9:,.1f} GB; give a smaller number"
     )
