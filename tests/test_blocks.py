@@ -304,7 +304,7 @@ def test_dropout_reaches_every_kind_of_stack() -> None:
         ("s4d", {"dt_max": float("inf")}, "give a finite number"),
         ("transformer", {"num_experts": 2, "balance": float("nan")}, "give a finite number"),
         ("lstm", {"hiden": 2}, "has no option 'hiden'; choose from"),
-        ("lstm", {"zoneout": "much"}, "give a value of type float"),
+        ("lstm", {"zoneout": "much"}, "give a number"),
     ],
 )
 def test_options_that_cannot_be_say_what_they_need(name: str, options: dict, message: str) -> None:

@@ -166,6 +166,8 @@ def test_samples_as_json_are_those_of_their_seeds(capsys, runs) -> None:
 
 def test_the_documentation_is_part_of_the_package(capsys) -> None:
     code, listed, _ = call(capsys, "docs")
+    readme = Path(__file__).parent.parent / "README.md"
+    assert call(capsys, "docs", "readme")[1] == readme.read_text(encoding="utf-8")
     assert code == 0
     for path in (Path(__file__).parent.parent / "docs").glob("*.md"):
         assert f"{path.stem} " in listed

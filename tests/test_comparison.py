@@ -493,7 +493,7 @@ def test_a_sweep_of_widths(texts, tmp_path: Path, in_process: None) -> None:
     assert rows["lstm@4"]["parameters"] < rows["lstm@8"]["parameters"]
     page = report(found.results)
     assert 'id="bottleneck"' in page
-    assert "the widths, which are given" in page
+    assert "The widths are given" in page
     finished = resume(tmp_path / "a", widths=[4, 8, 16])
     assert [row["layer"] for row in finished.results["rows"] if row["width"] == 16] == ["lstm@16", "mingru@16"]
     assert {row["layer"]: row["metrics"] for row in finished.rows if row["layer"] in rows} == {
@@ -528,6 +528,12 @@ def test_the_bottleneck_in_words() -> None:
     assert best == "the best accuracy is 0.95, of lstm at width 8 with 64 B of state"
     assert near.endswith("are: lstm with 64 B (width 8) and gru with 64 B (width 16)")
     assert far == "not reached at any of the widths by rnn"
+    for one in rows:
+        if one is not rows[2]:
+            one["difference"] = {"to": "lstm@8", "p_value": 0.4}
+    assert in_words(curves, metric)[1:] == [
+        "nothing else is significantly different from it, so that no effect of the state size is shown"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from .conftest import small_config
         ("transformer", {"memory_size": 0}, "memory_size must be at least 1"),
         ("transformer", {"position": "learned", "max_length": 0}, "max_length must be at least 1"),
         ("transformer", {"max_length": 5}, "no option 'max_length'"),
-        ("transformer", {"num_heads": "two"}, "type int or null"),
+        ("transformer", {"num_heads": "two"}, "give a whole number or null"),
         ("attention", {"norm": "rms"}, "no option 'norm'"),
         ("convolution", {"kernel_size": 0}, "kernel_size must be at least 1"),
         ("lstm", {"forget_bias": 1e308}, r"model\.options\.forget_bias must be between -100 and 100; got 1e\+308"),

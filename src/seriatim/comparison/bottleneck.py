@@ -9,7 +9,7 @@ from ..inspection.theme import new_figure, plain, style
 from .figures import logarithmic
 from .labels import end_labels
 from .numbers import in_bytes, listed, percent
-from .ranking import Row, Rows, value_of
+from .ranking import Row, Rows, tested, told_apart, value_of
 
 NEAR = 0.1
 """The share of the best figure within which another one counts as near to it."""
@@ -22,7 +22,8 @@ def bottleneck(results: Row) -> list[Section]:
         return []
     metric = results["metric"]
     tokens = max(row["state_at_length"]["tokens"] for rows in curves.values() for row in rows)
-    caption = f"Each line is a layer at several widths. The state is what one text needs after {tokens:,} tokens."
+    read = f"{tokens:,} token{'' if tokens == 1 else 's'}"
+    caption = f"Each line is a layer at several widths. The state is what one text needs after {read}."
     plot = Plot(
         bottleneck_figure(curves, metric),
         f"{metric['name'][:1].upper()}{metric['name'][1:]} against state size",
@@ -55,6 +56,10 @@ def in_words(curves: dict[str, list[Row]], metric: Row) -> list[str]:
         f"the best {metric['name']} is {value:,.{digits}f}, of {best['architecture']} at width {best['width']} with "
         f"{in_bytes(_bytes(best))} of state"
     ]
+    others = [row for row in rows if row is not best]
+    if others and all(tested(row) and not told_apart(row) for row in others):
+        said.append("nothing else is significantly different from it, so that no effect of the state size is shown")
+        return said
     near, far = [], []
     for layer, each in curves.items():
         reached = [row for row in each if (row["metrics"][key] >= bound if more else row["metrics"][key] <= bound)]
@@ -81,7 +86,7 @@ def bottleneck_table(curves: dict[str, list[Row]], metric: Row) -> Table:
             parameters = f"{row['parameters']:,}" if row.get("parameters") else "–"
             cells.append([layer, f"{row['width']:,}", in_bytes(_bytes(row)), parameters, value])
     headings = ["layer", "width", "state", "parameters", metric["name"]]
-    return Table(headings, cells, "Smallest state first.", range(1, len(headings)))
+    return Table(headings, cells, "The widths of each layer, smallest state first.", range(1, len(headings)))
 
 
 def bottleneck_figure(curves: dict[str, list[Row]], metric: Row) -> Figure:

@@ -43,7 +43,7 @@ def _context(subject: Subject) -> Found:
     )
     infinite = _infinite(full)
     if infinite:
-        return [Prose(infinite), Plots([accuracy])], [f"memory: {infinite}"]
+        return [Prose(infinite), Plots([accuracy])], [f"memory: {infinite[:1].lower()}{infinite[1:]}"]
     enough = len(corpus.ids) >= MIN_TOKENS
     sentence = _needed_sentence({size: seen.loss for size, seen in measured.items()}) if enough else ""
     loss = Plot(

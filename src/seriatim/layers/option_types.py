@@ -51,6 +51,9 @@ GateBias = Annotated[float, Between(-100, 100)]
 StepSize = Annotated[float, Between(1e-7, 1e3)]
 
 
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+
+
 def check_value(name: str, value: object, annotation: Any) -> None:
     """Raises InputError where an option's value does not fit its annotation; text or no annotation fits everything."""
     if annotation is inspect.Parameter.empty:
@@ -62,8 +65,8 @@ def check_value(name: str, value: object, annotation: Any) -> None:
         return
     accepted = (*kinds, int) if float in kinds else kinds
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-        named = " or ".join("null" if kind is NoneType else kind.__name__ for kind in kinds)
-        raise InputError(f"{name}: {shown(value)} does not fit; give a value of type {named}")
+        named = " or ".join(WORDS.get(kind, kind.__name__) for kind in kinds)
+        raise InputError(f"{name}: {shown(value)} does not fit; give {named}")
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name}: {value} does not fit; give a finite number")
     if isinstance(value, int) and abs(value) >= LARGEST:
