@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TEST_OPTIONS ?= -n 2 --dist worksteal
 
-.PHONY: demo test check format clean
+.PHONY: demo test test-exhaustive test-all check format clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -20,7 +20,12 @@ demo: $(VENV)/installed
 	@BIN=$(BIN) sh scripts/demo.sh
 
 test: $(VENV)/peers
-	$(BIN)/python -m pytest $(TEST_OPTIONS)
+	$(BIN)/python -m pytest $(TEST_OPTIONS) -m "not exhaustive"
+
+test-exhaustive: $(VENV)/peers
+	$(BIN)/python -m pytest $(TEST_OPTIONS) -m exhaustive
+
+test-all: test test-exhaustive
 
 check: $(VENV)/installed
 	$(BIN)/ruff format --check .

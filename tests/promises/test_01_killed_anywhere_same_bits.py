@@ -11,6 +11,7 @@ import pytest
 
 import seriatim
 
+from ..exhaustive import parameters
 from .death import Clock, Death
 from .jobs import OPTIONS, configurations
 from .kills import finish, outcome, survive
@@ -24,7 +25,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     return configurations(tmp_path_factory.mktemp("data"), steps=24, checkpoint_every=4, evaluate_every=10)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", parameters(OPTIONS, everyday=("cell", "attention", "tagger")))
 def test_killed_again_and_again(configs: dict[str, dict], tmp_path: Path, name: str) -> None:
     config, draw, kills = configs[name], random.Random(name), 0
     taken = min(finish(config, tmp_path / whole) for whole in ("whole", "again"))
@@ -36,7 +37,7 @@ def test_killed_again_and_again(configs: dict[str, dict], tmp_path: Path, name: 
         assert outcome(out) == expected
 
 
-@pytest.mark.parametrize("held_out", [True, False])
+@pytest.mark.parametrize("held_out", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_dead_at_every_touch_of_the_disk(configs: dict[str, dict], tmp_path: Path, held_out: bool, monkeypatch) -> None:
     config = {**configs["cell"], "training": {**configs["cell"]["training"], **FEW}}
     if not held_out:
