@@ -48,9 +48,8 @@ def _sentence(effect: OrderEffect, what: str) -> str:
         return f"The tokens before the last have no effect on {what}, whatever their order."
     if effect.invariant:
         return (
-            f"The order of the tokens before the last has no effect on {what}, although the tokens themselves have: "
-            "the "
-            "model treats them as a set."
+            f"The order of the tokens before the last has no effect on {what}: the model treats them as a set. Without "
+            f"these tokens it changes by {_number(effect.without)} (total variation; 1 is the largest)."
         )
     return f"Another order changes {what} by {_mean(effect.change)} on average (total variation; 1 is the largest)."
 
