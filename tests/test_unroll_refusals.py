@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import seriatim
+from seriatim.errors import InputError
 from seriatim.state import State
 from seriatim.unroll import explain, uncompiled, unroll
 
@@ -192,6 +193,12 @@ LOOPS = {
     "normal noise": (lambda c, x, h: simple(c, x, h) + torch.randn_like(h), "randn_like"),
     "rows of a table": (lambda c, x, h: simple(c, x, h) + c.u.weight[(h[:, 0] > 0).long()], ""),
 }
+
+
+@pytest.mark.parametrize("other", [None, "lstm", torch.nn.Linear(2, 2)])
+def test_only_cells_and_layers_are_explained(other: object) -> None:
+    with pytest.raises(InputError, match="explain: expected a cell or a layer, got"):
+        explain(other)
 
 
 @pytest.mark.parametrize("name", LOOPS)

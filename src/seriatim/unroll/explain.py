@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError, shown
 from ..layer import RecurrentCell, SequenceLayer
 from ..state import state_leaves
 from .emit import merged
@@ -19,7 +20,12 @@ def explain(module: RecurrentCell | SequenceLayer) -> str:
 
     Args:
         module: one step of a recurrence, with ``input_size``, or any layer; of a stack, every layer in turn.
+
+    Raises:
+        InputError: neither a cell nor a layer.
     """
+    if not isinstance(module, RecurrentCell | SequenceLayer):
+        raise InputError(f"explain: expected a cell or a layer, got {shown(module)}")
     name = type(module).__name__
     if isinstance(module, RecurrentCell):
         return _explained(module, name, *as_step(module), otherwise="a loop")
