@@ -217,6 +217,16 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path, damage: str, left: int | N
     assert again.statistics == whole.statistics
 
 
+def test_a_file_without_a_checksum_is_not_trusted(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("one two\nthree\n" * 20)
+    encode(tmp_path / "a.txt", "word", "line")
+    (path,) = (tmp_path / "cache").glob("corpus-*/checksums.json")
+    path.write_text("{}")
+    with pytest.warns(UserWarning, match="damaged; this entry of the cache is built again"):
+        encode(tmp_path / "a.txt", "word", "line")
+
+
 @pytest.mark.parametrize("token", [2, 65_000])
 def test_ids_that_were_changed_are_encoded_again(tmp_path: Path, token: int, monkeypatch) -> None:
     """Their number is right, so that only a checksum can tell."""

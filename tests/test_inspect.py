@@ -83,6 +83,8 @@ def test_bad_input_is_one_line(inspected, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("no table\n")
     for message, of, text, more in (
+        ("permute must be from 0 to 1,000", run, SENTENCE, {"permute": 1 << 30}),
+        ("permute must be from 0 to 1,000", run, SENTENCE, {"permute": -1}),
         ("the text is empty", run, " \n", {}),
         ("text: expected a string, got None", run, None, {}),
         ("never seen in training", run, "☃", {}),

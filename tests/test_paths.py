@@ -86,6 +86,8 @@ def test_an_endless_pipe_stops_before_the_disk_is_full(tmp_path: Path, monkeypat
         ("/usr/**/*.nothing", "more than 1,000 files"),
         ("/usr", "more than 1,000 files"),
         ("FILE,PIPE", "a device or a pipe"),
+        ("*/../../../**", "leads out of the folder"),
+        ("[,]/../../../**", "leads out of the folder"),
         ("hf:somebody/something", "would be downloaded"),
     ],
 )

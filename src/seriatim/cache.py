@@ -88,24 +88,28 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
 
 def seal(folder: Path) -> None:
     """Writes the checksums of a folder, after its files were written or replaced."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    sums = {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
-    write_whole(folder / CHECKSUMS, json.dumps(sums))
+    write_whole(folder / CHECKSUMS, json.dumps({name: _checksum(folder / name) for name in _files(folder)}))
 
 
 def damage(folder: Path) -> str | None:
-    """The first file of a folder that is missing, or is not as it was written; None where there is none."""
+    """The first file of a folder that is missing, unknown, or not as it was written; None where there is none."""
     try:
         expected: dict[str, int] = dict(json.loads((folder / CHECKSUMS).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return CHECKSUMS
-    for name, checksum in expected.items():
+    for name in sorted({*expected, *_files(folder)}):
         try:
-            if _checksum(folder / name) != checksum:
+            if _checksum(folder / name) != expected.get(name):
                 return name
         except OSError:
             return name
     return None
+
+
+def _files(folder: Path) -> list[str]:
+    """The files of a folder but for the checksums, by their paths within it."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+    return sorted(path.relative_to(folder).as_posix() for path in files)
 
 
 def _checksum(path: Path) -> int:

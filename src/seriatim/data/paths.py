@@ -199,7 +199,7 @@ def check_named_by_run(spec: str, key: str, *, downloads: bool = False) -> None:
     remedy = "if you trust it, name the data on the command line"
     if spec.startswith("hf:"):
         raise InputError(f"{key}: the run's configuration names {spec}, which would be downloaded; {remedy}")
-    names = [spec] if os.path.exists(spec) else spec.split(",")
+    names = [spec] if os.path.exists(spec) else dict.fromkeys((spec, *spec.split(",")))  # a glob may hold a comma
     for name in names:
         reason = _irregular(name)
         if reason:
@@ -220,7 +220,10 @@ def _irregular(name: str) -> str:
         return ""
     if not stat.S_ISDIR(mode):
         return "which is a device or a pipe"
-    depth = len(Path(name).parts) - len(base.parts)
+    below = Path(name).parts[len(base.parts) :]
+    if ".." in below:
+        return "a glob that leads out of the folder it begins in"
+    depth = len(below)
     bounded = not os.path.isdir(name) and "**" not in name
     return _too_large(base, depth if bounded else None)
 

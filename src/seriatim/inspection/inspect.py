@@ -17,7 +17,7 @@ from .page import Section, render, write_page
 from .predictions import isolated
 from .sparsity import sparse
 from .subject import Subject, open_run, prepare
-from .word_order import PERMUTATIONS
+from .word_order import MOST_PERMUTATIONS, PERMUTATIONS
 
 PAGE = "inspect.html"
 KINDS = {
@@ -74,8 +74,8 @@ def inspect(
     Raises:
         InputError: the run, the text or the data cannot be read, or the page cannot be written.
     """
-    if permute < 0:
-        raise InputError(f"permute must be at least 0, got {permute}")
+    if not 0 <= permute <= MOST_PERMUTATIONS:
+        raise InputError(f"permute must be from 0 to {MOST_PERMUTATIONS:,}, got {permute}")
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run)
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)

@@ -30,7 +30,7 @@ from .reading import Example, read_examples
 if TYPE_CHECKING:
     from ..run import Run
 
-PERMUTATIONS = 20
+PERMUTATIONS, MOST_PERMUTATIONS = 20, 1000
 """Orders that are tried unless told otherwise."""
 MAX_TOKENS = 256
 """Tokens of a text that are read; each order takes a pass over them."""
