@@ -628,7 +628,7 @@ def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path:
         (("--layers", "rnn", "--steps", "0"), "--steps: 0 is no budget"),
         (("--layers", "rnn", "--steps", "5", "--minutes", "2"), "the budget is given in"),
         (("--layers", "rnn", "--steps", "5", "--training.minutes", "2"), "the budget is given in"),
-        (("--layers", "rnn", "--tokens", "5"), "--tokens: 5 is too little, one step reads 1,024"),
+        (("--layers", "rnn", "--tokens", "5"), "--tokens: 5 is too little, one step reads 2,048"),
         (("--layers", "rnn", "--training.epochs", "2"), "training.epochs: a comparison gives every layer the same"),
         (("--layers", "rnn", "--seeds", "0"), "--seeds: 0 does not fit"),
         (("--layers", "rnn", "--tune", "1"), "--tune: 1 does not fit"),
