@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import seriatim
 from seriatim.data.synthetic import generate
 from seriatim.inspection.alignment import Aligned, align, mass
-from seriatim.inspection.theme import HEAT, new_figure
+from seriatim.report.theme import HEAT, new_figure
 
 TEST = 500
 

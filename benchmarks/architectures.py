@@ -19,7 +19,7 @@ import torch
 from names import split
 
 import seriatim
-from seriatim.state import state_bytes
+from seriatim.core.state import state_bytes
 
 MIXED = ("mamba,mamba,transformer",)
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.layer import SequenceLayer
+from seriatim.core.contract import SequenceLayer
 from seriatim.layers.experts import Experts
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # read when it is imported, which is therefore later

@@ -33,7 +33,9 @@ def train(name: str, *, kept: bool) -> dict[str, float]:
     model, steps = JOBS[name]
     data = {"train": "builtin:python-docs:train", "unit": "stream"}
     leave = (
-        contextlib.nullcontext() if kept else mock.patch("seriatim.launch.freed_memory_kept", contextlib.nullcontext)
+        contextlib.nullcontext()
+        if kept
+        else mock.patch("seriatim.runs.launch.freed_memory_kept", contextlib.nullcontext)
     )
     with tempfile.TemporaryDirectory() as folder, leave:
         config = {"data": data, "model": model, "training": {"steps": steps}, "out": f"{folder}/run"}

@@ -17,7 +17,7 @@ import machine
 import torch
 from torch.nn import functional as F
 
-import seriatim.state
+import seriatim.core.state
 from seriatim.models import LanguageModel
 
 VOCABULARY, SIZE, BATCH, LENGTH, STEPS = 200_000, 200, 20, 35, 5
@@ -41,7 +41,7 @@ def train(way: str) -> None:
             loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         optimizer.step()
-        state = seriatim.state.detach_state(state)
+        state = seriatim.core.state.detach_state(state)
     taken = (time.perf_counter() - start) / STEPS
     print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.3f} {taken:.3f}")
 

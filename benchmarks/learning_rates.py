@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import seriatim
-from seriatim.errors import InputError, TrainingError
+from seriatim.core.errors import InputError, TrainingError
 from seriatim.layers import find
 from seriatim.layers.registry import names
 

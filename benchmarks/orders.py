@@ -17,7 +17,7 @@ import machine
 import words
 
 import seriatim
-from seriatim.several import compare, interpolate
+from seriatim.runs.ensembles import compare, interpolate
 
 ORDERS = (1, 2, 3, 5)
 

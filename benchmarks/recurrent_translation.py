@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seriatim.allocator import freed_memory_kept
 from seriatim.config import resolve
+from seriatim.core.allocator import freed_memory_kept
 from seriatim.tasks import find
 from seriatim.training.setup import prepare
 from seriatim.training.task import Task

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from unrolled import SIZES, TRAINED, Gradients, apart, looped, peephole, theirs, training
 
 import seriatim
-from seriatim.unroll import uncompiled
+from seriatim.recurrence import uncompiled
 
 STEPS, PROCESSES = 200, 3
 TWINS: dict[str, tuple[type[nn.RNNBase], int, float | None]] = {

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.unroll import explain
-from seriatim.unroll.reference import loop
+from seriatim.recurrence import explain
+from seriatim.recurrence.reference import loop
 
 Gradients = tuple[Tensor, ...]
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.layer import SequenceLayer
+from seriatim.core.contract import SequenceLayer
 from seriatim.layers import to_torch
 
 

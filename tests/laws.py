@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.layer import SequenceLayer
-from seriatim.state import State, detach_state, join_states, map_state, select_state, state_to_dict
+from seriatim.core.contract import SequenceLayer
+from seriatim.core.state import State, detach_state, join_states, map_state, select_state, state_to_dict
 
 INPUT_SIZE, HIDDEN_SIZE, MEMORY_SIZE, BATCH = 5, 6, 7, 4
 

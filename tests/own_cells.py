@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.state import State, map_state, state_leaves
-from seriatim.unroll import compiler, explain, unroll
-from seriatim.unroll.reference import loop
+from seriatim.compiler.cpp import toolchain as compiler
+from seriatim.core.state import State, map_state, state_leaves
+from seriatim.recurrence import explain, unroll
+from seriatim.recurrence.reference import loop
 
 D = 5
 Equations = Callable[[Any, Tensor, Any], tuple[Tensor, State]]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import seriatim
-from seriatim.state import State
+from seriatim.core.state import State
 
 POINTWISE = {
     "tanh": torch.tanh,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.layer import SequenceLayer
+from seriatim.core.contract import SequenceLayer
 
 N, D, H = 3, 5, 6
 CELLS = ("residual-rnn", "mgu", "gru-original", "lstm-peephole", "lstm-coupled", "lstm-layernorm")

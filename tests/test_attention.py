@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import seriatim
-from seriatim.state import state_bytes
+from seriatim.core.state import state_bytes
 
 from .agreement import like_torch, same_gradients
 from .conftest import randn

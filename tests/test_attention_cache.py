@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.core.state import State, select_state, state_bytes, state_leaves
 from seriatim.layers.cache import append, newest
-from seriatim.state import State, select_state, state_bytes, state_leaves
 
 WIDTH = 12
 
@@ -98,7 +98,7 @@ def test_what_was_kept_in_inference_mode_can_go_on_outside_it() -> None:
 def test_a_saved_cache_goes_on_with_the_same_bits(tmp_path) -> None:
     from safetensors.torch import load_file, save_file
 
-    from seriatim.state import state_from_dict, state_to_dict
+    from seriatim.core.state import state_from_dict, state_to_dict
 
     torch.manual_seed(0)
     layer, x = seriatim.layer("transformer", 64, 64, num_layers=2).eval(), torch.randn(1, 90, 64)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import seriatim
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.layers.scoring import SCORES, attend, attention_weights, scoring
 
 from .conftest import randn

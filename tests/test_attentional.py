@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.errors import InputError
-from seriatim.layer import SequenceLayer
+from seriatim.core.contract import SequenceLayer
+from seriatim.core.errors import InputError
+from seriatim.core.state import State, join_states, select_state
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.bridge import summarise
 from seriatim.models.recurrent_decoder import ContextDecoder
-from seriatim.state import State, join_states, select_state
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
 
 from . import test_laws
 from .conftest import randn

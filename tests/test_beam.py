@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 import seriatim
+from seriatim.core.errors import InputError
+from seriatim.core.state import State, select_state
 from seriatim.decoding.beam import Hypothesis, beam_search, best
 from seriatim.decoding.ensemble import Ensemble
-from seriatim.errors import InputError
 from seriatim.models import LanguageModel
-from seriatim.state import State, select_state
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
 
 from .test_ngrams import model as counted
 from .test_ngrams import text

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import seriatim
-from seriatim.auxiliary import collect, contribute
 from seriatim.config import Training
-from seriatim.errors import InputError
+from seriatim.core.auxiliary_losses import collect, contribute
+from seriatim.core.errors import InputError
+from seriatim.core.lengths import valid_mask
+from seriatim.core.state import state_bytes
 from seriatim.layers.experts import Experts, balance_loss
 from seriatim.layers.feed_forward import GATED, PLAIN, FeedForward
 from seriatim.layers.pointwise import Pointwise
-from seriatim.lengths import valid_mask
-from seriatim.state import state_bytes
 from seriatim.training.optimizers import make_optimizer
 
 from .conftest import randn, small_config

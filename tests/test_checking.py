@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.cli import main
-from seriatim.errors import InputError
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 
 GOOD = "label\ttext\nx\ta\ny\tb\n"
 SMALL = ["--layer", "window", "--model.embedding_size", "4", "--model.hidden_size", "4"]

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli import main
-from seriatim.errors import InputError
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 
 from .conftest import sentences
 
@@ -208,7 +208,7 @@ def test_items_that_are_not_texts_are_refused_by_index(run: seriatim.Run, given:
 
 def test_answering_one_text_hashes_no_vocabulary_and_sets_no_allocator(run: seriatim.Run, monkeypatch) -> None:
     opened = seriatim.load(run.path)
-    for name in ("seriatim.data.vocabulary.json.dumps", "seriatim.run.freed_memory_kept"):
+    for name in ("seriatim.data.vocabulary.json.dumps", "seriatim.runs.run.freed_memory_kept"):
         monkeypatch.setattr(name, lambda *_, **__: pytest.fail("called for one text"))
     assert next(opened.predict(["she"])) in opened.vocabulary.labels
 

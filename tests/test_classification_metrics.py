@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.evaluation import entities
 from seriatim.evaluation.classification import (
     classification_measures,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seriatim.cli import main
+from seriatim.cli.main import main
+from seriatim.cli.short_forms import dotted, spelled, split
 from seriatim.config import fields, resolve
-from seriatim.errors import InputError
-from seriatim.short_forms import dotted, spelled, split
+from seriatim.core.errors import InputError
 
 
 def call(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
@@ -235,7 +235,7 @@ def test_a_fault_of_the_program_is_one_line_too(capsys, monkeypatch: pytest.Monk
     def broken(options) -> None:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("seriatim.commands.layers", broken)
+    monkeypatch.setattr("seriatim.cli.commands.layers", broken)
     code, _, errors = call(capsys, "layers")
     assert code == 1
     assert errors == "seriatim: error: RuntimeError: first; this is a fault of the program, --debug shows where\n"

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import seriatim
-from seriatim import console_comparison
-from seriatim.cli import main
+from seriatim.cli import comparison_console as console_comparison
+from seriatim.cli.main import main
 from seriatim.comparison import budget, comparing, conduct, cost, distance, samples, widths, worker
 from seriatim.comparison.bottleneck import by_layer, in_words
 from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
@@ -27,16 +27,16 @@ from seriatim.comparison.processes import Stopped
 from seriatim.comparison.report import report
 from seriatim.comparison.worker import Work, work
 from seriatim.config import resolve
-from seriatim.errors import InputError, TrainingError
+from seriatim.core.errors import InputError, TrainingError
+from seriatim.core.interruption import Interrupted
 from seriatim.evaluation.classification import classification_measures, tagging_measures
 from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.translation import translation_measures
-from seriatim.interruption import Interrupted
 from seriatim.layers import find, names
-from seriatim.models.weights import load_tensors
+from seriatim.recurrence.fast_path import uncompiled
+from seriatim.storage.weights import load_tensors
 from seriatim.tasks import TASKS
 from seriatim.training.setup import learn
-from seriatim.unroll.fast import uncompiled
 
 SMALL = {
     "model": {"embedding_size": 8, "hidden_size": 12},

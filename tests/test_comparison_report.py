@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from seriatim.comparison import figures, summary
-from seriatim.comparison.labels import spread
-from seriatim.comparison.numbers import in_bytes, in_short, in_time, listed, percent, rounded, times
 from seriatim.comparison.ranking import ranked, told_apart
 from seriatim.comparison.report import report, write_report
 from seriatim.comparison.words import equal, finding, keeping, limits, seeing, standing, training
-from seriatim.inspection.theme import to_svg
+from seriatim.report.number_formats import in_bytes, in_short, in_time, listed, percent, rounded, times
+from seriatim.report.plot_labels import spread
+from seriatim.report.theme import to_svg
 
 from .comparisons import failed_row, made_up, made_up_row
 from .test_page import HOSTILE, check_page

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.core.errors import InputError
 from seriatim.data.conll import Sentence, read_sentences, to_bio, write
 from seriatim.data.readers import find_sources
-from seriatim.errors import InputError
 
 CONLLU = """# newdoc id = one
 # text = Vámonos al mar

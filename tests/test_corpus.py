@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.core.errors import InputError
 from seriatim.data.batching import Batches
 from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import Statistics, write_encoded, write_words
 from seriatim.data.readers import find_sources, read_pieces
 from seriatim.data.spelling import Spelling
 from seriatim.data.tokenizers import END, fit_tokenizer
-from seriatim.errors import InputError
 
 
 def encode(path: Path, kind: str, unit: str, **options) -> tuple[Corpus, object]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import seriatim
-from seriatim.cli import main
-from seriatim.errors import InputError
-from seriatim.models.weights import load_tensors, read_metadata, save_tensors
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
+from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
 from .conftest import small_config
 

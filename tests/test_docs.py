@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli import _parser
+from seriatim.cli.main import _parser
 from seriatim.tasks import TASKS
 
 DOCS = Path(__file__).parent.parent / "docs"

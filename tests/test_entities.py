@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.evaluation.entities import Chunk, chunks, counts, counts_by_type
 
 

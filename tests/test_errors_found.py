@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seriatim.errors import InputError
-from seriatim.inspection import errors
-from seriatim.inspection.error_figures import calibration_figure, confusion_figure, most_confused
-from seriatim.inspection.errors import find_mistakes
-from seriatim.unroll.fast import uncompiled
+from seriatim.core.errors import InputError
+from seriatim.inspection import mistakes as errors
+from seriatim.inspection.mistake_figures import calibration_figure, confusion_figure, most_confused
+from seriatim.inspection.mistakes import find_mistakes
+from seriatim.recurrence.fast_path import uncompiled
 
 
 @pytest.fixture(autouse=True)

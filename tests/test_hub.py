@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from seriatim.cli import main
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 from seriatim.data.readers import find_sources, read_objects
 from seriatim.data.tables import read_labelled
-from seriatim.errors import InputError
 
 
 class Value:

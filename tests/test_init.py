@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
 from seriatim.config import resolve
-from seriatim.errors import InputError
-from seriatim.models.weights import load_tensors
+from seriatim.core.errors import InputError
+from seriatim.storage.weights import load_tensors
 from seriatim.tasks import find
 from seriatim.training.setup import prepare
 

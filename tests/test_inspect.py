@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim import cli
-from seriatim.errors import InputError
+from seriatim.cli.main import main as command
+from seriatim.core.errors import InputError
 from seriatim.inspection import memory_section, model_sections, sections
 from seriatim.inspection.alignment import Aligned, align, aligned_figure, mass
 from seriatim.inspection.subject import prepare
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
 
 from .inspected import MODELS, SENTENCE, TEXTS
 
@@ -28,7 +28,7 @@ SECTIONS = (
 def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Nothing here needs compiled code; and how figures become SVG others test, which takes seconds a page."""
     if not request.node.name.endswith("[lm]"):
-        monkeypatch.setattr("seriatim.inspection.page.to_svg", lambda *_, title, **__: f"<svg>{title}</svg>")
+        monkeypatch.setattr("seriatim.report.page.to_svg", lambda *_, title, **__: f"<svg>{title}</svg>")
     with uncompiled():
         yield
 
@@ -104,10 +104,10 @@ def test_a_page_that_may_not_be_written(inspected, tmp_path: Path, monkeypatch: 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("seriatim.inspection.page.write_whole", refuse)
+    monkeypatch.setattr("seriatim.report.page.write_whole", refuse)
     with pytest.raises(InputError, match="may not be written"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
-    monkeypatch.setattr("seriatim.inspection.inspect._sections", lambda _: pytest.fail("work was done first"))
+    monkeypatch.setattr("seriatim.inspection.inspection._sections", lambda _: pytest.fail("work was done first"))
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(InputError, match="is not writable"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
@@ -146,10 +146,10 @@ def test_the_command(inspected, tmp_path: Path, capsys: pytest.CaptureFixture[st
     run = str(inspected["ngram"].path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert cli.main(["inspect", run, "--text-file", str(text), "--out", str(out)]) == 0
+        assert command(["inspect", run, "--text-file", str(text), "--out", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(out)
     for arguments in (["--text", "a", "--text-file", "b"], [], ["--text", ""]):
-        assert cli.main(["inspect", run, *arguments]) == 2
+        assert command(["inspect", run, *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import seriatim
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.inspection.attention import attention_maps, attention_weights, watched_attention
-from seriatim.unroll.fast import HOOKS, uncompiled
+from seriatim.recurrence.fast_path import HOOKS, uncompiled
 
 from .conftest import randn, small_config
 from .laws import build, example

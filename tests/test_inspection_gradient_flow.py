@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import seriatim
+from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import flow_section
 from seriatim.inspection.gradient_flow import _mean, gradient_flow, norms_by_lag, reach
 from seriatim.inspection.gradient_trend import MIN_LAGS, trend
 from seriatim.inspection.subject import prepare
-from seriatim.layer import SequenceLayer
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
 
 from .conftest import randn, small_config
 from .laws import build

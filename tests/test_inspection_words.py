@@ -10,14 +10,14 @@ import torch
 
 import seriatim
 from seriatim.comparison.conduct import Comparison
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.inspection.embeddings import chance_similarity, embeddings, map_figure, principal_axes
-from seriatim.inspection.inspect import inspect
+from seriatim.inspection.inspection import inspect
 from seriatim.inspection.reading import Example
 from seriatim.inspection.word_order import SAME, OrderEffect, order_effect, reordered
 from seriatim.layers.paths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
 
 from .conftest import randn
 from .inspected import MODELS, SENTENCE, TEXTS

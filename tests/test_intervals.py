@@ -3,18 +3,9 @@
 import numpy as np
 import pytest
 
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.evaluation import intervals
-from seriatim.evaluation.intervals import (
-    Measure,
-    interval,
-    mean,
-    paired,
-    ratio,
-    with_interval,
-    with_intervals,
-    written,
-)
+from seriatim.evaluation.intervals import Measure, interval, mean, paired, ratio, with_interval, with_intervals, written
 
 
 def values_and_ones(values: np.ndarray) -> np.ndarray:

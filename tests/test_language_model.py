@@ -5,9 +5,9 @@ import torch
 from torch.nn import functional as F
 
 import seriatim
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
+from seriatim.core.state import map_state
 from seriatim.models import LanguageModel, softmax
-from seriatim.state import map_state
 
 
 def model(name: str = "lstm", **options) -> LanguageModel:

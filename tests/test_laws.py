@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seriatim.state import State, join_states, map_state, select_state, state_from_dict, state_to_dict
+from seriatim.core.state import State, join_states, map_state, select_state, state_from_dict, state_to_dict
 
 from .exhaustive import parameters
 from .laws import BATCH, CAUSAL, DEAF, INPUT_SIZE, WHOLE, assert_same, assert_states_close, build, example, initial

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import seriatim
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.layers import from_torch, to_torch
 
 from .conftest import as_torch

@@ -12,13 +12,13 @@ import torch
 from torch.nn import functional as F
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
 from seriatim.config import Tokenizer, resolve
+from seriatim.core.errors import InputError
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
 from seriatim.data.tokenizers import END, fit_tokenizer
 from seriatim.data.windows import cut
-from seriatim.errors import InputError
 from seriatim.evaluation import pseudo_likelihood
 from seriatim.evaluation.pseudo_likelihood import pseudo_losses
 from seriatim.models import MaskedLanguageModel

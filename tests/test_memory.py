@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.core.errors import InputError
+from seriatim.core.state import state_bytes
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
-from seriatim.errors import InputError
 from seriatim.evaluation.perplexity import each_loss
 from seriatim.inspection.memory import Seen, by_context, context_sizes, read_on
 from seriatim.inspection.state_costs import MEMORY, memory_tokens, state_costs
 from seriatim.models import LanguageModel
-from seriatim.state import state_bytes
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
 
 
 @pytest.fixture(autouse=True)

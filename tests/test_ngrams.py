@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seriatim.core.state import state_leaves
 from seriatim.models.cache import UnigramCache
 from seriatim.models.mixture import Mixture, fit_weights
 from seriatim.models.ngram import NGram
@@ -16,7 +17,6 @@ from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.orders import orders_of
 from seriatim.models.ngrams.room import Room
 from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.state import state_leaves
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 SMOOTHINGS = ("kneser-ney", "absolute", "witten-bell", "add-k")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
 from seriatim.comparison.folder import WRITTEN, check_folder
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.training.outputs import ARPA, COMPARISON, PAGE, check_file
 from seriatim.training.setup import check_out
 

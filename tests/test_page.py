@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.errors import InputError
-from seriatim.inspection.page import (
+from seriatim.core.errors import InputError
+from seriatim.report.page import (
     Cell,
     Code,
     Plot,
@@ -25,7 +25,7 @@ from seriatim.inspection.page import (
     render,
     write_page,
 )
-from seriatim.inspection.theme import COLOURS, DARK, HEAT, LIGHT, STYLES, new_figure, plain, style, to_svg
+from seriatim.report.theme import COLOURS, DARK, HEAT, LIGHT, STYLES, new_figure, plain, style, to_svg
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(1)> & "quoted" \'$$ {{ 7 * 7 }} ]]> -->'
 VOID = {"meta", "link", "img", "br", "input", "hr"}
@@ -188,14 +188,18 @@ def test_no_permission_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     def refuse(path: Path, text: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("seriatim.inspection.page.write_whole", refuse)
+    monkeypatch.setattr("seriatim.report.page.write_whole", refuse)
     with pytest.raises(InputError, match=r"page.html: may not be written; "):
         write_page(tmp_path / "page.html", "")
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
 def test_without_what_draws_one_line_says_what_to_install(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("seriatim.comparison.", "seriatim.inspection."))]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.startswith(("seriatim.comparison.", "seriatim.inspection.", "seriatim.report."))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=r"pip install 'seriatim\[report\]'"):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seriatim.core.errors import InputError
 from seriatim.data.pairs import Pair, read_pairs
-from seriatim.errors import InputError
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\n\t"), max_size=20)
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 from seriatim.data import paths
 from seriatim.data.paths import check_named_by_run
 from seriatim.data.readers import find_sources
-from seriatim.errors import InputError
 from seriatim.inspection.model_sections import mistakes
 from seriatim.inspection.subject import prepare
-from seriatim.several import interpolate
+from seriatim.runs.ensembles import interpolate
 
 from .conftest import small_config
 

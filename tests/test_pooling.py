@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.models.pooling import POOLINGS, Pooling
 
 LENGTHS = torch.tensor([5, 1, 0, 3])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.cli import main
+from seriatim.cli.main import main
 
 SIZES = ["--model.layer", "window", "--model.embedding_size", "4", "--model.hidden_size", "4", "--training.steps", "2"]
 ROWS = [("x", "good film"), ("y", ""), ("x", "bad film"), ("y", "no, not this")]

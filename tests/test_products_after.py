@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import seriatim
+from seriatim.core.state import state_leaves
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
-from seriatim.state import state_leaves
-from seriatim.unroll.fast import uncompiled
-from seriatim.unroll.products_after import ProductsAfter
+from seriatim.recurrence.deferred_gradients import ProductsAfter
+from seriatim.recurrence.fast_path import uncompiled
 
 
 def loop(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:

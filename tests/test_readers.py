@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seriatim.core.errors import InputError
 from seriatim.data import paths, readers
 from seriatim.data.readers import find_sources, read_lines, read_pieces
-from seriatim.errors import InputError
 
 PACKED = gzip.compress(b"hello world" * 99, mtime=0)
 """Without the time: parallel workers must name the same tests."""

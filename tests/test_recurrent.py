@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
+from seriatim.core.state import State, map_state, state_to_dict
 from seriatim.layers import from_torch, to_torch
-from seriatim.state import State, map_state, state_to_dict
 
 from .conftest import as_torch
 from .recurrences import CELLS, D, H, N, build, sequence

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.layer import SequenceLayer
-from seriatim.masks import dropout_mask
-from seriatim.state import State, map_state, state_to_dict
-from seriatim.unroll.zoneout import Zoneout
+from seriatim.core.contract import SequenceLayer
+from seriatim.core.random_masks import dropout_mask
+from seriatim.core.state import State, map_state, state_to_dict
+from seriatim.recurrence.zoneout import Zoneout
 
 from .recurrences import CELLS, FUSED, D, H, N, build, sequence
 

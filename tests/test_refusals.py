@@ -9,10 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.config import resolve
+from seriatim.core.contract import RecurrentCell
+from seriatim.core.errors import InputError
 from seriatim.data.tokenizers import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
-from seriatim.errors import InputError
-from seriatim.layer import RecurrentCell
 from seriatim.tasks import find
 from seriatim.training import memory
 from seriatim.training.task import Task

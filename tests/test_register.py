@@ -12,7 +12,7 @@ import seriatim
 from seriatim.comparison import conduct
 from seriatim.comparison.processes import run_worker
 from seriatim.comparison.worker import Work
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.layers import REGISTRY
 from seriatim.layers.origins import Origin, import_origins, origin_of
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences
 from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
-from seriatim.errors import InputError
 
 STRAY = "a\tO\nBob\tI-PER\nx\tO\n\nb\tO\nAnn\tB-PER\nYork\tI-LOC\nCity\tI-LOC\n\n"
 CLEAN = STRAY.replace("Bob\tI", "Bob\tB").replace("York\tI", "York\tB")

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seriatim
-from seriatim import text_batches
+from seriatim.core.errors import InputError
 from seriatim.data.spelling import Spelling
 from seriatim.decoding.sampling import Sampling, sample
-from seriatim.errors import InputError
-from seriatim.several import compare, ensemble, interpolate
+from seriatim.runs import text_batches
+from seriatim.runs.ensembles import compare, ensemble, interpolate
 
 from .conftest import small_config
 

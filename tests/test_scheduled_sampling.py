@@ -7,10 +7,10 @@ import torch
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
+from seriatim.core.state import state_leaves
 from seriatim.models import LanguageModel
 from seriatim.models.scheduled_sampling import ScheduledSampling
-from seriatim.state import state_leaves
 from seriatim.tasks import find
 
 from .conftest import small_config

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli import main
-from seriatim.errors import InputError
-from seriatim.several import ensemble
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
+from seriatim.runs.ensembles import ensemble
 
 SOURCES = ["abc", "", "a", "ccab", "bacabcab"]
 

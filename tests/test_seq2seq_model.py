@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import seriatim
+from seriatim.core.errors import InputError
 from seriatim.decoding.beam import beam_search
 from seriatim.decoding.sampling import Sampling, read, sample
-from seriatim.errors import InputError
 from seriatim.models import softmax
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
 from seriatim.models.seq2seq import EncoderDecoder
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
 
 SIZE, SOURCES, TARGETS = 6, 9, 8
 WHOLE = {"causal": False, "num_layers": 2, "num_heads": 2}

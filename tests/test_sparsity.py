@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
 from seriatim.comparison.report import report
 from seriatim.inspection.word_order import order_effect
 from seriatim.models.ngram import NGram

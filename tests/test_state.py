@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seriatim.lengths import check_lengths, reverse, valid_mask, zero_padding
-from seriatim.state import (
+from seriatim.core.lengths import check_lengths, reverse, valid_mask, zero_padding
+from seriatim.core.state import (
     detach_state,
     join_states,
     map_state,

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from seriatim import cache
-from seriatim.masks import dropout_mask
-from seriatim.unroll import compiler
+from seriatim.compiler.cpp import toolchain as compiler
+from seriatim.core.random_masks import dropout_mask
+from seriatim.storage import disk_cache as cache
 
 
 def shell(code: str, redirection: str = "", **environment: str) -> subprocess.CompletedProcess:
     command = f'exec {sys.executable} -c "$CODE" {redirection}'
-    values = {**os.environ, **environment, "CODE": f"import sys; from seriatim.cli import main; {code}"}
+    values = {**os.environ, **environment, "CODE": f"import sys; from seriatim.cli.main import main; {code}"}
     return subprocess.run(["bash", "-c", command], capture_output=True, env=values, check=False)
 
 
@@ -23,7 +23,7 @@ def test_closed_streams_are_named_in_one_line() -> None:
     done = shell("sys.exit(main([]))", ">&-")
     assert done.returncode == 2
     assert done.stderr == b"seriatim: error: standard output is closed; open it, or send it to a file\n"
-    code = "from seriatim.commands import _standard_input; main([]); _standard_input()"
+    code = "from seriatim.cli.commands import _standard_input; main([]); _standard_input()"
     done = shell(code, "<&-")
     assert b"InputError: standard input is closed; open it, or give a file" in done.stderr
     done = shell("sys.exit(main(['trian']))", "2>&-")

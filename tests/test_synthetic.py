@@ -12,12 +12,12 @@ from collections.abc import Callable
 import pytest
 
 from seriatim.config import Config, Data, Tokenizer
+from seriatim.core.errors import InputError
 from seriatim.data.builtin import SPLITS, builtin_text
 from seriatim.data.pairs import read_pairs
 from seriatim.data.readers import find_sources
 from seriatim.data.synthetic import COUNTS, LONGEST, NOUNS, PREPOSITIONS, TASKS, generate, noisy_reversal
 from seriatim.data.tables import read_labelled
-from seriatim.errors import InputError
 from seriatim.tasks import TASKS as LEARNED
 
 CLASSIFICATION = ("copy", "adding", "agreement", "recall")

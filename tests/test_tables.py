@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seriatim.core.errors import InputError
 from seriatim.data.readers import find_sources
 from seriatim.data.tables import Labelled, read_labelled
-from seriatim.errors import InputError
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), max_size=20)
 LABEL = TEXT.filter(lambda label: label.strip() and "\n" not in label)

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
 from seriatim.config import resolve
+from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences, write
 from seriatim.data.readers import find_sources
-from seriatim.errors import InputError
-from seriatim.several import ensemble
+from seriatim.runs.ensembles import ensemble
 from seriatim.tasks import find
 
 from .test_tagger import people

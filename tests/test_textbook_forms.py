@@ -11,7 +11,7 @@ from seriatim.models import LanguageModel
 from seriatim.models.classifier import Classifier
 from seriatim.models.seq2seq import EncoderDecoder
 from seriatim.models.translator import Options, settled, translator
-from seriatim.unroll import uncompiled
+from seriatim.recurrence import uncompiled
 
 D = 6
 WITHOUT = [name for name in seriatim.layers.names() if "bias" in seriatim.layers.options_of(name)]
@@ -116,7 +116,7 @@ def test_full_peepholes_are_products_with_the_cell(bias: bool) -> None:
 
 def test_full_peepholes_run_in_compiled_code() -> None:
     layer = seriatim.layer("lstm-peephole", D, D, peephole="full")
-    assert "compiled code" in seriatim.unroll.explain(layer.cell)
+    assert "compiled code" in seriatim.recurrence.explain(layer.cell)
     stir(layer)
     inputs, found = torch.randn(3, 8, D), []
     for way in (False, True):

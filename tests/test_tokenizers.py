@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.core.errors import InputError
 from seriatim.data.spelling import Spelling
 from seriatim.data.tokenizers import END, Tokenizer, fit_tokenizer, lines_of_json, load_tokenizer
-from seriatim.errors import InputError
 
 from .conftest import sentences
 

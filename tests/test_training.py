@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
 from seriatim.comparison.planning import Wishes, make_plan
 from seriatim.config import Training, resolve
-from seriatim.errors import InputError
-from seriatim.layer import LEARNING_RATES
-from seriatim.models.weights import load_tensors
+from seriatim.core.contract import LEARNING_RATES
+from seriatim.core.errors import InputError
+from seriatim.storage.weights import load_tensors
 from seriatim.tasks.classification import Classification
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.optimizers import default_rate, learning_rate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.translation import edit_distance, translation_measures, translation_metrics
 

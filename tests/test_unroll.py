@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from seriatim.compiler.cpp import toolchain as compiler
+from seriatim.core.state import state_leaves
 from seriatim.layers.activations import ACTIVATIONS, activation
-from seriatim.state import state_leaves
-from seriatim.unroll import compiler, explain, runner
+from seriatim.recurrence import explain
+from seriatim.recurrence import program_runner as runner
 
 from .own_cells import (
     CELLS,

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from seriatim.layer import SequenceLayer
-from seriatim.state import state_leaves
-from seriatim.unroll import uncompiled
+from seriatim.core.contract import SequenceLayer
+from seriatim.core.state import state_leaves
+from seriatim.recurrence import uncompiled
 
 from .recurrences import CELLS, FUSED, N, build, sequence
 

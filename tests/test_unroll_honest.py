@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seriatim.state import State
-from seriatim.unroll import explain, unroll
+from seriatim.core.state import State
+from seriatim.recurrence import explain, unroll
 
 from .own_cells import Own, agree, both, close, compiled, elman, given, looped, maps, quickly, results, simple
 

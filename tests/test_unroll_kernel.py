@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from seriatim.unroll import UncompiledWarning, compiler, explain
-from seriatim.unroll.compiler import library
+from seriatim.compiler.cpp import toolchain as compiler
+from seriatim.compiler.cpp.toolchain import library
+from seriatim.recurrence import UncompiledWarning, explain
 
 from .own_cells import agree, elman, quickly
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from seriatim.unroll import explain
-from seriatim.unroll.evaluate import evaluate
-from seriatim.unroll.expressions import Node, node
-from seriatim.unroll.operators import OPERATORS
+from seriatim.compiler.expressions import Node, node
+from seriatim.compiler.interpreter import evaluate
+from seriatim.compiler.operators import OPERATORS
+from seriatim.recurrence import explain
 
 from .own_cells import Own, close, compiled, looped, quickly, results
 

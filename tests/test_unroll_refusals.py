@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import seriatim
-from seriatim.errors import InputError
-from seriatim.state import State
-from seriatim.unroll import explain, uncompiled, unroll
+from seriatim.core.errors import InputError
+from seriatim.core.state import State
+from seriatim.recurrence import explain, uncompiled, unroll
 
 from .own_cells import (
     Own,

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.layer import SequenceLayer
-from seriatim.state import State, state_leaves
-from seriatim.unroll import uncompiled
-from seriatim.unroll.stepper import Stepper, _known
+from seriatim.core.contract import SequenceLayer
+from seriatim.core.state import State, state_leaves
+from seriatim.recurrence import uncompiled
+from seriatim.recurrence.compiled_step import Stepper, _known
 
 STACKS = {
     "lstm": {"num_layers": 2},

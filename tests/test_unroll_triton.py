@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seriatim.layer import RecurrentCell
-from seriatim.state import State, map_state, state_leaves
-from seriatim.unroll import Zoneout, cuda_graphs, emit_triton, explain, fast, unroll
-from seriatim.unroll.packing import pack
-from seriatim.unroll.reference import loop
+from seriatim.compiler.triton import emit_triton
+from seriatim.core.contract import RecurrentCell
+from seriatim.core.state import State, map_state, state_leaves
+from seriatim.recurrence import Zoneout, cuda_graphs, explain, unroll
+from seriatim.recurrence import fast_path as fast
+from seriatim.recurrence.packing import pack
+from seriatim.recurrence.reference import loop
 
 from .recurrences import build
 

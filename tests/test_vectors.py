@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seriatim.core.errors import InputError
 from seriatim.data.vectors import read_vectors
-from seriatim.errors import InputError
 
 WORDS = ["the", "café", ".", "12", ". . .", "the the", "3.5"]
 

@@ -10,12 +10,12 @@ def run() -> int:
     """Runs the command. Ctrl-C ends it with one line, even while modules are imported.
 
     Returns:
-        The exit code; see `seriatim.cli.main`.
+        The exit code; see `seriatim.cli.main.main`.
     """
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it stays ignored where it is
     if usual:
         signal.signal(signal.SIGINT, _leave)
-    from .cli import main
+    from .cli.main import main
 
     try:
         if usual:

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .errors import InputError, nearest, shown
-from .plain_yaml import dump_plain, load_plain
-from .reading import read_text
+from .core.errors import InputError, nearest, shown
+from .storage.plain_yaml import dump_plain, load_plain
+from .storage.safe_files import read_text
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 import seriatim
+from seriatim.recurrence.fast_path import uncompiled
 from seriatim.training.checkpoints import checkpoints
-from seriatim.unroll.fast import uncompiled
 
 from ..conftest import OBJECTS, SUBJECTS, sentences
 from .answers import GOLDEN, answers, differences

@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences
 from seriatim.data.pairs import read_pairs
 from seriatim.data.readers import find_sources, read_lines, read_pieces
 from seriatim.data.tables import read_labelled
 from seriatim.data.vectors import read_vectors
-from seriatim.errors import InputError
 from seriatim.interchange.arpa_reader import read_arpa
 
 LARGE = 50_000_000

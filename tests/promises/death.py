@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
-from seriatim.models import weights
+from seriatim.storage import weights
 from seriatim.training.reporting import MetricsLog
 
 WRITES = ("write_text", "fsync", "save_file", "write")

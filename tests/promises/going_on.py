@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import seriatim
-from seriatim.stream import Stream
-from seriatim.unroll.fast import uncompiled
+from seriatim.recurrence.fast_path import uncompiled
+from seriatim.runs.stream import Stream
 
 
 def go_on(stream: Stream, rest: str, end: Path) -> list[Any]:

@@ -69,7 +69,7 @@ def refuse(names: dict[str, tuple[str, Callable[[Path], object]]], run: Path, tm
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    from seriatim.cli import main
+    from seriatim.cli.main import main
 
     said = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):

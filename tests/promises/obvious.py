@@ -5,7 +5,7 @@ import io
 import json
 import re
 
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 
 MARK = b"\xef\xbb\xbf"
 

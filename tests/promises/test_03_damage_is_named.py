@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 from seriatim.training.checkpoints import checkpoints
 
 from ..conftest import small_config

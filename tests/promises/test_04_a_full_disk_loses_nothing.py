@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli import main
-from seriatim.errors import InputError, TrainingError
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError, TrainingError
 from seriatim.training.checkpoints import checkpoints, damage
 from seriatim.training.space import space_needed
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.cli import _interrupted, main
-from seriatim.interruption import Interrupted, noted
+from seriatim.cli.main import _interrupted, main
+from seriatim.core.interruption import Interrupted, noted
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
@@ -107,7 +107,7 @@ sys.exit(run())
 """
 
 
-@pytest.mark.parametrize("module", ["seriatim.cli", "argparse", "seriatim.commands", "seriatim.errors"])
+@pytest.mark.parametrize("module", ["seriatim.cli.main", "argparse", "seriatim.cli.commands", "seriatim.core.errors"])
 def test_an_interrupted_import_leaves_no_traceback(module: str) -> None:
     code = HOOKED.replace("MODULE", repr(module))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.errors import TrainingError
-from seriatim.models.weights import load_tensors
-from seriatim.state import map_state
+from seriatim.core.errors import TrainingError
+from seriatim.core.state import map_state
+from seriatim.storage.weights import load_tensors
 from seriatim.tasks import find
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.reporting import Reporter

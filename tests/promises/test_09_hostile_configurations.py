@@ -8,11 +8,11 @@ import pytest
 
 import seriatim
 from seriatim.config import parse_value, read_yaml, resolve
+from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import load_vocabulary
-from seriatim.errors import InputError
-from seriatim.identity import identity
 from seriatim.layers import names
-from seriatim.models.weights import load_tensors, save_tensors
+from seriatim.runs.identity import identity
+from seriatim.storage.weights import load_tensors, save_tensors
 
 from ..conftest import small_config
 from .judge import judge, refused

@@ -16,10 +16,10 @@ import torch
 import yaml
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 from seriatim.data.words import WordTokenizer
-from seriatim.errors import InputError
-from seriatim.models.weights import load_tensors, read_metadata, save_tensors
+from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 from seriatim.training.checkpoints import MANIFEST, _sum, checkpoints
 
 from ..conftest import small_config
@@ -113,7 +113,7 @@ def test_a_cache_of_absurd_size_is_refused(counted, tmp_path: Path) -> None:
 def test_a_tokenizer_larger_than_the_tables_is_refused(counted, tmp_path: Path) -> None:
     from seriatim.data.spelling import Spelling
     from seriatim.data.vocabulary import Vocabulary
-    from seriatim.identity import identity, read_config
+    from seriatim.runs.identity import identity, read_config
 
     folder = with_tables(counted, tmp_path / "run", {})
     vocabulary = Vocabulary({"tokenizer": WordTokenizer([f"w{i}" for i in range(1000)], Spelling())})

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.errors import InputError
-from seriatim.files import write_whole
+from seriatim.core.errors import InputError
+from seriatim.storage.atomic_files import write_whole
 from seriatim.training.checkpoints import MANIFEST, checkpoints, damage
 from seriatim.training.reporting import MetricsLog
 

@@ -11,12 +11,12 @@ import pytest
 
 import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.core.errors import InputError
 from seriatim.data import tokenizers
 from seriatim.data.tokenizers import Tokenizer, fit_tokenizer, load_tokenizer
 from seriatim.data.vocabulary import Vocabulary, load_vocabulary
-from seriatim.errors import InputError
-from seriatim.identity import identity
-from seriatim.models.weights import load_tensors, save_tensors
+from seriatim.runs.identity import identity
+from seriatim.storage.weights import load_tensors, save_tensors
 
 from ..conftest import sentences, small_config
 from .judge import refuse

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 import seriatim
-from seriatim.errors import InputError
-from seriatim.models.weights import load_tensors, read_metadata, save_tensors
+from seriatim.core.errors import InputError
+from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
 from ..conftest import small_config
 from .judge import refuse

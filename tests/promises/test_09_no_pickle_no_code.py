@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.errors import InputError
+from seriatim.core.errors import InputError
 
 from ..conftest import small_config
 from .code_runners import found_in
 
 SOURCE = Path(seriatim.__file__).parent
 LOADS_CODE = {
-    "unroll/compiler.py": {"ctypes.CDLL", "subprocess.run"},
-    "unroll/triton_runner.py": {"importlib.util.module_from_spec"},
-    "allocator.py": {"ctypes.CDLL"},
+    "compiler/cpp/toolchain.py": {"ctypes.CDLL", "subprocess.run"},
+    "recurrence/triton_runner.py": {"importlib.util.module_from_spec"},
+    "core/allocator.py": {"ctypes.CDLL"},
     "comparison/processes.py": {"subprocess.Popen"},
     "layers/origins.py": {"importlib.import_module", "importlib.util.module_from_spec"},
 }
@@ -52,7 +52,7 @@ PASSED = (
     *("re.compile(x)", "torch.compile(x)", "model.eval()", "json.load(x)", "import torch\ntorch.zeros(3)"),
     *("np.load(p, allow_pickle=False)", "yaml.safe_dump(x)", "self.compile(x)", "def load(x): ...\nload(p)"),
     *("from .weights import load", "getattr(torch, 'float32')", "stream.load(p)", "from .run import load as open_run"),
-    *("importlib.import_module(f'.{HOMES[name]}', __name__)", "import importlib.util\nimportlib.util.find_spec('x')"),
+    *("importlib.import_module(f'.{_HOMES[name]}', __name__)", "import importlib.util\nimportlib.util.find_spec('x')"),
 )
 
 

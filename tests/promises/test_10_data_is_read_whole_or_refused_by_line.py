@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seriatim.cli import main
+from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.core.errors import InputError
 from seriatim.data import readers
 from seriatim.data.conll import read_sentences, write
 from seriatim.data.live import standard_input
@@ -30,7 +31,6 @@ from seriatim.data.tables import read_labelled
 from seriatim.data.tokenizers import END, Tokenizer, fit_tokenizer
 from seriatim.data.vectors import read_vectors
 from seriatim.data.words import WordTokenizer
-from seriatim.errors import InputError
 from seriatim.interchange.arpa import write_arpa
 from seriatim.interchange.arpa_reader import read_arpa
 

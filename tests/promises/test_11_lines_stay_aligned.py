@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import seriatim
-from seriatim.cli import main
+from seriatim.cli.main import main
 
 from ..conftest import sentences
 

@@ -18,14 +18,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import seriatim
+from seriatim.core.state import State, join_states, select_state
 from seriatim.decoding.beam import beam_search
 from seriatim.decoding.sampling import Sampling, sample
-from seriatim.run import Run
-from seriatim.several import ensemble
-from seriatim.state import State, join_states, select_state
+from seriatim.recurrence.fast_path import uncompiled
+from seriatim.runs.ensembles import ensemble
+from seriatim.runs.run import Run
 from seriatim.tasks import TASKS
 from seriatim.tasks.counting import Options as Counted
-from seriatim.unroll.fast import uncompiled
 
 from ..golden.recipes import POOLINGS, TRANSLATORS
 from ..laws import DEAF, assert_states_close
@@ -161,7 +161,7 @@ def test_and_so_it_is_with_every_tokenizer_where_it_can_be_cut(kind: str, unit: 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_lines_are_scored_as_each_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.run.LINES_TOGETHER", 4)
+    monkeypatch.setattr("seriatim.runs.run.LINES_TOGETHER", 4)
     run = language_model(name, "char", "line")
     lines = [*LINES, LONG]
     assert_same(run.score(lines), [run.score([line])[0] for line in lines])

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.errors import InputError
-from seriatim.models import weights
-from seriatim.models.weights import load_tensors, read_metadata, save_tensors
-from seriatim.several import ensemble
-from seriatim.state import state_to_dict
-from seriatim.stream import Stream
+from seriatim.core.errors import InputError
+from seriatim.core.state import state_to_dict
+from seriatim.runs.ensembles import ensemble
+from seriatim.runs.stream import Stream
+from seriatim.storage import weights
+from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
 from ..conftest import sentences
 from .going_on import compiling, go_on

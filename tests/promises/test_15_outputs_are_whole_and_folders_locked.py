@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.cache import cached
-from seriatim.cli import main
-from seriatim.errors import InputError
-from seriatim.files import write_whole
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 from seriatim.interchange.runs import import_run
-from seriatim.training.lock import LOCK, locked
+from seriatim.storage.atomic_files import write_whole
+from seriatim.storage.disk_cache import cached
+from seriatim.storage.lock import LOCK, locked
 from seriatim.training.reporting import Reporter
 
 from ..conftest import small_config

@@ -11,7 +11,7 @@ from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.orders import orders_of
-from seriatim.run import Run
+from seriatim.runs.run import Run
 from seriatim.tasks import find
 from seriatim.tasks.counting import LAYER, Counting
 

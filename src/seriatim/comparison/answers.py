@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from ..inspection.page import Cell, Part, Prose, Sample, Samples, Table
+from ..report.page import Cell, Part, Prose, Sample, Samples, Table
 from .ranking import Row, ranked
 
 SHORT = 24

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from ..inspection.page import Cell, Plot, Plots, Prose, Section, Table
-from ..inspection.theme import new_figure, plain, style
+from ..report.number_formats import in_bytes, listed, percent
+from ..report.page import Cell, Plot, Plots, Prose, Section, Table
+from ..report.plot_labels import end_labels
+from ..report.theme import new_figure, plain, style
 from .figures import logarithmic
-from .labels import end_labels
-from .numbers import in_bytes, listed, percent
 from .ranking import Row, Rows, tested, told_apart, value_of
 
 NEAR = 0.1

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from ..allocator import freed_memory_kept
-from ..cache import cache_folder, cached, seal
 from ..config import Config
+from ..core.allocator import freed_memory_kept
+from ..core.errors import InputError
 from ..data.corpus import Corpus
-from ..errors import InputError
-from ..files import write_whole
+from ..storage.atomic_files import write_whole
+from ..storage.disk_cache import cache_folder, cached, seal
 from ..training.environment import environment
 from ..training.loop import Trainer
 from ..training.reporting import Reporter

@@ -6,10 +6,10 @@ from typing import Any
 
 from ..config import Config
 from ..config import resolve as resolve_config
+from ..core.errors import InputError
 from ..data.paths import check_named_by_run
-from ..errors import InputError
 from ..layers.origins import origin_of, refuse_while_importing
-from ..training.lock import locked, refuse_locked
+from ..storage.lock import locked, refuse_locked
 from .conduct import Comparison, Conduct
 from .folder import check_folder, check_runs, clear, default_out
 from .plan import Plan, Sized, check_layers, default_rate, own_layers, read_plan, share_options

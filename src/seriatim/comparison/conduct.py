@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..errors import InputError, TrainingError
+from ..core.errors import InputError, TrainingError
+from ..core.interruption import Interrupted, noted
 from ..evaluation.intervals import Metrics
-from ..files import remove, to_json, write_whole
-from ..inspection.notebook import framed
-from ..interruption import Interrupted, noted
 from ..layers.origins import origin_of
+from ..report.notebook_display import framed
+from ..storage.atomic_files import remove, to_json, write_whole
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
 from .folder import REPORT, read_row

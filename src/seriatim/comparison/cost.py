@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.contract import SequenceLayer
+from ..core.state import State, state_bytes
 from ..decoding.sampling import Sampling, read, sample
 from ..evaluation.intervals import Metrics
-from ..layer import SequenceLayer
 from ..models.seq2seq import EncoderDecoder
 from ..models.text_model import TextModel
-from ..run import Run
-from ..state import State, state_bytes
+from ..runs.run import Run
 from ..training.task import evaluating
 from .items import items
 

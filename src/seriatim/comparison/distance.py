@@ -9,7 +9,7 @@ from ..data.corpus import Corpus
 from ..data.synthetic import TASKS, generate
 from ..evaluation.intervals import Metrics
 from ..inspection.memory import by_context
-from ..run import Run
+from ..runs.run import Run
 from ..tasks.seq2seq import SequenceToSequence
 from .metric import OF
 

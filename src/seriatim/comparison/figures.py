@@ -11,9 +11,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from ..inspection.theme import INK, PAPER, SOFT, new_figure, plain, style
-from .labels import end_labels, point_labels
-from .numbers import in_bytes, in_short
+from ..report.number_formats import in_bytes, in_short
+from ..report.plot_labels import end_labels, point_labels
+from ..report.theme import INK, PAPER, SOFT, new_figure, plain, style
 from .ranking import Row, Rows, told_apart, value_of
 
 AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floating-point operations"}

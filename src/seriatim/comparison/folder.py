@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
-from ..files import remove
-from ..reading import read_json
-from ..training.lock import LOCK
+from ..core.errors import InputError
+from ..storage.atomic_files import remove
+from ..storage.lock import LOCK
+from ..storage.safe_files import read_json
 from ..training.outputs import check_name
 from .plan import Plan, refuse_version
 from .row_names import bare

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 from torch import nn
 
-from .. import __version__
-from ..allocator import freed_memory_kept
+from ..core.allocator import freed_memory_kept
 from ..evaluation.intervals import Metrics
-from ..run import Run
+from ..runs.run import Run
 from ..tasks.counting import LAYER as COUNTED
+from ..version import __version__
 from .cost import costs
 from .distance import distances
 from .metric import statistics_of

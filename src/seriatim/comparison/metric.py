@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from ..evaluation.classification import FIGURES as LABELLED
 from ..evaluation.intervals import Measure, Metrics, Of, Paired, mean, paired
 from ..evaluation.translation import FIGURES as WRITTEN

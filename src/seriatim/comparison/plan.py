@@ -7,17 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from .. import __version__
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
+from ..core.errors import InputError, nearest
 from ..data.builtin import SPLITS
-from ..errors import InputError, nearest
 from ..layers import current, names, options_of
 from ..layers.origins import registered
-from ..plain_yaml import dump_plain
+from ..storage.plain_yaml import dump_plain
 from ..tasks import TASKS
 from ..tasks.counting import LAYER as COUNTED
 from ..tasks.counting import Options as CountingOptions
 from ..training.optimizers import default_rate as default_of_layer
+from ..version import __version__
 from .row_names import bare, check_width, parts
 
 FORMAT = "seriatim comparison 1"

@@ -8,22 +8,13 @@ from typing import Any
 import torch
 
 from ..config import Config, read_yaml, resolve
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
 from ..training.task import Task
 from .metric import choose_metric
-from .plan import (
-    BUDGETS,
-    DEFAULT_MINUTES,
-    Budget,
-    Plan,
-    Sized,
-    check_layers,
-    default_rate,
-    share_options,
-)
+from .plan import BUDGETS, DEFAULT_MINUTES, Budget, Plan, Sized, check_layers, default_rate, share_options
 from .row_names import width_of, with_widths
 from .shared_data import read_data
 from .sizes import set_width, solve_sizes

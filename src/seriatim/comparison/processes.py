@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import InputError, TrainingError
+from ..core.errors import InputError, TrainingError
 from .worker import Work
 
 WAIT = 0.2

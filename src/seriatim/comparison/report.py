@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..inspection.page import Code, Part, Plot, Plots, Prose, Section, render, write_page
 from ..inspection.sparsity import sparsity_parts
+from ..report.number_formats import in_bytes, in_short, listed
+from ..report.page import Code, Part, Plot, Plots, Prose, Section, render, write_page
 from . import figures, summary
 from .answers import answers
 from .bottleneck import bottleneck
 from .folder import REPORT
-from .numbers import in_bytes, in_short, listed
 from .ranking import Row, ranked, tested, value_of
 from .words import equal, finding
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import __version__
 from ..evaluation.intervals import Metrics
 from ..layers import find as find_layer
-from ..models.weights import load_tensors
+from ..storage.weights import load_tensors
 from ..tasks import counting, find
 from ..tasks.counting import LAYER as COUNTED
 from ..training.environment import environment
+from ..version import __version__
 from .metric import choose_metric, difference, more_is_better
 from .plan import FORMAT, Plan
 from .row_names import bare, parts, width_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..errors import InputError
+from ..core.errors import InputError
 from ..layers import split_names
 from ..tasks.counting import LAYER as COUNTED
 

@@ -7,7 +7,7 @@ import numpy as np
 from ..data.corpus import Corpus
 from ..data.tokenizers import END
 from ..evaluation.intervals import Metrics
-from ..run import Run
+from ..runs.run import Run
 from .items import items
 
 PROMPT, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
 from ..tasks import find
 from ..training.setup import learn
 from ..training.task import Task

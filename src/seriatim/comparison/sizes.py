@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
 from ..tasks import find
 from ..training.memory import count_parameters
 from .plan import Plan

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..evaluation.intervals import written
-from ..inspection.page import Cell, Table
+from ..report.number_formats import in_bytes, in_time, rounded
+from ..report.page import Cell, Table
 from . import words
-from .numbers import in_bytes, in_time, rounded
 from .ranking import Row, Rows, ranked, tested, told_apart, value_of
 
 SPEED = "training tokens/s"

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 
 from ..config import Config
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
 from ..tasks import find
 from ..training.memory import count_parameters
 

@@ -4,7 +4,7 @@ import math
 from statistics import median
 
 from ..evaluation.intervals import written
-from .numbers import in_bytes, in_time, listed, percent, rounded, times
+from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
 from .ranking import Row, Rows, distance_of, ranked, tested, told_apart, value_of
 
 NOTABLE = 1.5

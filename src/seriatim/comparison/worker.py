@@ -17,12 +17,12 @@ from typing import Any, TextIO
 import torch
 
 from ..config import resolve
-from ..errors import InputError, TrainingError
-from ..files import remove, to_json, write_whole
-from ..launch import resume, train
+from ..core.errors import InputError, TrainingError
 from ..layers.origins import Origin, import_origins
-from ..models.weights import save_tensors
-from ..run import Run, load
+from ..runs.launch import resume, train
+from ..runs.run import Run, load
+from ..storage.atomic_files import remove, to_json, write_whole
+from ..storage.weights import save_tensors
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
 from ..training.precision import choose_device, choose_precision

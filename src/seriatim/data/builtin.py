@@ -15,8 +15,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..cache import cached
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
+from ..storage.disk_cache import cached
 from .synthetic import COUNTS, LONGEST, TASKS, generate
 
 FORMAT = 1

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ..errors import InputError, nearest, shown
+from ..core.errors import InputError, nearest, shown
 from .paths import plain_name
 from .readers import Source, read_lines
 from .repairs import Repairs

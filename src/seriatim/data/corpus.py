@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..cache import cached
 from ..config import Tokenizer as TokenizerConfig
+from ..storage.disk_cache import cached
 from .encoding import BLOCK, Statistics, id_type, no_text, write_encoded, write_words
 from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
 from .tokenizers import Tokenizer, fit_tokenizer, load_tokenizer

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..errors import InputError
+from ..core.errors import InputError
 from .readers import Source, read_pieces, read_whole_lines
 from .spelling import Spelling
 from .tokenizers import BOUNDARY, END, Tokenizer

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import InputError, shown
+from ..core.errors import InputError, shown
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}
 KINDS = re.compile("(large_)?string|u?int|bool")

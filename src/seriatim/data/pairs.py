@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .readers import PAIRED_SUFFIXES, Source, find_sources, read_lines, read_objects, string_field
 from .tables import first_line, format_of
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from ..errors import InputError, printable
+from ..core.errors import InputError, printable
 
 PIECE_BYTES = 1 << 20
 SPARE_BYTES = 1 << 28

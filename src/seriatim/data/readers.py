@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ..errors import InputError, shown
-from ..reading import is_text
+from ..core.errors import InputError, shown
+from ..storage.safe_files import is_text
 from .builtin import builtin_format, builtin_text
 from .paths import PIECE_BYTES, find_paths, plain_name, spool
 

@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from ..config import Tokenizer as TokenizerConfig
-from ..errors import InputError
+from ..core.errors import InputError
 from .tokenizers import END, Tokenizer
 
 DEFAULT_SIZE = 8000

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..errors import InputError, closest, nearest, shown
+from ..core.errors import InputError, closest, nearest, shown
 from .paths import plain_name
 from .readers import Source, read_lines, read_objects, read_pieces, string_field
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..config import Tokenizer as TokenizerConfig
-from ..errors import InputError
+from ..core.errors import InputError
 from .conll import Sentence
 from .repairs import Repairs
 from .tokenizers import END, Tokenizer, fit_tokenizer

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..errors import InputError
-from ..reading import is_text, read_text
+from ..core.errors import InputError
+from ..storage.safe_files import is_text, read_text
 from .spelling import Spelling
 
 END = 0

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator
 
-from ..errors import InputError
+from ..core.errors import InputError
 from .conll import DOCUMENT, Sentence, parse
 from .paths import plain_name
 from .readers import TAGGED_SUFFIXES, Source, read_items

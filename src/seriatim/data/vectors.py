@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError, shown
+from ..core.errors import InputError, shown
 from .readers import find_sources, read_lines
 
 HEADER = re.compile("([0-9]{1,12}) ([0-9]{1,6})")

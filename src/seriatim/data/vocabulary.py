@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import InputError, shown
-from ..files import write_whole
-from ..reading import is_text, read_json
+from ..core.errors import InputError, shown
+from ..storage.atomic_files import write_whole
+from ..storage.safe_files import is_text, read_json
 from .tokenizers import MOST, Tokenizer, load_tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")

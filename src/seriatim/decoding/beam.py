@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..arguments import check_integer
-from ..errors import InputError
-from ..state import State, map_state, state_leaves
-from ..unroll.fast import uncompiled
+from ..core.errors import InputError
+from ..core.state import State, map_state, state_leaves
+from ..data.arguments import check_integer
+from ..recurrence.fast_path import uncompiled
 
 BLOCK = 64
 """Values of which the greatest is found before any are sorted."""

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..state import State
+from ..core.errors import InputError
+from ..core.state import State
 from .sampling import NextToken
 
 

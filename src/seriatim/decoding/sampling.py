@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..arguments import check_integer
-from ..errors import InputError, shown
-from ..state import State
+from ..core.errors import InputError, shown
+from ..core.state import State
+from ..data.arguments import check_integer
 
 WINDOW = 64
 """Tokens of a prompt read at once; their logits are held together."""

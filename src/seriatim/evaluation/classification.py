@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import InputError
+from ..core.errors import InputError
 from . import entities
 from .intervals import Measure, Metrics, mean, ratio, with_interval, with_intervals
 

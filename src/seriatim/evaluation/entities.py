@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..errors import InputError
+from ..core.errors import InputError
 
 BILOU = {"L": "E", "U": "S"}
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..core.errors import InputError
 
 RESAMPLES = 1000
 BLOCK = 1 << 21

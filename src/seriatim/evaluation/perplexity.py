@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..core.errors import InputError
+from ..core.state import State
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
-from ..errors import InputError
 from ..models.text_model import TextModel
-from ..state import State
 from .intervals import Metrics
 
 WINDOW = 256

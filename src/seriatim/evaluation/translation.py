@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .intervals import Measure, Metrics, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]

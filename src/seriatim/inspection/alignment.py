@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..core.errors import InputError
 from .attention import LARGEST, attention_maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..run import Run
+    from ..runs.run import Run
 
 BEAM = 5
 

@@ -7,19 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError
 from ..data.bucketing import padded
 from ..data.conll import Sentence
 from ..data.parallel import encode_side
 from ..data.tagging import TaggedCorpus
 from ..data.tokenizers import END
-from ..errors import InputError
 from ..layers.positions import learned_positions
 from ..tasks.answering import LONGER, MORE, Search, find_by_steps, never_written
 from ..tasks.classification import encode
 from ..training.task import evaluating
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..runs.run import Run
 
 
 class Answer(NamedTuple):

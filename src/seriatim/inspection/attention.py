@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..errors import InputError
-from ..layer import SequenceLayer
-from ..run import Run
-from ..unroll.fast import uncompiled
-from .labels import NARROW, SPACED, name_tokens, width_for
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..recurrence.fast_path import uncompiled
+from ..report.token_axis import NARROW, SPACED, name_tokens, width_for
+from ..runs.run import Run
 from .leaves import BACKWARDS, DECODER, inside, leaves, roots
 from .reading import Example, read, read_examples
 
@@ -215,7 +215,7 @@ def _map(place: Place, weights: Tensor, example: Example) -> AttentionMap:
 
 def attention_figure(found: AttentionMap) -> "Figure":
     """Draws a map for every head, small, side by side: what looks down, what is looked at across."""
-    from .theme import new_figure, plain
+    from ..report.theme import new_figure, plain
 
     heads, queries, keys = found.weights.shape
     columns = min(heads, COLUMNS)
@@ -246,7 +246,7 @@ def alignment_figure(
         weights: a row for every token of the answer, of a weight for every token of the source.
         title: above.
     """
-    from .theme import new_figure, plain
+    from ..report.theme import new_figure, plain
 
     found = torch.as_tensor(weights).float().view(len(target_tokens), len(source_tokens))
     wide, tall = width_for(len(source_tokens)), max(2.4, 0.8 + SPACED * min(len(target_tokens), 60) * 1.2)
@@ -262,7 +262,7 @@ def alignment_figure(
 
 def _draw(axes: Any, weights: Tensor, most: float) -> Any:
     """A map, dark for nothing."""
-    from .theme import HEAT
+    from ..report.theme import HEAT
 
     axes.grid(visible=False)
     return axes.imshow(weights.numpy(), cmap=HEAT, vmin=0, vmax=most, interpolation="none", aspect="auto")

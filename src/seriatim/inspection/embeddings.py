@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from ..core.errors import InputError
 from ..data.tokenizers import END
-from ..errors import InputError
 from .predictions import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..run import Run
+    from ..runs.run import Run
 
 NEIGHBOURS = 5
 """Neighbours of each token."""
@@ -200,7 +200,7 @@ def map_figure(found: Embeddings) -> "Figure":
 
     Labels of the others are left out where they would overlap.
     """
-    from .theme import COLOURS, INK, PAPER, new_figure, plain
+    from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
 
     figure, axes = new_figure(width=WIDTH, height=HEIGHT)
     plot = axes[0, 0]

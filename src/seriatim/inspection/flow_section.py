@@ -5,12 +5,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ..core.errors import InputError
 from ..data.corpus import Corpus
-from ..errors import InputError
+from ..report.page import Plot, Plots, Prose, Table
 from .gradient_flow import LAGS, SHARE, WINDOWS, GradientFlow, LayerFlow, gradient_flow, gradient_flow_figure
 from .gradient_trend import MIN_LAGS, Trend
 from .leaves import BACKWARDS
-from .page import Plot, Plots, Prose, Table
 from .sections import Found
 from .subject import Subject, beginning
 

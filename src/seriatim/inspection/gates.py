@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..layer import Stateful
+from ..core.contract import Stateful
 from ..layers.experts import Experts, Routing
-from ..run import Run
-from .labels import name_tokens, width_for
+from ..report.token_axis import name_tokens, width_for
+from ..runs.run import Run
 from .leaves import Leaf, leaves
 from .reading import Example, read, read_examples
 from .recording import Steps, unrolled
@@ -211,7 +211,7 @@ def tokens_of(leaf: Leaf, example: Example, steps: int) -> tuple[str, ...]:
 
 def gate_figure(found: Gate) -> "Figure":
     """Draws a gate, or a step size, as a heat map: tokens across, units down, sorted by their means."""
-    from .theme import HEAT, new_figure, plain
+    from ..report.theme import HEAT, new_figure, plain
 
     values = found.values[:, found.values.mean(0).argsort(descending=True)].T
     wide = width_for(len(values.T))
@@ -229,7 +229,7 @@ def gate_figure(found: Gate) -> "Figure":
 
 def gate_means_figure(found: Sequence[Gate]) -> "Figure":
     """Draws the means over units of the gates of one layer, token after token."""
-    from .theme import new_figure, plain, style
+    from ..report.theme import new_figure, plain, style
 
     wide = width_for(len(found[0].values))
     figure, grid = new_figure(width=wide)
@@ -247,7 +247,7 @@ def gate_means_figure(found: Sequence[Gate]) -> "Figure":
 
 def experts_figure(found: Choices) -> "Figure":
     """Draws which experts saw each token: tokens across, experts down, dark where their answers weigh much."""
-    from .theme import HEAT, new_figure, plain
+    from ..report.theme import HEAT, new_figure, plain
 
     shares = torch.zeros(found.count, len(found.experts))
     shares.scatter_(0, found.experts.T, found.weights.T)

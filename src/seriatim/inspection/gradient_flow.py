@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ..run import Run
-from ..state import state_leaves
+from ..core.state import state_leaves
+from ..runs.run import Run
 from .gradient_trend import Trend, trend
 from .leaves import leaves
 from .reading import Example, reading, windows
@@ -227,7 +227,7 @@ def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relati
         title: above.
         relative: as shares of the norm at lag 1, to compare layers; a line marks `SHARE`.
     """
-    from .theme import COLOURS, SOFT, new_figure, plain
+    from ..report.theme import COLOURS, SOFT, new_figure, plain
 
     figure, grid = new_figure()
     axes = grid.flat[0]

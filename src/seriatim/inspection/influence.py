@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from ..core.errors import InputError
 from ..data.bucketing import padded
 from ..data.conll import Sentence
 from ..data.tagging import TaggedCorpus
-from ..errors import InputError
 from ..layers.positions import learned_positions
 from ..tasks.classification import encode
 from ..training.task import evaluating
@@ -25,7 +25,7 @@ from .surprisal import ALTERNATIVES, Surprise
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..run import Run
+    from ..runs.run import Run
 
 MOST = 400
 """Tokens of a text that are looked at: there are as many readings of it."""
@@ -138,7 +138,7 @@ def label_figure(found: Labelling) -> "Figure":
     Raises:
         InputError: the model sees the whole text at once.
     """
-    from .theme import new_figure, plain, style
+    from ..report.theme import new_figure, plain, style
 
     if found.after is None:
         raise InputError("the model sees the whole text at once: there is no answer after each word; see `without`")

@@ -16,7 +16,7 @@ from .memory import read_on
 from .reading import Example, as_tensors, tagged_batch
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..runs.run import Run
 
 
 def last_predictions(run: "Run", model: Any, batch: Sequence[Example]) -> Tensor:

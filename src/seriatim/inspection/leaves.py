@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from torch import nn
 
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
+from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
-from ..state import state_leaves
 
 BACKWARDS = "backwards"
 """What the direction from the last input to the first is called, in a module's path and in its name."""

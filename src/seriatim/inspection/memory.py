@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError
+from ..core.state import State
 from ..data.tokenizers import END
-from ..errors import InputError
 from ..models.language_model import LanguageModel
 from ..models.text_model import TextModel
-from ..state import State
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,7 +174,7 @@ def accuracy_figure(found: dict[int | None, Seen]) -> "Figure":
 
 
 def _curve(values: dict[int | None, float], name: str, label: str) -> "Figure":
-    from .theme import new_figure, style
+    from ..report.theme import new_figure, style
 
     figure, axes = new_figure()
     plot = axes[0, 0]

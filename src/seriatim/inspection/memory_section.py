@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InputError
+from ..core.errors import InputError
+from ..report.page import Part, Plot, Plots, Prose, Table
 from .answers import answer_by_context
 from .memory import Seen, accuracy_figure, by_context, context_sizes, loss_figure
-from .page import Part, Plot, Plots, Prose, Table
 from .sections import Found
 from .state_costs import Cost, memory_tokens, state_costs, state_figure
 from .subject import Subject

@@ -4,11 +4,11 @@ import math
 import shlex
 from typing import Any
 
-from ..errors import InputError
+from ..core.errors import InputError
+from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Section, Table
 from ..training.task import Task
-from .error_figures import LABELS, calibration_figure, confusion_figure
-from .errors import Bad, Mistakes, find_mistakes
-from .page import Cell, Code, Part, Plot, Plots, Prose, Section, Table
+from .mistake_figures import LABELS, calibration_figure, confusion_figure
+from .mistakes import Bad, Mistakes, find_mistakes
 from .sections import Found
 from .subject import Subject
 

@@ -11,19 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.tokenizers import END, Tokenizer
 from ..data.windows import cut
-from ..errors import InputError
 from ..models.masked_language_model import MaskedLanguageModel
 from ..models.text_model import TextModel
-from ..stream import refuse_unknown
+from ..report.token_axis import visible
+from ..runs.stream import refuse_unknown
 from ..training.task import evaluating
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..runs.run import Run
 
 ELEMENTS_TOGETHER = 1 << 22
 """Numbers of log probabilities that are held at once."""
@@ -95,11 +96,6 @@ def _masked(
             gaps = torch.arange(size, device=device) % passes == offsets.unsqueeze(1)  # (copies, T)
             logits = model(ids.masked_fill(gaps, model.mask), gaps.flatten().nonzero().squeeze(1))
             yield start + gaps.nonzero()[:, 1].cpu().numpy(), torch.log_softmax(logits.double(), dim=1)
-
-
-def visible(text: str) -> str:
-    """A token in a list of others, where spaces and line ends must be seen."""
-    return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "(nothing)"
 
 
 def name_of(tokenizer: Tokenizer, token: int) -> str:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core.errors import InputError
 from ..data.conll import Sentence
 from ..data.tagging import TaggedBatch, TaggedCorpus
 from ..data.tokenizers import END, Tokenizer
-from ..errors import InputError
 from ..layers.positions import learned_positions
-from ..run import Run
+from ..runs.run import Run
 from ..tasks.filling import find_gaps
 from .leaves import roots
 

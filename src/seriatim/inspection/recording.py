@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..layer import SequenceLayer
-from ..lengths import run_by_length
-from ..state import State, map_state
-from ..unroll.fast import uncompiled
+from ..core.contract import SequenceLayer
+from ..core.lengths import run_by_length
+from ..core.state import State, map_state
+from ..recurrence.fast_path import uncompiled
 from .leaves import Leaf, keeps_numbers, leaves
 
 Watch = Callable[[], AbstractContextManager[Any]]

@@ -7,13 +7,13 @@ meaning for a run, one sentence says why it is not shown.
 import math
 from collections.abc import Callable, Sequence
 
-from ..errors import InputError
+from ..core.errors import InputError
+from ..report.page import Part, Plot, Plots, Prose, Sample, Samples, Section, Table, Token, Tokens
 from .alignment import Aligned, align, aligned_figure
 from .answers import own_answer
 from .attention import attention_figure, attention_maps
 from .gates import experts_figure, gate_figure, gate_means_figure, gates
 from .influence import Labelling, label_figure, labelling, tag_surprisals
-from .page import Part, Plot, Plots, Prose, Sample, Samples, Section, Table, Token, Tokens
 from .subject import Subject
 from .surprisal import Surprise, answer_surprisals, bits, surprisal_figure, surprisals
 

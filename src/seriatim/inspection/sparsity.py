@@ -7,13 +7,13 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from ..errors import InputError
+from ..core.errors import InputError
 from ..models.ngrams.sparsity import sparsity as figures_of
+from ..report.page import Part, Plot, Plots, Prose, Table
+from ..report.theme import new_figure, plain, style
 from ..tasks.counting import counts_of
-from .page import Part, Plot, Plots, Prose, Table
 from .sections import Found
 from .subject import Subject
-from .theme import new_figure, plain, style
 
 Rows = Sequence[Mapping[str, Any]]
 """The ``ngrams`` of a text, an order each; see `seriatim.models.ngrams.sparsity`."""

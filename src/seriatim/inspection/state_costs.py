@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError
+from ..core.errors import InputError
+from ..core.state import State, map_state, state_to_dict
 from ..layers.positions import learned_positions
 from ..models.text_model import TextModel
-from ..state import State, map_state, state_to_dict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ class Cost(NamedTuple):
     """A part of a state.
 
     Attributes:
-        name: its path in the state, as `seriatim.state.state_to_dict` names it.
+        name: its path in the state, as `seriatim.core.state.state_to_dict` names it.
         sizes: tokens read to bytes kept.
         growth: ``constant`` from the first token on, ``bounded`` (grows at first, then no more), or ``grows``.
     """
@@ -119,7 +119,7 @@ def state_figure(costs: Sequence[Cost]) -> "Figure":
     Args:
         costs: of `state_costs`.
     """
-    from .theme import new_figure, style
+    from ..report.theme import new_figure, style
 
     figure, axes = new_figure()
     plot = axes[0, 0]

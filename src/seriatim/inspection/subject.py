@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import __version__
-from ..arguments import check_text
+from ..core.errors import InputError
+from ..data.arguments import check_text
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.paths import check_named_by_run
 from ..data.tokenizers import Tokenizer
-from ..errors import InputError
-from ..reading import read_json
-from ..run import Run, load
-from ..summary import LARGEST as LARGEST_SUMMARY
+from ..runs.run import Run, load
+from ..runs.summary import LARGEST as LARGEST_SUMMARY
+from ..storage.safe_files import read_json
+from ..version import __version__
 from .predictions import encode_text
 
 READ = {"lm": 10_000, "mlm": 400}

@@ -21,7 +21,7 @@ from .predictions import log_probabilities, name_of, text_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..run import Run
+    from ..runs.run import Run
 
 ALTERNATIVES = 5
 
@@ -91,7 +91,7 @@ def surprisal_figure(surprises: Sequence[Surprise]) -> "Figure":
     Args:
         surprises: of `surprisals` or `answer_surprisals`, at least one; those with probability zero are left out.
     """
-    from .theme import new_figure, style
+    from ..report.theme import new_figure, style
 
     figure, axes = new_figure()
     plot = axes[0, 0]

@@ -17,18 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import InputError
 from ..data.tokenizers import END
-from ..errors import InputError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
+from ..recurrence.fast_path import uncompiled
 from ..training.task import evaluating
-from ..unroll.fast import uncompiled
 from .last_predictions import last_predictions
 from .leaves import leaves, roots
 from .reading import Example, read_examples
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..runs.run import Run
 
 PERMUTATIONS, MOST_PERMUTATIONS = 20, 1000
 """Orders that are tried unless told otherwise."""

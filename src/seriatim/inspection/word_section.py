@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from ..report.page import Cell, Part, Plot, Prose, Sample, Samples, Table
 from .embeddings import Embeddings, embeddings, map_figure
-from .page import Cell, Part, Plot, Prose, Sample, Samples, Table
 from .predictions import isolated
 from .sections import Found
 from .subject import Subject

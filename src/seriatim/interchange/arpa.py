@@ -21,8 +21,8 @@ from typing import IO
 import numpy as np
 
 from ..data.tokenizers import END, Tokenizer
-from ..files import whole
 from ..models.ngrams.orders import Order
+from ..storage.atomic_files import whole
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"
 OTHER_UNKNOWN = "<UNK>"

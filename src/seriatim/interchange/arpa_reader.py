@@ -14,9 +14,9 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from ..core.errors import InputError, shown
 from ..data.readers import UNREADABLE
 from ..data.tokenizers import END
-from ..errors import InputError, shown
 from ..models.ngrams.orders import Order
 from ..models.ngrams.table import Table
 from .arpa import BEGIN, ESCAPED, FINISH, NOTHING, OTHER_UNKNOWN, UNKNOWN

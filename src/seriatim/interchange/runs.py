@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from ..config import Config, resolve
+from ..core.errors import InputError, nearest
 from ..data.spelling import Spelling
 from ..data.vocabulary import Vocabulary
 from ..data.words import WordTokenizer
-from ..errors import InputError, nearest
-from ..identity import identity
 from ..models.ngram import NGram
 from ..models.ngrams.orders import pieces_of
-from ..run import Run, load
+from ..runs.identity import identity
+from ..runs.run import Run, load
+from ..storage.lock import locked
 from ..tasks import find
-from ..training.lock import locked
 from ..training.outputs import ARPA, check_file
 from ..training.setup import begin_run, check_out
 from .arpa import write_arpa

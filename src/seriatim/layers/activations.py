@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .option_types import OneOf
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -9,10 +9,10 @@ functions are held a block at a time, and all of them while gradients are record
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import zero_padding
-from ..state import State
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.errors import InputError
+from ..core.lengths import zero_padding
+from ..core.state import State
 from .cache import KeptInputs, append, newest, newest_of_each
 from .paths import direct_paths
 from .scoring import Dot, attend

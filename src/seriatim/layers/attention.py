@@ -18,7 +18,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .attending import Attending
 from .option_types import Size
 from .positions import RELATIVE, Position, Rotary, positions, slopes

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import reverse
-from ..state import State
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.errors import InputError
+from ..core.lengths import reverse
+from ..core.state import State
 
 
 class BidirectionalState(NamedTuple):

@@ -10,7 +10,7 @@ Any sequence layer can be the mixer of a block, not attention alone: A. Vaswani 
 
 from torch import nn
 
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
 from .norms import Norm
 from .pointwise import Pointwise
 from .residual import Residual

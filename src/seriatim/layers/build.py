@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import InputError, nearest
-from ..layer import RecurrentCell, SequenceLayer, Wrap
-from ..unroll import Recurrent
+from ..core.contract import RecurrentCell, SequenceLayer, Wrap
+from ..core.errors import InputError, nearest
+from ..recurrence import Recurrent
 from .bidirectional import Bidirectional
 from .block import wrapped
 from .cross_attention import CrossAttention

@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..state import State
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.errors import InputError
+from ..core.state import State
 from .history import remember
 from .norms import Norm
 from .norms import norm as norm_named

@@ -14,10 +14,10 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..layer import SequenceLayer
-from ..lengths import check_lengths, valid_mask, zero_padding
-from ..state import State
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..core.lengths import check_lengths, valid_mask, zero_padding
+from ..core.state import State
 from .attention import heads
 from .option_types import Size
 from .paths import direct_paths

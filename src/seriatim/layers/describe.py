@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from ..layer import SequenceLayer
-from ..state import state_bytes
+from ..core.contract import SequenceLayer
+from ..core.state import state_bytes
 from .build import layer, options_of
 from .registry import RENAMED, find
 

@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..masks import dropout_mask
+from ..core.errors import InputError
+from ..core.random_masks import dropout_mask
 
 
 class Dropout(nn.Module):

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..auxiliary import contribute
-from ..errors import InputError
+from ..core.auxiliary_losses import contribute
+from ..core.errors import InputError
 
 
 class Routing(NamedTuple):

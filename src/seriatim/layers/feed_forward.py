@@ -10,7 +10,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .activations import activation
 from .experts import Experts
 from .option_types import Between, OneOf, Size

@@ -1,6 +1,6 @@
 """Recurrences for which torch has a fused kernel, behind the contract.
 
-Their equations run in compiled code as any cell's do (`seriatim.unroll`), which measures faster; torch's own kernel
+Their equations run in compiled code as any cell's do (`seriatim.recurrence`), which measures faster; torch's own kernel
 runs where nothing can be compiled, on other devices, and on types of numbers that are not compiled.
 
 Parameters carry the names and shapes `torch.nn` gives them for one layer (``weight_ih_l0 weight_hh_l0 bias_ih_l0
@@ -13,15 +13,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import run_by_length
-from ..masks import dropout_mask
-from ..state import State
-from ..unroll.fast import sequence
-from ..unroll.reference import loop
-from ..unroll.stepper import stepped
-from ..unroll.zoneout import check_rate, hold_back
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.errors import InputError
+from ..core.lengths import run_by_length
+from ..core.random_masks import dropout_mask
+from ..core.state import State
+from ..recurrence.compiled_step import stepped
+from ..recurrence.fast_path import sequence
+from ..recurrence.reference import loop
+from ..recurrence.zoneout import check_rate, hold_back
 from .initialization import initialize_gates
 
 
@@ -37,7 +37,7 @@ class FusedRecurrence(SequenceLayer):
         bias: whether the gates have biases.
         weight_dropout: rate at which recurrent weights are dropped in training, one mask a call (S. Merity,
             N. S. Keskar and R. Socher, "Regularizing and optimizing LSTM language models", ICLR 2018).
-        zoneout: rate at which values of the state stay as they were (see `seriatim.unroll.zoneout`); above 0 the
+        zoneout: rate at which values of the state stay as they were (see `seriatim.recurrence.zoneout`); above 0 the
             layer runs as a loop over the kernel of one step.
         projection_size: width of the output and of what the gates see of it, where the twin has such a projection; 0
             for ``hidden_size``.

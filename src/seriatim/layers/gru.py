@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..state import State
+from ..core.state import State
 from .fused import FusedRecurrence
 from .option_types import Rate
 

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layer import refuse_memory
-from ..state import State
+from ..core.contract import refuse_memory
+from ..core.state import State
 from .fused import FusedRecurrence
 from .option_types import Between, GateBias, Rate
 

@@ -18,8 +18,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from ..layer import RecurrentCell
-from ..state import State
+from ..core.contract import RecurrentCell
+from ..core.state import State
 from .initialization import initialize_gates
 from .lstm import LSTMState
 from .option_types import GateBias

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError, nearest
-from ..layer import RecurrentCell
-from ..state import State
+from ..core.contract import RecurrentCell
+from ..core.errors import InputError, nearest
+from ..core.state import State
 from .initialization import initialize_gates
 from .lstm import LSTMState
 from .option_types import GateBias, OneOf

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..errors import InputError
-from ..layer import refuse_memory
-from ..state import State
+from ..core.contract import refuse_memory
+from ..core.errors import InputError
+from ..core.state import State
 from .history import remember
 from .option_types import Size, StepSize
 from .paths import direct_paths, joined_paths

@@ -18,8 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..layer import RecurrentCell
-from ..state import State
+from ..core.contract import RecurrentCell
+from ..core.state import State
 from .initialization import initialize_gates
 
 

@@ -16,8 +16,8 @@ keeps h positive so that the scan can run on logarithms; the scan here needs non
 import torch
 from torch import Tensor, nn
 
-from ..layer import refuse_memory
-from ..state import State
+from ..core.contract import refuse_memory
+from ..core.state import State
 from .scan import linear_scan
 from .unpadded import UnpaddedLayer
 

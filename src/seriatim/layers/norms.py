@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .option_types import OneOf
 
 EPSILON = 1e-5

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from ..errors import InputError, nearest, shown
+from ..core.errors import InputError, nearest, shown
 
 LARGEST = 2**31
 """A size that no tensor has."""

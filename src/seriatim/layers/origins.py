@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from ..errors import InputError
+from ..core.errors import InputError
 from .registry import BUILT_IN, REGISTRY, register
 
 SCRIPT = "__seriatim_script__"

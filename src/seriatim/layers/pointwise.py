@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import valid_mask
-from ..state import State
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.lengths import valid_mask
+from ..core.state import State
 from .paths import direct_paths
 
 

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import zero_padding
-from ..state import State
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.errors import InputError
+from ..core.lengths import zero_padding
+from ..core.state import State
 from .option_types import OneOf, Size
 from .paths import direct_paths
 

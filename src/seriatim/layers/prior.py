@@ -16,9 +16,9 @@ learns pairs of tokens.
 import torch
 from torch import Tensor, nn
 
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import zero_padding
-from ..state import State
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.lengths import zero_padding
+from ..core.state import State
 
 
 class Prior(SequenceLayer):

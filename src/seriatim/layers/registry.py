@@ -4,8 +4,8 @@ import inspect
 import re
 import warnings
 
-from ..errors import InputError, nearest
-from ..layer import RecurrentCell, SequenceLayer
+from ..core.contract import RecurrentCell, SequenceLayer
+from ..core.errors import InputError, nearest
 from .attention import Attention
 from .convolution import Convolution
 from .gru import GRU

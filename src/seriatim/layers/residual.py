@@ -10,10 +10,10 @@ layer normalization in the transformer architecture", ICML 2020.
 import torch
 from torch import Tensor
 
-from ..errors import InputError
-from ..layer import SequenceLayer
-from ..lengths import within, zero_padding
-from ..state import State
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..core.lengths import within, zero_padding
+from ..core.state import State
 from .dropout import dropout as make_dropout
 from .norms import norm as norm_named
 from .paths import direct_paths

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..state import State
+from ..core.state import State
 from .activations import Activation
 from .activations import activation as activation_named
 from .fused import FusedRecurrence

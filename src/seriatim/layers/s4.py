@@ -29,9 +29,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError
-from ..layer import refuse_memory
-from ..state import State
+from ..core.contract import refuse_memory
+from ..core.errors import InputError
+from ..core.state import State
 from .dplr import System, Unrolled, hippo_legs, unroll
 from .option_types import Between, StepSize
 from .s4d import as_complex, wide

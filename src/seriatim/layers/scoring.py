@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .option_types import OneOf
 
 

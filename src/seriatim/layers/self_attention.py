@@ -11,7 +11,7 @@ order, which a recurrence does, unless ``position`` says where each stands.
 import torch
 from torch import Tensor
 
-from ..errors import InputError, nearest
+from ..core.errors import InputError, nearest
 from .attending import Attending
 from .option_types import Size
 from .positions import RELATIVE, Position, Rotary, positions, slopes

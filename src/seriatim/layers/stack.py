@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..layer import SequenceLayer, refuse_memory
-from ..lengths import within, zero_padding
-from ..state import State
-from ..unroll.stepper import stepped
+from ..core.contract import SequenceLayer, refuse_memory
+from ..core.errors import InputError
+from ..core.lengths import within, zero_padding
+from ..core.state import State
+from ..recurrence.compiled_step import stepped
 from .dropout import dropout as make_dropout
 from .paths import direct_paths, joined_paths
 

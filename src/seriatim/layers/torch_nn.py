@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
 from .bidirectional import Bidirectional
 from .dropout import Dropout, VariationalDropout
 from .fused import FusedRecurrence

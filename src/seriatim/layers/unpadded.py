@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from ..layer import SequenceLayer
-from ..lengths import run_by_length
-from ..state import State
+from ..core.contract import SequenceLayer
+from ..core.lengths import run_by_length
+from ..core.state import State
 
 
 class UnpaddedLayer(SequenceLayer):

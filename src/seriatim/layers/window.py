@@ -11,9 +11,9 @@ from x to the softmax are left out, as in the authors' best models.
 
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..layer import refuse_memory
-from ..state import State
+from ..core.contract import refuse_memory
+from ..core.errors import InputError
+from ..core.state import State
 from .activations import Activation
 from .activations import activation as activation_named
 from .history import remember

@@ -5,11 +5,11 @@ from typing import NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from ..errors import InputError, nearest
-from ..layer import SequenceLayer
-from ..lengths import run_by_length, zero_padding
-from ..state import State, select_state
-from ..unroll.products_after import ProductsAfter
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError, nearest
+from ..core.lengths import run_by_length, zero_padding
+from ..core.state import State, select_state
+from ..recurrence.deferred_gradients import ProductsAfter
 from .bridge import linear
 from .memory_attention import MemoryAttention, Seen
 from .recurrent_decoder import RecurrentDecoder

@@ -23,8 +23,8 @@ than an input:
 import torch
 from torch import Tensor
 
-from ..layer import SequenceLayer
-from ..state import State, state_leaves
+from ..core.contract import SequenceLayer
+from ..core.state import State, state_leaves
 from .attention_decoder import AttentionDecoder, Own
 from .bridge import linear
 from .memory_attention import Seen

@@ -11,9 +11,9 @@ last state); K. Cho et al., "Learning phrase representations using RNN encoder-d
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, nearest
-from ..layer import SequenceLayer
-from ..state import State, fits, map_state, state_leaves
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError, nearest
+from ..core.state import State, fits, map_state, state_leaves
 
 BRIDGES = ("map", "copy", "none")
 SUMMARIES = ("last", "ends", "mean")

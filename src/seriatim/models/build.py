@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..config import Model
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
 from ..layers import layer, split_names
 
 

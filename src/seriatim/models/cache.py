@@ -10,8 +10,8 @@ It gives most words nothing, and is for mixtures. While nothing was read, every 
 import torch
 from torch import Tensor
 
-from ..lengths import check_lengths, valid_mask
-from ..state import State
+from ..core.lengths import check_lengths, valid_mask
+from ..core.state import State
 from .text_model import TextModel
 
 NONE = -1

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.lengths import valid_mask
 from ..layers import layer as build_layer
-from ..lengths import valid_mask
 
 
 class CharacterModel(nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..config import Model
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
 from .build import layer_from_config
 from .pooling import Pooling

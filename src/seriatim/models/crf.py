@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..lengths import check_lengths, reverse, valid_mask, zero_padding
+from ..core.lengths import check_lengths, reverse, valid_mask, zero_padding
 
 NEVER = float("-inf")
 Join = Callable[[Tensor, int], Tensor]

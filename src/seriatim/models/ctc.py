@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
 
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Model
-from ..errors import InputError
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..core.lengths import check_lengths, valid_mask
+from ..core.state import State
 from ..layers.dropout import dropout as make_dropout
-from ..lengths import check_lengths, valid_mask
-from ..state import State
 from .build import layer_from_config
 from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..config import Model
-from ..errors import InputError
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
 from ..layers.dropout import dropout as make_dropout
 from ..layers.norms import norm
 from .build import layer_from_config

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..core.lengths import valid_mask
+from ..core.state import State
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
-from ..lengths import valid_mask
-from ..state import State
 
 
 class Seen(NamedTuple):

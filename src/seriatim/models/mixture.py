@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..state import State
+from ..core.errors import InputError
+from ..core.state import State
 from .text_model import TextModel
 
 TOLERANCE = 1e-7

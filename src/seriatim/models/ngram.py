@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..lengths import check_lengths, valid_mask
-from ..state import State
+from ..core.lengths import check_lengths, valid_mask
+from ..core.state import State
+from ..storage.weights import stream_tensors
 from .ngrams.counts import BOUNDARY
 from .ngrams.orders import Order, Part, Piece, check_order
 from .ngrams.parallel import for_all
 from .ngrams.sparsity import NAMES, Lookups, Seen, unseen
 from .ngrams.table import Table
 from .text_model import TextModel
-from .weights import stream_tensors
 
 NONE = -1
 """In the state, where there is no token yet."""

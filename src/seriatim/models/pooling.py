@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, nearest
-from ..lengths import valid_mask, zero_padding
+from ..core.errors import InputError, nearest
+from ..core.lengths import valid_mask, zero_padding
 
 POOLINGS = ("final", "mean", "max", "attention")
 

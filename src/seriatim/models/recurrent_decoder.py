@@ -20,10 +20,10 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ..errors import InputError, nearest
-from ..layer import SequenceLayer
-from ..lengths import check_lengths, zero_padding
-from ..state import State
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError, nearest
+from ..core.lengths import check_lengths, zero_padding
+from ..core.state import State
 from .bridge import SUMMARIES, Bridge, summarise
 
 MakeLayer = Callable[[int], SequenceLayer]

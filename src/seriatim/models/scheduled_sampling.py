@@ -21,7 +21,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from ..config import Section
-from ..state import State
+from ..core.state import State
 
 THOUSANDTHS = 1000
 Features = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]

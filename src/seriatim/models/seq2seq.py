@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..core.lengths import check_lengths, valid_mask
+from ..core.state import State
 from ..layers.dropout import dropout as make_dropout
-from ..lengths import check_lengths, valid_mask
-from ..state import State
 from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses
 

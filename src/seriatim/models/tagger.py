@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..core.lengths import valid_mask
 from ..data.tagging import NO_TAG, TaggedBatch
-from ..errors import InputError
-from ..layer import SequenceLayer
 from ..layers.dropout import dropout as make_dropout
-from ..lengths import valid_mask
 from .characters import CharacterModel
 from .crf import CRF
 from .word_dropout import drop_words

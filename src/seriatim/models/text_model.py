@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..state import State
+from ..core.state import State
 
 
 class TextModel(nn.Module):

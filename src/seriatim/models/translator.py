@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from ..config import Count, Model, Rate
-from ..errors import InputError
-from ..layer import SequenceLayer
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
 from ..layers import check_options, layer, options_of, split_names
 from .attentional import BahdanauDecoder, LuongDecoder
 from .ctc import CTCTranslator

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..config import Config, Count, Model, Rate, Section
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
 from .build import layer_from_config
 from .characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from .crf import CRF, bio_transitions

@@ -1,7 +1,7 @@
 """Every task by name: what it reads, what it trains, how it is measured."""
 
 from ..config import Config
-from ..errors import InputError, closest, nearest
+from ..core.errors import InputError, closest, nearest
 from ..layers import current, names, split_names
 from ..training.task import Task
 from .classification import Classification

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError
+from ..core.state import select_state
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search
 from ..decoding.ctc import best_alignments, search
 from ..decoding.sampling import Sampling, sample
-from ..errors import InputError
 from ..evaluation.intervals import Metrics
 from ..models.ctc import CTCTranslator
-from ..state import select_state
 
 LONGER, MORE = 2, 32
 """An answer has at most `LONGER` times as many tokens as its source, and `MORE`."""

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from ..config import Config, Rate, Section
+from ..core.errors import InputError, nearest, shown
+from ..core.state import State
 from ..data.bucketing import Buckets, padded
 from ..data.readers import LABELLED_SUFFIXES, Source, find_sources
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
-from ..errors import InputError, nearest, shown
 from ..evaluation.classification import classification_measures, classification_metrics
 from ..evaluation.intervals import Measure, Metrics
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.word_dropout import drop_words
-from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import read_lengths, warn_of_long

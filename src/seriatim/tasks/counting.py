@@ -9,9 +9,9 @@ import torch
 from pydantic import Field, ValidationError, field_validator
 
 from ..config import Config, Positive, Rate, Section, explain
+from ..core.errors import InputError, nearest
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError, nearest
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, sum_blocks, text_metrics
 from ..layers.describe import DISTANCES, TOKENS, WIDTH
@@ -25,7 +25,7 @@ from ..models.ngrams.smoothing import Smoothing
 from ..models.ngrams.sparsity import seen_of, sparsity, tallied
 from ..models.ngrams.windows import PART
 from ..models.text_model import TextModel
-from ..models.weights import load_tensors
+from ..storage.weights import load_tensors
 from ..training.counting import CountingTrainer
 from ..training.task import MetricsTable, Task
 from .language_modelling import LanguageModelling, block_measures

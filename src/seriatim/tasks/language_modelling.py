@@ -7,6 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from ..config import Config, Section
+from ..core.errors import InputError
+from ..core.state import State
 from ..data.batching import Batch, Batches
 from ..data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
@@ -14,7 +16,6 @@ from ..data.readers import Source, find_sources
 from ..data.statistics import count_text
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics, mean
 from ..evaluation.perplexity import WINDOW, block_losses, evaluate_language_model, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
@@ -23,7 +24,6 @@ from ..models import LanguageModel
 from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
 from ..models.text_model import TextModel
-from ..state import State
 from ..training.task import Figure, Task
 from .options import split_options, with_kind
 from .overlong import warn_of_long

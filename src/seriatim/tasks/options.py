@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from ..config import Config, Section, explain
+from ..core.errors import InputError, nearest
 from ..data.builtin import builtin_tokens
-from ..errors import InputError, nearest
 from ..layers import options_of, split_names
 
 Options = TypeVar("Options", bound=Section)

@@ -7,6 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from ..config import Config
+from ..core.errors import InputError
+from ..core.state import State
 from ..data.bucketing import Buckets
 from ..data.pairs import Pair, read_pairs, read_unpaired
 from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
@@ -14,7 +16,6 @@ from ..data.readers import PAIRED_SUFFIXES, Source
 from ..data.tokenizers import Tokenizer, fit_tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
-from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
@@ -22,7 +23,6 @@ from ..layers.positions import learned_positions
 from ..models.ctc import CTCTranslator
 from ..models.seq2seq import EncoderDecoder
 from ..models.translator import Options, settled, translator
-from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .answering import (
     LONGER,

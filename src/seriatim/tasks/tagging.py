@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import check_text
 from ..config import Config
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.arguments import check_text
 from ..data.bucketing import Buckets
 from ..data.conll import Sentence, read_sentences, write
 from ..data.readers import TAGGED_SUFFIXES, Source, find_sources
@@ -21,13 +23,11 @@ from ..data.untagged import read_untagged
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
 from ..data.words import WordTokenizer
-from ..errors import InputError
 from ..evaluation.classification import CHUNK, tagging_measures, tagging_metrics
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, Taggers
 from ..models.word_tagger import Options, refuse_contradictions, tagger
-from ..state import State
 from ..training.task import Figure, Task, evaluating
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import parts_of, warn_of_long

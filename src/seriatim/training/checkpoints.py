@@ -15,11 +15,11 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
-from ..errors import InputError, TrainingError, shown
-from ..files import PARTIAL, flush, remove, write_whole
-from ..models.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
-from ..reading import open_regular, read_json, read_text
-from ..state import State, state_from_dict, state_to_dict
+from ..core.errors import InputError, TrainingError, shown
+from ..core.state import State, state_from_dict, state_to_dict
+from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
+from ..storage.safe_files import open_regular, read_json, read_text
+from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from .optimizers import optimizer_tensors, restore_optimizer
 from .progress import Progress
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from ..allocator import freed_memory_kept
+from ..core.allocator import freed_memory_kept
 from ..evaluation.intervals import Metrics
 from .progress import Progress
 from .reporting import MetricsLog, Reporter

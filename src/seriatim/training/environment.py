@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from .. import __version__
-from ..unroll.compiler import compiler
+from ..compiler.cpp.toolchain import compiler
+from ..version import __version__
 
 
 def environment(device: torch.device) -> dict[str, str]:

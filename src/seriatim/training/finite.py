@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..errors import TrainingError
-from ..state import State, state_leaves
+from ..core.errors import TrainingError
+from ..core.state import State, state_leaves
 
 MOST_SKIPPED = 10
 """Steps that may be skipped one after another; where none can be made, going on is of no use."""

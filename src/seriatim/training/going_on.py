@@ -2,8 +2,8 @@
 
 import warnings
 
-from ..errors import InputError
-from ..models.weights import unusable
+from ..core.errors import InputError
+from ..storage.weights import unusable
 from .environment import changes
 from .progress import Progress
 from .setup import Job

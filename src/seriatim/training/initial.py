@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config, Model, Tokenizer, resolve
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary, load_vocabulary
-from ..errors import InputError
 from ..layers import options_of, split_names
-from ..models.weights import load_tensors, read_metadata, refuse_nonfinite
+from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 
 GROUPS = ("embedding.", "layer.")
 """How the names of the parameters begin that are taken."""

@@ -13,13 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..auxiliary import collect
-from ..errors import TrainingError
+from ..core.auxiliary_losses import collect
+from ..core.errors import TrainingError
+from ..core.interruption import Interrupted, noted
+from ..core.state import State, map_state
 from ..evaluation.intervals import Metrics
-from ..interruption import Interrupted, noted
 from ..layers.experts import count_experts
-from ..models.weights import save_weights
-from ..state import State, map_state
+from ..storage.weights import save_weights
 from .checkpoints import load_checkpoint, save_checkpoint, saving
 from .environment import environment
 from .finite import MOST_SKIPPED, finite_state, refuse_odd, whats_wrong

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from ..config import Config
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
-from ..layer import SequenceLayer
 from ..layers import options_of, split_names
 from ..models.bounds import TooLargeError, bounded
-from ..state import state_bytes
 from .task import Task
 
 GRADIENT, MOMENTS = 1, {"sgd": 0, "adam": 2, "adamw": 2}

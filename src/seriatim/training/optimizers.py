@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config, Training
-from ..errors import InputError
-from ..layer import Stateful
+from ..core.contract import Stateful
+from ..core.errors import InputError
 from ..layers import find, split_names
 
 SGD_RATE = 1.0

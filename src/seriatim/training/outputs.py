@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core.errors import InputError
 from ..data.vocabulary import FILES
-from ..errors import InputError
-from ..reading import is_text, open_regular
-from .lock import LOCK
+from ..storage.lock import LOCK
+from ..storage.safe_files import is_text, open_regular
 
 RUN_FILES = ("config.yaml", *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
 RUN_FOLDERS = ("checkpoints", "tensorboard")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from ..cache import cached
-from ..errors import InputError
+from ..core.errors import InputError
+from ..storage.disk_cache import cached
 from .environment import environment
 
 PROBE, ROUNDS = 512, 20

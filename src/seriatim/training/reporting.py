@@ -8,9 +8,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
-from ..files import to_json, whole
-from ..reading import open_regular
+from ..core.errors import InputError
+from ..storage.atomic_files import to_json, whole
+from ..storage.safe_files import open_regular
 
 Record = dict[str, Any]
 LONGEST = 1 << 20

@@ -8,13 +8,13 @@ from typing import Any
 from torch import nn
 
 from ..config import Config
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
-from ..files import PARTIAL, remove, write_whole
 from ..models.bounds import no_larger_than
+from ..storage.atomic_files import PARTIAL, remove, write_whole
+from ..storage.lock import LOCK
 from .checkpoints import kept_weights
 from .initial import Initial, open_initial, set_to_zero
-from .lock import LOCK
 from .memory import build_model
 from .outputs import RUN_FILES, RUN_FOLDERS, RUN_MARKS, check_name
 from .task import Task, TaskBatches, TaskData

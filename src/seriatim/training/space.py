@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import nn
 
 from ..config import Training
-from ..errors import TrainingError
+from ..core.errors import TrainingError
 from .checkpoints import KEPT
 from .outputs import RUN_FILES, RUN_FOLDERS
 

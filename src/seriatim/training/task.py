@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_text
 from ..config import Config, Section
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.arguments import check_text
 from ..data.paths import skipped_files
 from ..data.readers import TEXT_SUFFIXES, Source, find_sources, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..errors import InputError
 from ..evaluation.intervals import Measure, Metrics, written
 from ..models.bounds import no_larger_than
-from ..models.weights import load_weights
-from ..state import State
+from ..storage.weights import load_weights
 
 NAMED = 3
 """Rows of a batch that a message names."""

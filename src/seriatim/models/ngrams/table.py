@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ...errors import InputError
+from ...core.errors import InputError
 from .orders import Order
 from .windows import BITS
 

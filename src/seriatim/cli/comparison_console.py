@@ -1,0 +1,208 @@
+"""What `seriatim compare` prints: which run it is, how long is left, the best so far; then the table."""
+
+import math
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from ..comparison.bottleneck import lines_of
+from ..comparison.comparing import Comparison
+from ..comparison.plan import Plan
+from ..comparison.progress import ComparisonReporter, Standing
+from ..comparison.ranking import ranked, tested, told_apart
+from ..core.errors import InputError, printable
+from ..storage.atomic_files import to_json
+from ..tasks.counting import LAYER as COUNTED
+from ..training.lines import duration
+from .console import PLAIN_SECONDS, progress_console, show, table_of
+
+DRAWN_WITH = ("matplotlib", "jinja2")
+"""What a report needs."""
+READABLE = 1e7
+"""Figures beyond are written as a power of ten."""
+
+
+class ComparisonConsole(ComparisonReporter):
+    """Shows a comparison as it goes, on standard error."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = progress_console(quiet=quiet)
+        self.bar: Progress | None = None
+        self.last_line = -math.inf
+
+    def begin(self, plan: Plan, standing: Standing) -> None:
+        """What is compared, under which budget, with which sizes."""
+        self.metric, self.several = plan.metric, len(plan.seeds) > 1
+        (name, value), *_ = plan.budget.given().items()
+        equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
+        many = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"
+        self.say(f"{many}, {value:,} {name} each{equal}, measured on {plan.measured_in_words()}")
+        if standing.count > len(plan.layers):
+            self.say(f"{len(plan.seeds)} seeds")
+        if self.console.is_terminal and not self.console.quiet:
+            columns = [
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=20),
+                TextColumn("{task.percentage:>3.0f} %"),
+            ]
+            self.bar = Progress(*columns, console=self.console, transient=True)
+            self.task = self.bar.add_task("", total=1.0)
+            self.bar.start()
+
+    def run(self, standing: Standing) -> None:
+        """A run begins."""
+        self.show(standing, "starting", at_once=True)
+
+    def hear(self, standing: Standing, event: Mapping[str, Any]) -> None:
+        """Moves the bar, or prints a line now and then."""
+        if event["event"] == "step":
+            left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
+            self.show(standing, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
+        elif event["event"] in ("timing", "measuring"):
+            self.show(standing, {"timing": "timing its steps", "measuring": "measuring"}[event["event"]])
+
+    def row(self, standing: Standing, row: Mapping[str, Any]) -> None:
+        """One line for a row."""
+        value = row["metrics"].get(self.metric)
+        figure = "" if value is None else f"{self.metric} {value:,.4g}, "
+        steps = "counted" if standing.layer == COUNTED else f"{row['steps']:,} steps"
+        self.say(f"{name_of(standing)}: {figure}{steps} in {duration(row['training_seconds'])}")
+
+    def failure(self, layer: str, seed: int, reason: str) -> None:
+        """Why there is no row."""
+        self.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
+
+    def show(self, standing: Standing, what: str, *, at_once: bool = False) -> None:
+        """What is being done, and how much is left in all."""
+        trial = "" if standing.trial is None else f" (learning rate {standing.trial} of {standing.plan.tune})"
+        left, best = standing.seconds_left, standing.best
+        rest = "" if left is None else f"  all: {duration(left)} left"
+        top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
+        text = f"{standing.number} of {standing.count}  {name_of(standing)}{trial}  {what}{rest}{top}"
+        if self.bar is not None:
+            self.bar.update(self.task, description=printable(text), completed=standing.share)
+        elif at_once or time.monotonic() - self.last_line >= PLAIN_SECONDS:
+            self.last_line = time.monotonic()
+            self.say(text)
+
+    def close(self) -> None:
+        """Takes the bar away, if there is one."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def say(self, text: str) -> None:
+        """One line, above the bar if there is one."""
+        self.console.print(printable(text), soft_wrap=True)
+
+
+def name_of(standing: Standing) -> str:
+    """Of a run: the layer, and the seed where there are several."""
+    return standing.layer if len(standing.plan.seeds) == 1 else f"{standing.layer}, seed {standing.seed}"
+
+
+def may_draw(console: ComparisonConsole) -> bool:
+    """Whether what draws reports is installed; if not, that is said before hours of training, not after them."""
+    missing = [name for name in DRAWN_WITH if find_spec(name) is None]
+    if missing:
+        console.say(
+            f"report.html will not be written, because {' and '.join(missing)} cannot be imported; install them with: "
+            "pip install 'seriatim[report]', and write the report with --resume"
+        )
+    return not missing
+
+
+def finish(found: Comparison, *, report: bool, quiet: bool, as_json: bool) -> None:
+    """Prints the results, and writes the report."""
+    if as_json:
+        print(to_json(found.results))
+    elif not quiet:
+        print_results(found.results)
+    if report:
+        _report(found, progress_console(quiet=quiet))
+
+
+def print_results(results: Mapping[str, Any]) -> None:
+    """The table, best first."""
+    figures = [figure for figure in results["figures"] if figure["headline"] or figure is results["figures"][0]]
+    headings = ["layer", *(figure["name"] for figure in figures[:1]), "95 % interval"]
+    headings += [figure["name"] for figure in figures[1:]]
+    headings += ["parameters", "tokens/s", "memory (MB)", "state (bytes)", "ms/token", "at distance"]
+    table = table_of(*headings)
+    for row in ranked(results):
+        if row["failed"]:
+            table.add_row(row["layer"], "failed")
+        else:
+            table.add_row(*_cells(row, figures))
+    show(table)
+    if states := lines_of(results):
+        print()
+        table = table_of("layer", "width", "state after the longest input (bytes)", results["metric"]["name"])
+        for line in states:
+            table.add_row(*line)
+        show(table)
+    _notes(results)
+
+
+def _cells(row: Mapping[str, Any], figures: list[dict[str, Any]]) -> list[str]:
+    metrics, first = row["metrics"], figures[0]
+    low, high = metrics.get(f"{first['key']}_low"), metrics.get(f"{first['key']}_high")
+    span = "" if low is None or high is None else f"{_number(low, first)} to {_number(high, first)}"
+    state = row["state_bytes"].get("1000") if row["state_bytes"] else None
+    distance = list(row["distance"]["values"].items())[-1:] if row["distance"] else []
+    return [
+        row["layer"],
+        _value(metrics, first) + (" =" if alike(row) else ""),
+        span,
+        *(_value(metrics, figure) for figure in figures[1:]),
+        f"{row['parameters']:,}",
+        f"{row['tokens_per_second']:,.0f}",
+        "" if row["memory_bytes"] is None else f"{row['memory_bytes'] / 1e6:,.0f}",
+        "" if state is None else f"{state:,}",
+        "" if row["milliseconds_per_token"] is None else f"{row['milliseconds_per_token']:.2f}",
+        *(f"{value:.3f} ({far})" for far, value in distance),
+    ]
+
+
+def _value(metrics: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
+    value = metrics.get(figure["key"])
+    return "" if value is None else _number(value, figure)
+
+
+def _number(value: float, figure: Mapping[str, Any]) -> str:
+    """With the figure's digits, and in short where it is beyond what anybody reads."""
+    return f"{value:,.{figure['digits']}f}" if abs(value) < READABLE else f"{value:.3g}"
+
+
+def alike(row: Mapping[str, Any]) -> bool:
+    """Whether a row cannot be told from the best."""
+    return tested(row) and not told_apart(row)
+
+
+def _notes(results: Mapping[str, Any]) -> None:
+    rows = [row for row in results["rows"] if not row["failed"]]
+    named = next((row["distance"] for row in rows if row["distance"]), None)
+    print(printable(f"measured on {results['data']['measured_on']}; state: bytes after 1,000 tokens"))
+    if named is not None:
+        print(printable(f"at distance: {named['name']} ({named['unit']})"))
+    if any(alike(row) for row in rows):
+        print("=: not significantly different from the best (paired bootstrap, p > 0.05)")
+    for row in results["rows"]:
+        if row["failed"] or row["note"]:
+            print(printable(f"{row['layer']}: {row['failed'] or row['note']}"))
+
+
+def _report(found: Comparison, console: Console) -> None:
+    """Writes `report.html`."""
+    from ..comparison.report import write_report
+
+    try:
+        path = write_report(found.folder, found.results)
+    except InputError as error:
+        console.print(printable(f"report.html was not written: {error}"), soft_wrap=True)
+        return
+    console.print(printable(f"report: {path}"), soft_wrap=True)

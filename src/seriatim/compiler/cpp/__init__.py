@@ -1,0 +1,1 @@
+"""Programs as C++, and the compiler of the machine."""

@@ -1,0 +1,126 @@
+"""Names in plots, none upon another: at the ends of lines, and beside points."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+from .theme import INK, SOFT, plain, style
+
+SIZE = 9.0
+"""Points of the letters of a name."""
+_LINE = SIZE * 1.25
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """Moves places apart until neighbours are ``gap`` from each other, all of them as little as possible.
+
+    The least sum of squared moves: an isotonic regression of what is left of the places without the gaps, by pooling
+    neighbours that stand in the wrong order.
+    """
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    pools: list[list[float]] = []  # of each pool its mean and its size
+    for rank, i in enumerate(order):
+        pools.append([places[i] - rank * gap, 1])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, size = pools.pop()
+            last = pools[-1]
+            last[0] = (last[0] * last[1] + mean * size) / (last[1] + size)
+            last[1] += size
+    moved = [mean for mean, size in pools for _ in range(int(size))]
+    result = [0.0] * len(places)
+    for rank, i in enumerate(order):
+        result[i] = moved[rank] + rank * gap
+    return result
+
+
+def end_labels(axes: Any, ends: Sequence[tuple[int, str, float]]) -> None:
+    """A legend to the right of the plot, each name as near as may be to the height at which its line ends.
+
+    Args:
+        axes: the plot, its limits and scales settled.
+        ends: of each line its place in `seriatim.report.theme.style`, its name and its last value.
+    """
+    height = axes.figure.get_size_inches()[1] * 72 * 0.76  # points; the rest of a figure is its axis
+    heights = [_fraction(axes, value) for _, _, value in ends]
+    gap = min(_LINE / height, 0.96 / max(1, len(ends) - 1))
+    moved = spread(heights, gap)
+    shift = max(0.0, 0.02 - min(moved, default=0.5)) - max(0.0, max(moved, default=0.5) - 0.98)
+    for (index, name, _), at in zip(ends, moved, strict=True):
+        look = style(index)
+        axes.plot([1.02, 1.10], [at + shift] * 2, transform=axes.transAxes, clip_on=False, **look | {"marker": ""})
+        axes.plot([1.06], [at + shift], transform=axes.transAxes, clip_on=False, **look)
+        axes.text(1.12, at + shift, plain(name), transform=axes.transAxes, va="center", fontsize=SIZE, color=INK)
+
+
+def _fraction(axes: Any, value: float) -> float:
+    """How far up the plot a value stands, 0 to 1."""
+    _, y = axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[0], value)))
+    return min(1.0, max(0.0, float(y)))
+
+
+def point_labels(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
+    """A name beside each point, where it covers neither a point nor another name; a line leads to what is not level.
+
+    Args:
+        axes: the plot, its limits and scales settled.
+        points: names and places.
+    """
+    axes.figure.draw_without_rendering()  # settles where the plot stands in its figure
+    pixels = axes.figure.dpi / 72
+    places = [tuple(axes.transData.transform((x, y)) / pixels) for _, x, y in points]
+    (left, bottom), (right, top) = (axes.transAxes.transform(corner) / pixels for corner in ((0, 0), (1, 1)))
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
+    for (name, *at), (x, y) in sorted(zip(points, places, strict=True), key=lambda each: -each[1][1]):
+        width = _width(name)
+        box = min(
+            (_box(x, y, width, *way) for way in _WAYS),
+            key=lambda box: (
+                sum(_overlap(box, other) for other in taken)
+                + 10 * _outside(box, (left, bottom, right, top))
+                + abs((box[1] + box[3]) / 2 - y)
+                + abs((box[0] + box[2]) / 2 - x) / 4
+            ),
+        )
+        taken.append(box)
+        middle = (box[1] + box[3]) / 2 - y
+        far = abs(middle) > 0.7 * _LINE
+        axes.annotate(
+            plain(name),
+            at,
+            xytext=((box[2] if box[2] < x else box[0]) - x, middle),
+            ha="right" if box[2] < x else "left",
+            textcoords="offset points",
+            va="center",
+            fontsize=SIZE,
+            color=INK,
+            arrowprops={"arrowstyle": "-", "color": SOFT, "linewidth": 0.5, "shrinkB": 4} if far else None,
+        ).set_in_layout(False)
+
+
+_WAYS = [(side, line * 0.5) for line, side in product(range(-10, 11), (1, -1, 0))]
+"""To the right of the point, to its left or over its middle; lines above or below it."""
+_Box = tuple[float, float, float, float]
+
+
+def _width(name: str) -> float:
+    """Of a name in points, and a little room."""
+    width, _, _ = text_to_path.get_text_width_height_descent(name, FontProperties(size=SIZE), ismath=False)
+    return float(width) + 2
+
+
+def _box(x: float, y: float, width: float, side: int, lines: float) -> _Box:
+    left = x + 6 if side > 0 else x - 6 - width if side < 0 else x - width / 2
+    return left, y + lines * _LINE - _LINE / 2, left + width, y + lines * _LINE + _LINE / 2
+
+
+def _overlap(one: _Box, other: _Box) -> float:
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    along = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0.0, across) * max(0.0, along)
+
+
+def _outside(box: _Box, frame: _Box) -> float:
+    return sum(max(0.0, by) for by in (frame[0] - box[0], frame[1] - box[1], box[2] - frame[2], box[3] - frame[3]))

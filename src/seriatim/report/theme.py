@@ -1,0 +1,224 @@
+"""How plots look: one palette for light and dark pages, and figures as SVG that takes its colours from the page.
+
+A figure is drawn in the colours of the light theme, so that it can be saved as any other Matplotlib figure. `to_svg`
+puts CSS variables in their place: ``var(--ink)``, ``var(--c1)``; greys become mixtures of ink and paper.
+
+The ten colours differ from each other, and from the paper, for readers who do not tell red from green too (simulated
+after G. M. Machado et al., *A physiologically-based model for simulation of color vision deficiency*, 2009). No plot
+may depend on them alone: `style` gives every line its dashes and its marker as well.
+"""
+
+import hashlib
+import io
+import itertools
+import re
+import warnings
+from html import escape
+from typing import Any
+
+from ..core.errors import InputError
+
+try:
+    import matplotlib as mpl
+    from cycler import cycler
+    from matplotlib.figure import Figure
+except ModuleNotFoundError as error:
+    raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
+
+PAPER, INK, SOFT, RULE = "#ffffff", "#1d2023", "#565d64", "#d5d8db"
+"""The page, what is written on it, what is said aside, and hairlines."""
+COLOURS: tuple[str, ...] = (
+    *("#2f66d0", "#d2361e", "#3a7a78", "#3a0fae", "#6b703c"),
+    *("#6f232c", "#2f4767", "#1a0a5c", "#9e58b4", "#2a2102"),
+)
+"""For lines and points, in the order in which they are given out."""
+ON_DARK, ON_LIGHT = "#fefefe", "#010101"
+"""For text upon the colours of a heat map, which stay what they are in either theme."""
+HEAT = "cividis"
+"""The colour map of heat maps: it rises evenly in lightness, and reads alike without red or green."""
+
+LIGHT = {"paper": PAPER, "ink": INK, "soft": SOFT, "rule": RULE} | {
+    f"c{i}": colour for i, colour in enumerate(COLOURS, 1)
+}
+"""CSS variables to colours."""
+DARK = dict(
+    zip(
+        LIGHT,
+        (
+            *("#14171b", "#e6e8ea", "#a5adb5", "#3a4047"),
+            *("#7a8fd0", "#f0682a", "#45a56c", "#a9b4fb", "#efe34a"),
+            *("#ffb599", "#cadfff", "#8a80f5", "#e495af", "#dafaca"),
+        ),
+        strict=True,
+    )
+)
+"""The same variables on a dark page."""
+
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.8)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+STYLES = tuple(zip(itertools.islice(itertools.cycle(DASHES), len(MARKERS)), MARKERS, strict=True))
+"""Dashes and marker of each of the colours."""
+
+_LOOK: Any = {
+    "axes.edgecolor": SOFT,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.linewidth": 0.7,
+    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "figure.facecolor": "none",
+    "font.size": 10,
+    "grid.color": RULE,
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "xtick.labelsize": 9.5,
+    "ytick.color": SOFT,
+    "ytick.labelcolor": INK,
+    "ytick.labelsize": 9.5,
+}
+_GREY = re.compile(r"#([0-9a-f]{2})\1\1")
+_OPENING = re.compile(r'<svg [^>]*viewBox="0 0 ([0-9.]+) ([0-9.]+)"[^>]*>')
+
+
+def style(index: int) -> dict[str, Any]:
+    """Colour, dashes and marker of the ``index``-th line: ``axes.plot(x, y, **style(0))``."""
+    dashes, marker = STYLES[index % len(STYLES)]
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": dashes,
+        "marker": marker,
+        "markersize": 4.5,
+        "markeredgecolor": PAPER,
+        "markeredgewidth": 0.6,
+        "linewidth": 1.5,
+    }
+
+
+def plain(text: str) -> str:
+    """Text for a figure that holds what users wrote: no dollar sign in it begins a formula."""
+    return text.replace("$", r"\$")
+
+
+class PageFigure(Figure):
+    """A Matplotlib figure that a notebook shows without pyplot and its inline backend."""
+
+    def _repr_png_(self) -> bytes:
+        """The figure on white paper, for notebooks."""
+        with io.BytesIO() as stream, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")
+            warnings.filterwarnings("ignore", "constrained_layout not applied")
+            self.savefig(stream, format="png", dpi=110, facecolor=PAPER)
+            return stream.getvalue()
+
+
+def new_figure(
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    width: float = 4.2,
+    height: float = 3.0,
+    sharex: bool = False,
+    sharey: bool = False,
+) -> tuple[Figure, Any]:
+    """An empty figure in the look of the pages.
+
+    Its letters are legible where the page shows it 320 pixels wide, if it is about 4.2 inches wide. What is wider than
+    6 inches gets the whole width of a page.
+
+    Args:
+        rows: how many plots lie one above another.
+        columns: and side by side.
+        width: of the whole figure, in inches.
+        height: of the whole figure, in inches.
+        sharex: whether the plots have one horizontal scale.
+        sharey: whether they have one vertical scale.
+
+    Returns:
+        The figure and its axes, an array ``(rows, columns)``.
+    """
+    with mpl.rc_context(_LOOK):
+        figure = PageFigure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False)
+    return figure, axes
+
+
+def to_svg(figure: Figure, *, title: str, description: str, name: str = "") -> str:
+    """A figure as SVG to be put into a page: as wide as its place, its text text, its colours those of the page.
+
+    Args:
+        figure: by preference of `new_figure`.
+        title: its accessible name.
+        description: what is to be seen in it, for who does not see it.
+        name: what its ids begin with, unique in the page; by default made of what is drawn.
+
+    Returns:
+        ``<svg role="img" …>``, the same for the same figure.
+    """
+    for axes in figure.axes:
+        for image in axes.images:
+            image.set_interpolation("none")  # one pixel a value, sharp at any size
+    drawn = _drawn(figure)
+    name = name or f"plot-{hashlib.sha256((title + description + drawn).encode()).hexdigest()[:8]}"
+    opening = _OPENING.search(drawn)
+    assert opening, "Matplotlib opens its drawings otherwise"
+    body = drawn[opening.end() :].rstrip().removesuffix("</svg>")
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
+        'style="fill: var(--ink)" '  # of what is black, of which Matplotlib says nothing
+        f'viewBox="0 0 {opening[1]} {opening[2]}" aria-labelledby="{name}-title" aria-describedby="{name}-description">'
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-description">{escape(description)}</desc>'
+        f"{_for_page(body, name)}</svg>"
+    )
+
+
+def _drawn(figure: Figure) -> str:
+    """What Matplotlib writes, without what differs from one time to the next."""
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "seriatim", "svg.image_inline": True}
+    with mpl.rc_context(settings), io.StringIO() as stream, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the page's fonts have what Matplotlib's lack
+        warnings.filterwarnings("ignore", "constrained_layout not applied")  # for names too long for the figure
+        layout = figure.get_layout_engine()
+        if layout is not None:  # laid out here once, which saving would do twice
+            layout.execute(figure)
+            figure.set_layout_engine("none")
+        figure.savefig(stream, format="svg", dpi=144, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine(layout)
+        return stream.getvalue()
+
+
+def _for_page(body: str, name: str) -> str:
+    """Without what would act upon the page, its ids under one name, its colours variables, its numbers short."""
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
+    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', body))
+    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
+    body = re.sub(r'(url\(|href=")#', rf"\1#{name}-", body)
+    body = re.sub(r' style="([^"]*)"', lambda found: f' style="{_themed(found[1])}"', body)
+    body = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: _rounded(found[0]), body)
+    return re.sub(r">\s+<", "><", re.sub(r"\n\s*", "\n", body))
+
+
+def _themed(declarations: str) -> str:
+    declarations = re.sub(r"font-family:[^;]*;? ?", "", declarations)
+    for variable, colour in LIGHT.items():
+        declarations = declarations.replace(colour, f"var(--{variable})")
+    return _GREY.sub(_mixed, declarations)
+
+
+def _mixed(grey: re.Match[str]) -> str:
+    if grey[0] in (ON_DARK, ON_LIGHT):
+        return grey[0]
+    return f"color-mix(in srgb, var(--paper) {int(grey[1], 16) / 2.55:.0f}%, var(--ink))"
+
+
+def _rounded(attribute: str) -> str:
+    return re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", attribute)

@@ -1,0 +1,1 @@
+"""The folder of a run: training, opening, streaming, scoring, ensembles, the model card."""

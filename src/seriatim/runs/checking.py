@@ -1,0 +1,118 @@
+"""Every check that a training makes before its first step, with all problems reported at once."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..config import Config, Model, resolve_leniently
+from ..core.errors import InputError, ProblemsError
+from ..data.vocabulary import Vocabulary
+from ..storage.lock import refuse_locked
+from ..tasks import find, with_current_layer
+from ..training.initial import Initial, open_initial
+from ..training.memory import build_model, check_memory
+from ..training.precision import choose_device
+from ..training.setup import check_initial, check_out
+from ..training.task import Task
+
+Result = TypeVar("Result")
+
+
+def check_training(
+    config: Config | Mapping[str, Any] | str | Path, *, overrides: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Checks configuration, data, tokenizer and model as a training would.
+
+    Args:
+        config: as of `seriatim.train`; ``out`` is checked where it is given.
+        overrides: dotted names to values, applied last.
+
+    Returns:
+        The statistics of the data, part by part; see `Task.report`.
+
+    Raises:
+        ProblemsError: everything that is wrong, as far as it can be known at once.
+    """
+    return _Check(config, overrides or {}).run()
+
+
+class _Check:
+    """Goes on after a problem with whatever does not depend on it."""
+
+    def __init__(self, source: Config | Mapping[str, Any] | str | Path, overrides: Mapping[str, Any]) -> None:
+        self.config, self.problems = resolve_leniently(source, overrides)
+
+    def attempt(self, step: Callable[[], Result]) -> Result | None:
+        """The result of a step; None where it has a problem, which is recorded."""
+        try:
+            return step()
+        except InputError as error:
+            self.problems.extend(getattr(error, "problems", [str(error)]))
+            return None
+
+    def run(self) -> dict[str, Any]:
+        """The statistics, if nothing is wrong."""
+        self.attempt(lambda: choose_device(self.config.training.device))
+        if self.config.out is not None:
+            self.attempt(lambda: refuse_locked(check_out(self.config.out, overwrite=False)))
+        task = self.attempt(lambda: find(with_current_layer(self.config)))
+        fits = task is not None
+        if task is None:  # the data can be read all the same
+            others = self.config.model_copy(update={"model": Model()})
+            task = self.attempt(lambda: find(others))
+        report = None if task is None else self.data(task, fits)
+        if self.problems or report is None:
+            raise ProblemsError(self.problems)
+        return report
+
+    def data(self, task: Task, fits: bool) -> dict[str, Any] | None:
+        """Checks the data, and with a model that ``fits`` its configuration also the model."""
+        self.attempt(lambda: check_initial(task.config))
+        self.attempt(task.check_held_out)
+        initial = self.attempt(lambda: self.initial(task))
+        vocabulary = self.attempt(task.learn_vocabulary)
+        if vocabulary is None:
+            for part in ("valid", "test"):
+                if spec := self.spec(task, part):
+                    self.attempt(lambda spec=spec, part=part: task.skim(spec, part))  # type: ignore[misc]
+            return None
+        if initial is not None:
+            vocabulary = initial.with_tokenizer(vocabulary)
+        if fits:
+            self.attempt(lambda: self.model(task, vocabulary, initial))
+        self.fit(task, vocabulary)
+        return None if self.problems else self.attempt(lambda: task.report(vocabulary))
+
+    def initial(self, task: Task) -> Initial | None:
+        """The run that the training starts from, if any."""
+        if task.config.training.init is None:
+            return None
+        initial = open_initial(task.config.training.init)
+        initial.settle(task.config)
+        return initial
+
+    def model(self, task: Task, vocabulary: Vocabulary, initial: Initial | None) -> None:
+        """Checks the size of the model, and builds it where it takes parameters from a run."""
+        if initial is None:
+            check_memory(task, vocabulary)
+        else:
+            initial.copy_to(build_model(task, vocabulary), task.config.model)
+
+    def fit(self, task: Task, vocabulary: Vocabulary) -> None:
+        """Reads each part of the data, and checks that the parts and the configuration fit each other."""
+        parts = {}
+        for part in ("train", "valid", "test"):
+            spec = self.spec(task, part)
+            if spec is not None:
+                before = len(self.problems)
+                parts[part] = self.attempt(lambda spec=spec, part=part: task.read(spec, part, vocabulary))  # type: ignore[misc]
+                if len(self.problems) > before:
+                    parts[part] = None
+        if parts.get("train") is not None:
+            self.attempt(lambda: task.check(parts["train"], parts.get("valid")))
+
+    def spec(self, task: Task, part: str) -> str | None:
+        """What the configuration names as this part of the data."""
+        if part == "train":
+            return task.training_spec()
+        return task.validation_spec() if part == "valid" else task.config.data.test

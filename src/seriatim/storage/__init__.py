@@ -1,0 +1,1 @@
+"""Files: written atomically, read safely, cached, locked, and checked."""
