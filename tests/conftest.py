@@ -90,7 +90,7 @@ def runs(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dic
 @pytest.fixture(scope="session")
 def inspected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, seriatim.Run]:
     """A small run of every task, to be looked into."""
-    from .inspected import make_runs
+    from .inspection.inspected import make_runs
 
     return make_runs(tmp_path_factory.mktemp("inspected"))
 

@@ -17,7 +17,7 @@ from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
 
 from ..conftest import small_config
-from ..test_training import same
+from ..training.test_training import same
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,8 @@
 """A batch answers as its rows one by one, and a text in pieces is the text whole: models, tasks, decoders, whole runs.
 
-For layers, with gradients, in float64, `tests/test_laws.py` proves it; that compiled loops, which these models leave
-aside to save the time of compiling, do as the reference does for any batch, `tests/test_unroll*.py`. For the tables of
-n-grams see also `tests/test_ngrams.py`, for the windows of `evaluate` `tests/test_run.py`.
+For layers, with gradients, in float64, `tests/laws/test_laws.py` proves it; that compiled loops, which these models
+leave aside to save the time of compiling, do as the reference does for any batch, `tests/recurrence`. For the tables
+of n-grams see also `tests/models/test_ngrams.py`, for the windows of `evaluate` `tests/runs/test_run.py`.
 """
 
 import functools
@@ -28,7 +28,7 @@ from seriatim.tasks import TASKS
 from seriatim.tasks.counting import Options as Counted
 
 from ..golden.recipes import POOLINGS, TRANSLATORS
-from ..laws import DEAF, assert_states_close
+from ..laws.eight_laws import DEAF, assert_states_close
 from .untrained import untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")

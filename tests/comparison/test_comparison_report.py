@@ -1,0 +1,230 @@
+"""The report of a comparison says what the results say, whatever they lack."""
+
+import copy
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from seriatim.comparison import figures, summary
+from seriatim.comparison.ranking import ranked, told_apart
+from seriatim.comparison.report import report, write_report
+from seriatim.comparison.words import equal, finding, keeping, limits, seeing, standing, training
+from seriatim.report.number_formats import in_bytes, in_short, in_time, listed, percent, rounded, times
+from seriatim.report.plot_labels import spread
+from seriatim.report.theme import to_svg
+
+from ..report.test_page import HOSTILE, check_page
+from .comparisons import failed_row, made_up, made_up_row
+
+FEW = ("ngram", "lstm", "transformer")
+DRAWN = {
+    "metric": lambda results: figures.metric_plot(results["rows"], results["metric"]),
+    "loss": lambda results: figures.learning_curves(results["rows"], "seconds"),
+    "held out": lambda results: figures.held_out_curves(
+        results["rows"], "tokens", key="perplexity", name="$perplexity$"
+    ),
+    "size": lambda results: figures.quality_against(
+        results["rows"], results["metric"], of=lambda row: row.get("parameters"), name="parameters"
+    ),
+    "state": lambda results: figures.state_growth(results["rows"]),
+    "step": lambda results: figures.step_cost(results["rows"]),
+    "reading": lambda results: figures.reading_cost(results["rows"]),
+    "distance": lambda results: figures.distance_plot(results["rows"]),
+}
+
+
+def test_a_report_is_whole_and_says_what_the_results_say(tmp_path: Path) -> None:
+    results = json.loads(json.dumps(made_up(FEW, seeds=2, tune=True)))
+    path = write_report(tmp_path, results)
+    page = check_page(path.read_text(encoding="utf-8"))
+    text = page.text()
+    for row in results["rows"]:
+        assert f"{row['metrics']['perplexity']:.2f}" in text
+        assert f"{row['parameters']:,}" in text
+        assert all(run["command"] in text for run in row["runs"])
+    assert results["command"] in text
+    assert results["machine"]["processor"] in text
+    assert len(page.all("svg")) == 11  # all but quality against size, which is equal
+    rows = ranked(results)
+    best = f"{rows[0]['metrics']['perplexity']:.2f}"
+    assert finding(results).startswith(f"The lowest perplexity per token is that of {rows[0]['layer']}: {best} (95 %")
+
+
+@pytest.mark.parametrize("lacking", ["everything", "all but the metric", "all rows"])
+def test_a_report_copes_with_what_is_missing(lacking: str) -> None:
+    results = made_up(FEW)
+    bare = {"layer": "lstm", "keeps": None, "failed": None}
+    if lacking == "everything":
+        results["rows"] = [bare, failed_row()]
+    elif lacking == "all but the metric":
+        results["rows"] = [bare | {"metrics": {"perplexity": 3.0, "loss": None}} for _ in range(2)]
+    else:
+        results["rows"] = [failed_row("lstm"), failed_row()]
+    for key in ("data", "tokenizer", "machine", "versions", "seeds", "budget", "command", "finished", "seconds"):
+        results[key] = None
+    check_page(report(results))
+
+
+def test_any_one_thing_may_be_missing() -> None:
+    """A row without each of the keys, and one where it is null."""
+    results, rows = made_up(("rnn", "lstm")), []
+    for key in made_up_row(4, "lstm").keys() - {"layer", "failed"}:
+        rows += [made_up_row(4, "lstm") | {key: None}, made_up_row(4, "lstm")]
+        del rows[-1][key]
+    results["rows"] += rows
+    assert all(standing(row, results) and limits(row, results) for row in rows)
+    assert all(keeping(row) and training(row, results["rows"]) for row in rows)
+    assert finding(results)
+    assert equal(results)
+    for table in (summary.summary_table, summary.words_table, summary.shapes_table):
+        assert len(table(results).rows) == len(results["rows"])
+    for draw in DRAWN.values():
+        assert draw(results) is not None
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_without_rows_nothing_is_drawn(draw) -> None:
+    assert draw(made_up(FEW)) is not None
+    assert draw(made_up(FEW) | {"rows": [failed_row()]}) is None
+
+
+def without_plots(results: dict) -> dict:
+    """Only the metric is drawn of these, which is quick."""
+    drawn = ("parameters", "curve", "held_out", "distance", "tokens_per_second", "milliseconds_per_token")
+    for row in results["rows"]:
+        row |= dict.fromkeys((*drawn, "memory_bytes", "state_bytes", "step_milliseconds", "reading_milliseconds"))
+    return results
+
+
+def test_the_same_results_give_the_same_page() -> None:
+    results = without_plots(made_up(FEW, seeds=2))
+    assert report(results) == report(copy.deepcopy(results))
+
+
+def test_hostile_results_stay_text() -> None:
+    results = made_up(("rnn", "lstm"))
+    results["rows"][0]["layer"] = HOSTILE
+    svg = to_svg(DRAWN["state"](results), title=HOSTILE, description=HOSTILE)
+    assert HOSTILE in check_page(f"<h1>a plot</h1><script></script>{svg}").text()
+    results = without_plots(results)
+    for row in results["rows"]:
+        row["options"] = {HOSTILE: HOSTILE}
+        row["samples"] = [{"input": HOSTILE, "truth": HOSTILE, "text": HOSTILE}]
+        row["keeps"] = row["paper"] = row["runs"][0]["command"] = HOSTILE
+    results["command"] = results["data"]["train"] = HOSTILE
+    page = check_page(report(results))
+    assert HOSTILE in page.text()
+    assert not page.all("img")
+    assert len(page.all("script")) == 1
+
+
+def test_wrong_answers_are_marked_by_more_than_colour() -> None:
+    results = without_plots(made_up(("rnn", "lstm")))
+    for row, answer in zip(results["rows"], ("NOUN", "VERB"), strict=True):
+        row["samples"] = [{"input": "dog", "truth": "NOUN", "text": answer}]
+    text = check_page(report(results)).text()
+    assert text.count("✗") == text.count("(wrong)") == 1
+    assert text.count("✓") == 1
+
+
+def test_wrong_tags_are_marked_one_by_one() -> None:
+    results = without_plots(made_up(("rnn", "lstm"))) | {"task": "tag"}
+    truth = "DET ADJECTIVE NOUN VERB ADVERB PUNCTUATION"
+    for row in results["rows"]:
+        row["samples"] = [{"input": "the old dog barks loudly .", "truth": truth, "text": truth}]
+    results["rows"][0]["samples"][0]["text"] = truth.replace("VERB A", "NOUN A")
+    text = check_page(report(results)).text()
+    assert "rnn: 1 of 6 wrong" in text
+    assert "NOUN NOUN✗ ADVERB" in text
+    assert "lstm✓ (right)" in text
+
+
+def test_the_order_follows_the_metric_and_ties_are_said() -> None:
+    results = made_up(FEW)
+    lowest_first = [row["layer"] for row in ranked(results)]
+    results["metric"]["more_is_better"] = True
+    assert [row["layer"] for row in ranked(results)] == lowest_first[::-1]
+    results["metric"]["more_is_better"] = False
+    second = ranked(results)[1]
+    assert told_apart(second)
+    second["difference"] |= {"p_value": 0.3}
+    assert f"Not significantly different from the best (paired bootstrap): {second['layer']}" in finding(results)
+    assert "not significantly different from the best" in standing(second, results)
+
+
+def test_words_follow_the_figures() -> None:
+    """What grows is said to grow, what is level is not, and the fastest is whoever is."""
+    results = made_up(FEW)
+    ngram, lstm, transformer = results["rows"]
+    assert "however long" in keeping(lstm)
+    assert "grows to" in keeping(transformer)
+    transformer["state_bytes"] = {"1": 8, "100": 800, "10000": 80_000}
+    assert "8 B more for every token" in keeping(transformer)
+    lstm["tokens_per_second"] = 10 * max(row["tokens_per_second"] for row in results["rows"])
+    assert "the fastest here" in training(lstm, results["rows"])
+    assert training(transformer, results["rows"]).endswith("of the fastest")
+    ngram["tokens_per_second"] = 1e9
+    assert "the fastest here" in training(lstm, results["rows"])
+    assert "one token after another" not in limits(lstm, results)
+    assert "do not apply to what is counted: " in equal(results)
+    lstm["parameters"] = 2_000_000
+    assert "but for lstm" in equal(results)
+    lstm["state_bytes"] = {"1": 0, "100": 0, "10000": 0}
+    assert "uses no context" in seeing(lstm)
+
+
+def test_given_widths_are_not_said_to_have_equal_parameters() -> None:
+    results = made_up(("lstm", "gru"))
+    results["parameters"] = None
+    assert "the number of parameters within 2 %" in equal(results)
+    for row in results["rows"]:
+        row["width"] = 16
+    assert "within 2 %" not in equal(results)
+    assert "the numbers of parameters differ" in equal(results)
+
+
+def test_equal_values_are_called_the_same() -> None:
+    results = made_up(("lstm", "gru"))
+    for row in results["rows"]:
+        row["metrics"]["perplexity"] = 9.5
+    assert "with the same value, 9.50." in finding(results)
+
+
+@pytest.mark.parametrize("kind", ["distance", "length"])
+def test_distance_is_named_by_its_kind(kind: str) -> None:
+    results = without_plots(made_up(("lstm", "transformer")))
+    for row, far in zip(results["rows"], (0.5, 0.9), strict=True):
+        values = {"2": 1.0, "40": far}
+        row["distance"] = {"kind": kind, "of": "exact match", "name": f"by {kind}", "unit": "letters", "values": values}
+    assert "exact match 1.000 at 2 and 0.500 at 40 letters" in seeing(results["rows"][0])
+    assert ("0.500 at 40 letters, where transformer has 0.900" in limits(results["rows"][0], results)) == (
+        kind == "distance"
+    )
+    assert "exact match" in check_page(report(results)).text()
+
+
+def test_labels_are_spread_as_little_as_possible() -> None:
+    assert spread([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
+    assert spread([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
+    moved = spread([0.3, 0.31, 0.32, 0.9], 0.1)
+    assert all(after - before >= 0.1 - 1e-9 for before, after in pairwise(moved))
+    assert sum(moved[:3]) == pytest.approx(0.93)
+    assert spread([], 0.1) == []
+
+
+def test_numbers_are_written_for_readers() -> None:
+    assert [in_bytes(number) for number in (0, 512, 3210, 2.05e6)] == ["0 B", "512 B", "3.21 kB", "2.05 MB"]
+    assert [in_time(number) for number in (0.02, 0.314, 1500, 90_000, 150_000)] == [
+        "20 μs",
+        "0.31 ms",
+        "1.5 s",
+        "90 s",
+        "2.5 min",
+    ]
+    assert [in_short(number) for number in (1, 2000, 1e6, 1e12, 2e12)] == ["1", "2k", "1M", "1T", "2T"]
+    assert [rounded(number) for number in (0, 41_234, 0.1234, 12.345)] == ["0", "41,200", "0.123", "12.3"]
+    assert [percent(share) for share in (0.0042, 0.16)] == ["0.4 %", "16 %"]
+    assert [times(ratio) for ratio in (3.14, 40)] == ["3.1 times", "40 times"]
+    assert [listed(names) for names in ([], ["a"], ["a", "b", "c"])] == ["", "a", "a, b and c"]

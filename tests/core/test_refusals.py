@@ -1,0 +1,192 @@
+"""Options and inputs that cannot be are refused, and the message names the next step."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import seriatim
+from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.config import resolve
+from seriatim.core.contract import RecurrentCell
+from seriatim.core.errors import InputError
+from seriatim.data.tokenizers import fit_tokenizer
+from seriatim.data.vocabulary import Vocabulary
+from seriatim.tasks import find
+from seriatim.training import memory
+from seriatim.training.task import Task
+
+from ..conftest import small_config
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "attention",
+            {"num_heads": 5},
+            r"num_heads: 5 does not divide the width, 12; take one of \[1, 2, 3, 4, 6, 12\]",
+        ),
+        ("attention", {"num_heads": 4, "num_kv_heads": 3}, r"num_kv_heads: 3 does not divide num_heads, 4"),
+        ("attention", {"num_heads": 0}, r"model\.options\.num_heads must be at least 1; got 0"),
+        ("attention", {"window": 0}, "window must be at least 1"),
+        ("self-attention", {"window": -1}, "window must be at least 1"),
+        ("window", {"context": 0}, "context must be at least 1"),
+        ("attention", {"position": "rotery"}, "did you mean 'rotary'"),
+        ("attention", {"score": "dto"}, "did you mean 'dot'"),
+        ("transformer", {"num_experts": 2, "experts_per_token": 3}, r"1\.\.2, the number of experts; got 3"),
+        ("transformer", {"num_experts": 0}, "num_experts must be at least 1"),
+        ("transformer", {"num_experts": 2, "balance": -1.0}, r"options\.balance must be between 0 and 1000; got -1"),
+        ("transformer", {"feed_forward": "swigul"}, "did you mean 'swiglu'"),
+        ("transformer", {"feed_forward_size": 0}, "feed_forward_size must be at least 1"),
+        ("transformer", {"norm": "rsm"}, "did you mean 'rms'"),
+        ("transformer", {"memory_size": 0}, "memory_size must be at least 1"),
+        ("transformer", {"position": "learned", "max_length": 0}, "max_length must be at least 1"),
+        ("transformer", {"max_length": 5}, "no option 'max_length'"),
+        ("transformer", {"num_heads": "two"}, "give a whole number or null"),
+        ("attention", {"norm": "rms"}, "no option 'norm'"),
+        ("convolution", {"kernel_size": 0}, "kernel_size must be at least 1"),
+        ("lstm", {"forget_bias": 1e308}, r"model\.options\.forget_bias must be between -100 and 100; got 1e\+308"),
+        ("lstm", {"zoneout": 0.9999999}, r"model\.options\.zoneout must be between 0 and 0\.99"),
+        ("lstm-peephole", {"weight_dropout": 1.0}, r"model\.options\.weight_dropout must be between 0 and 0\.99"),
+        ("lstm", {"projection_size": 12}, r"model\.options\.projection_size must lie in 0\.\.11"),
+        ("lstm-peephole", {"peephole": "ful"}, r"model\.options\.peephole: 'ful' does not fit; did you mean 'full'"),
+        ("s4", {"dt_min": 0.5}, r"model\.options\.dt_min must be above 0 and at most dt_max"),
+        ("s4", {"state_size": 2000}, r"model\.options\.state_size must be between 2 and 1024; got 2000"),
+        ("s4", {"state_size": 3}, r"model\.options\.state_size must be even"),
+        ("s4d", {"dt_max": 1e9}, r"model\.options\.dt_max must be between 1e-07 and 1000"),
+        ("mamba", {"dt_min": 0.0}, r"model\.options\.dt_min must be between 1e-07 and 1000"),
+        ("mamba", {"expansion": 0}, r"model\.options\.expansion must be at least 1"),
+        ("convolution", {"depth": 99}, r"model\.options\.depth must be between 1 and 24"),
+        ("transformer", {"num_experts": 2, "balance": 1e9}, r"model\.options\.balance must be between 0 and 1000"),
+        ("lstm,window", {"causal": True}, "no option 'causal'"),
+        ("lstm,windwo", {}, "did you mean 'window'"),
+    ],
+)
+def test_bad_options_are_named(name: str, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.layer(name, 12, 12, **options)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    x = torch.randn(2, 6, 12)
+    encoder = seriatim.layer("transformer", 12, 12, causal=False)
+    assert not encoder.causal
+    with pytest.raises(ValueError, match="whole sequence and cannot step"):
+        encoder.step(x[:, 0], encoder.initial_state(2))
+    with pytest.raises(ValueError, match="no memory"):
+        seriatim.layer("transformer", 12, 12).initial_state(2, memory=x)
+    decoder = seriatim.layer("transformer", 12, 12, memory_size=7)
+    with pytest.raises(ValueError, match="needs a memory"):
+        decoder(x)
+    with pytest.raises(ValueError, match=r"memory must have shape \(2, memory_time, 7\)"):
+        decoder.initial_state(2, memory=x)
+    with pytest.raises(ValueError, match=r"0\.\.6"):
+        decoder.initial_state(2, memory=torch.randn(2, 6, 7), memory_lengths=torch.tensor([7, 1]))
+    learned = seriatim.layer("transformer", 12, 12, position="learned", max_length=5)
+    with pytest.raises(ValueError, match="position 6 lies beyond the 5 learned"):
+        learned(x)
+    assert learned(x, lengths=torch.tensor([5, 2]))[0].shape == (2, 6, 12)
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        ({"layer": "convolution", "options": {"kernel_size": 100_000}}, "options.kernel_size"),
+        ({"layer": "mamba", "options": {"kernel_size": 20_000}}, "options.kernel_size"),
+        ({"layer": "mamba", "options": {"state_size": 50_000}}, "options.state_size"),
+        ({"layer": "window", "options": {"context": 50_000}}, "options.context"),
+        ({"layer": "lstm", "hidden_size": 50_000}, "hidden_size"),
+        ({"layer": "gru", "num_layers": 900, "hidden_size": 200}, "num_layers"),
+        ({"layer": "transformer", "embedding_size": 10_000_000}, "embedding_size"),
+    ],
+)
+def test_a_model_larger_than_memory_is_refused_by_its_field(
+    texts, tmp_path: Path, model, field: str, monkeypatch
+) -> None:
+    """Before it is built: a machine that runs out of memory kills the process."""
+    monkeypatch.setattr(memory, "machine_memory", lambda: 400_000_000)
+    job = small_config(texts, tmp_path / "run", training={"steps": 1})
+    with pytest.raises(InputError, match=rf"^model\.{field}: with [\d,]+, the .* take at least .*; give a smaller"):
+        seriatim.train({**job, "model": {"embedding_size": 16, "hidden_size": 64, **model}})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_whose_states_do_not_fit_is_refused_by_its_field(texts, tmp_path: Path) -> None:
+    job = small_config(texts, tmp_path / "run", training={"batch_size": 2 * 10**9, "steps": 1})
+    with pytest.raises(InputError, match=r"^training\.batch_size: with 2,000,000,000, the states of a batch take"):
+        seriatim.train(job)
+    assert not (tmp_path / "run").exists()
+
+
+class Allocations(TorchDispatchMode):
+    """Records the largest tensor that is computed outside of the meta device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for part in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(part, torch.Tensor) and part.device.type != "meta":
+                self.largest = max(self.largest, part.numel())
+        return result
+
+
+class Inspecting(RecurrentCell):
+    """A cell that looks at a value while it is built, which the meta device does not have."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.weight = torch.nn.Parameter(torch.randn(hidden_size, input_size))
+        self.largest = self.weight.max().item()
+
+    def initial_state(self, batch_size: int) -> torch.Tensor:
+        return self.zeros(batch_size, self.output_size)
+
+    def forward(self, inputs, state):
+        state = torch.tanh(inputs @ self.weight.T + state)
+        return state, state
+
+
+def task_of(**model) -> Task:
+    return find(resolve({"task": "lm", "model": model}))
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary({"tokenizer": fit_tokenizer(TokenizerConfig(kind="char"), ["ab"])})
+
+
+@pytest.mark.parametrize("name", [*seriatim.layers.names(), "inspecting"])
+def test_parameters_are_counted_without_random_numbers(name: str, vocabulary: Vocabulary, monkeypatch) -> None:
+    """Else the same seed would give other first values."""
+    monkeypatch.setitem(seriatim.layers.REGISTRY, "inspecting", Inspecting)
+    task = task_of(layer=name, num_layers=2, hidden_size=8, embedding_size=8)
+    before = torch.get_rng_state()
+    found = memory.count_parameters(task, vocabulary)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert found == sum(parameter.numel() for parameter in task.make_model(vocabulary).parameters())
+
+
+@pytest.mark.parametrize("name", seriatim.layers.names())
+def test_a_large_model_is_checked_without_building_it(name: str, vocabulary: Vocabulary, monkeypatch) -> None:
+    task = task_of(layer=name, num_layers=1000, hidden_size=2000, embedding_size=2000)
+    monkeypatch.setattr(memory, "machine_memory", lambda: 1 << 60)
+    with Allocations() as allocations:
+        memory.check_memory(task, vocabulary)
+    assert allocations.largest < 10_000
+    monkeypatch.setattr(memory, "machine_memory", lambda: 1_000_000)
+    with pytest.raises(InputError, match=r"^model\..*; give a smaller"):
+        memory.check_memory(task, vocabulary)
+
+
+def test_the_size_of_a_deep_model_is_that_of_its_layers(vocabulary: Vocabulary, monkeypatch) -> None:
+    task = task_of(layer="mamba,transformer", num_layers=9, hidden_size=8, embedding_size=8)
+    extrapolated = memory._size(task, vocabulary)
+    monkeypatch.setattr(memory, "DEEP", 9)
+    assert memory._size(task, vocabulary) == extrapolated
+    assert extrapolated.parameters == memory.count_parameters(task, vocabulary)

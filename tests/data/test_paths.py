@@ -1,0 +1,129 @@
+"""Which files a name stands for, and what a run's own configuration may name."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
+from seriatim.data import paths
+from seriatim.data.paths import check_named_by_run
+from seriatim.data.readers import find_sources
+from seriatim.inspection.model_sections import mistakes
+from seriatim.inspection.subject import prepare
+from seriatim.runs.ensembles import interpolate
+
+from ..conftest import small_config
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files of several kinds, some of them hidden."""
+    for name in ("a.txt", "B.TXT", "c.Txt.GZ", "deep/d.jsonl", "e.CONLLU", "f.png", ".hidden.txt", ".git/g.txt"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(f"{name}\n")
+    return tmp_path / "data"
+
+
+def test_suffixes_match_in_any_case_and_hidden_files_are_not_read(folder: Path) -> None:
+    with pytest.warns(UserWarning, match=r"3 files were not read .*\.hidden\.txt, e\.CONLLU, f\.png; a glob"):
+        sources = find_sources(str(folder))
+    assert [Path(source.name).name for source in sources] == ["B.TXT", "a.txt", "c.Txt.GZ", "d.jsonl"]
+    assert [source.format for source in sources] == ["text", "text", "text", "jsonl"]
+    with pytest.warns(UserWarning, match="not read"):
+        (source,) = find_sources(str(folder), suffixes=(".conllu",))
+    assert Path(source.name).name == "e.CONLLU"
+
+
+def test_check_lists_what_was_skipped(folder: Path, capsys) -> None:
+    (folder / "c.Txt.GZ").unlink()
+    (folder / "deep/d.jsonl").unlink()
+    with pytest.warns(UserWarning, match="not read"):
+        assert main(["check", "lm", "--data", str(folder), "--sequence_length", "1", "--batch_size", "1"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("skipped files"))
+    assert ".hidden.txt, e.CONLLU, f.png" in line
+
+
+def test_a_folder_of_tables_is_read(tmp_path: Path, capsys) -> None:
+    for name in ("a.tsv", "b.CSV"):
+        separator = "\t" if name == "a.tsv" else ","
+        (tmp_path / name).write_text(f"label{separator}text\nx{separator}one\ny{separator}two\n")
+    assert main(["check", "classify", "--data", str(tmp_path)]) == 0
+    assert "x 2 y 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/full"])
+def test_a_device_without_an_end_is_refused(device: str) -> None:
+    with pytest.raises(InputError, match="a device without an end"):
+        find_sources(device)
+    with pytest.raises(InputError, match="a device without an end"):
+        find_sources("/dev/./" + Path(device).name)
+
+
+def test_an_endless_pipe_stops_before_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "SPARE_BYTES", 1 << 62)
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"text\n",))
+    writer.start()
+    with pytest.raises(InputError, match="can hold"):
+        find_sources(str(tmp_path / "pipe"))
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("/dev/zero", "a device or a pipe"),
+        ("PIPE", "a device or a pipe"),
+        ("LINK", "a device or a pipe"),
+        ("/proc/self/environ", "not on any disk"),
+        ("/proc/*/environ", "not on any disk"),
+        ("/**", "more than 1,000 files"),
+        ("/usr/**/*.nothing", "more than 1,000 files"),
+        ("/usr", "more than 1,000 files"),
+        ("FILE,PIPE", "a device or a pipe"),
+        ("*/../../../**", "leads out of the folder"),
+        ("[,]/../../../**", "leads out of the folder"),
+        ("hf:somebody/something", "would be downloaded"),
+    ],
+)
+def test_a_run_names_regular_files_and_small_folders_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    monkeypatch.setattr(paths, "MAX_ENTRIES", 1000)
+    os.mkfifo(tmp_path / "PIPE")
+    (tmp_path / "LINK").symlink_to("PIPE")
+    (tmp_path / "FILE").write_text("text\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"data.valid: the run's configuration names .*{reason}.*command line"):
+        check_named_by_run(name, "data.valid")
+
+
+def test_a_run_may_name_its_own_files(folder: Path) -> None:
+    for name in ("a.txt", "*.txt", "**", "deep", "a.txt,B.TXT", "nothing.txt", "*/*"):
+        check_named_by_run(",".join(str(folder / part) for part in name.split(",")), "data.train")
+    for name in ("-", "builtin:python-docs", str(folder)):
+        check_named_by_run(name, "data.train")
+
+
+def test_a_strangers_configuration_opens_no_device(texts, tmp_path: Path, capsys, monkeypatch) -> None:
+    """Neither resuming, nor inspecting, nor interpolating reads what must not be read unasked."""
+    monkeypatch.setattr(paths, "MAX_ENTRIES", 1000)
+    run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "window"}, training={"steps": 2}))
+    os.mkfifo(tmp_path / "pipe")
+    config = run.path / "config.yaml"
+    for device in ("/dev/zero", str(tmp_path / "pipe"), "/**"):
+        given = config.read_text()
+        config.write_text(given.replace(texts["train"], device).replace(texts["valid"], device))
+        assert main(["train", "--resume", str(run.path), "--training.steps", "3"]) == 2
+        assert "data.train: the run's configuration names" in capsys.readouterr().err
+        opened = seriatim.load(run.path)
+        with pytest.raises(InputError, match=r"data\.valid: the run's configuration names"):
+            interpolate([opened, opened])
+        looked_at = prepare(opened, "the cat", beam=1, data=None, file_format=None)
+        assert "the run's configuration names" in str(mistakes(looked_at)[0])
+        config.write_text(given)

@@ -1,0 +1,147 @@
+"""Where attention looks: maps against other ways of computing them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import seriatim
+from seriatim.core.errors import InputError
+from seriatim.inspection.attention import attention_maps, attention_weights, watched_attention
+from seriatim.recurrence.fast_path import HOOKS, uncompiled
+
+from ..conftest import randn, small_config
+from ..laws.eight_laws import build, example
+
+TIME = 7
+KINDS = [
+    *("self-attention", "attention", "attention-window", "attention-alibi", "attention-alibi-window"),
+    *("attention-grouped", "attention-bilinear", "attention-additive", "transformer", "transformer-experts", "encoder"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled() -> Iterator[None]:
+    """Nothing here needs compiled code, which takes seconds to make."""
+    with uncompiled():
+        yield
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_maps_are_weights_that_give_the_outputs(name: str) -> None:
+    layer = build(name)
+    inputs, _ = example(layer, TIME)
+    with torch.no_grad():
+        expected, _ = layer(inputs)
+        with watched_attention(layer) as found:
+            outputs, _ = layer(inputs)
+    assert torch.equal(outputs, expected)
+    assert found
+    for weights in found.values():
+        assert weights.shape[2:] == (TIME, TIME)
+        torch.testing.assert_close(weights.sum(3), torch.ones(weights.shape[:3]))
+        if layer.causal:
+            assert not weights.triu(1).any()
+    assert not any(getattr(part, hooks) for part in layer.modules() for hooks in HOOKS)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_weights_of_the_fused_function_are_those_it_uses(heads: int) -> None:
+    queries, keys, values = randn(2, 2, 3, 4), randn(2, heads, 5, 4), randn(2, heads, 5, 4)
+    mask = torch.rand(2, 1, 3, 5) > 0.3
+    mask[..., 0] = True
+    for settings in (
+        {},
+        {"is_causal": True},
+        {"attn_mask": mask},
+        {"attn_mask": randn(3, 5), "scale": 0.3},
+    ):
+        given = (queries, keys, values)
+        expected = F.scaled_dot_product_attention(*given, enable_gqa=heads == 1, **settings)
+        weights = attention_weights(*given, enable_gqa=heads == 1, **settings)
+        torch.testing.assert_close(weights @ values, expected)
+
+
+def test_maps_are_those_of_torch() -> None:
+    """The same maps in `torch.nn.MultiheadAttention`, which gives its weights."""
+    layer = seriatim.layer("attention", 8, 8, num_heads=2, position="none", causal=False).eval()
+    theirs = nn.MultiheadAttention(8, 2, bias=False, batch_first=True)
+    theirs.in_proj_weight.data, theirs.out_proj.weight.data = layer.enter.weight.data, layer.leave.weight.data
+    inputs = torch.randn(3, TIME, 8)
+    with torch.no_grad(), watched_attention(layer) as found:
+        outputs, _ = layer(inputs)
+    expected, weights = theirs(inputs, inputs, inputs, average_attn_weights=False)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(*found.values(), weights)
+
+
+def translator(folder: Path, layer: str, options: dict) -> seriatim.Run:
+    path = folder / "pairs.tsv"
+    path.write_text("".join(f"{a} {b}\t{b} {a}\n" for a in ("ab", "cd", "ef") for b in ("gh", "ij")) * 4)
+    return seriatim.train(
+        {
+            "task": "seq2seq",
+            "data": {"train": str(path)},
+            "tokenizer": {"kind": "char"},
+            "model": {"layer": layer, "embedding_size": 8, "hidden_size": 8, "options": options},
+            "training": {"steps": 2},
+            "out": str(folder / "run"),
+        }
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"input_feeding": True}, {"form": "bahdanau", "attention": "additive"}])
+def test_a_decoder_of_one_head_looks_where_it_says(tmp_path: Path, options: dict) -> None:
+    run = translator(tmp_path, "mingru", options)
+    (answer,) = run.details(["ab gh"], alignments=True)
+    if not answer["text"]:
+        pytest.skip("this model writes nothing")
+    maps = attention_maps(run, ("ab gh", answer["text"])).maps
+    (found,) = maps
+    assert found.looked_at == tuple(answer["source_tokens"])
+    torch.testing.assert_close(found.weights[0], torch.tensor(answer["alignment"]))
+
+
+def test_a_translator_of_many_heads_has_three_kinds_of_maps(tmp_path: Path) -> None:
+    run = translator(tmp_path, "transformer", {"num_heads": 2})
+    found = {one.layer: one for one in attention_maps(run, ("ab gh", "gh")).maps}
+    assert {name: tuple(one.weights.shape) for name, one in found.items()} == {
+        "encoder, layer 1: transformer": (2, 5, 5),
+        "decoder, layer 1: transformer": (2, 3, 3),
+        "decoder, layer 1: cross attention": (2, 3, 5),
+    }
+    crossed = found["decoder, layer 1: cross attention"]
+    assert (crossed.looking, crossed.looked_at) == (("</s>", "g", "h"), tuple("ab gh"))
+
+
+def test_no_more_is_read_than_positions_are_learned(tmp_path: Path) -> None:
+    path = tmp_path / "labels.tsv"
+    path.write_text("label\ttext\n" + "a\tred green\nb\tblue red\n" * 8)
+    model = {"layer": "transformer", "embedding_size": 8, "hidden_size": 8}
+    run = seriatim.train(
+        {
+            "task": "classify",
+            "data": {"train": str(path)},
+            "model": {**model, "options": {"position": "learned", "max_length": 3}},
+            "training": {"steps": 1},
+            "out": str(tmp_path / "run"),
+        }
+    )
+    (found,) = attention_maps(run, "red green blue red").maps
+    assert found.looking == ("red", "green", "blue")
+
+
+def test_what_is_left_out_is_said(tmp_path: Path, texts: dict[str, str]) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "transformer"}, training={"steps": 1}))
+    part, whole = attention_maps(run, "the cat sees it", most=5), attention_maps(run, "the cat sees it")
+    assert whole.limits == ""
+    assert part.limits.startswith("Only the first 5 of 15 tokens are shown")
+    assert part.bytes == whole.bytes == sum(one.weights.numel() * 4 for one in whole.maps)
+    torch.testing.assert_close(part.maps[0].weights, whole.maps[0].weights[:, :5, :5])
+    with pytest.raises(InputError, match="1 to 256"):
+        attention_maps(run, "the cat", most=1000)
+    with pytest.raises(InputError, match="nothing in it to read"):
+        attention_maps(run, "")

@@ -1,0 +1,131 @@
+"""Gates: of every architecture each has a name, and they are those of the equations."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import seriatim
+from seriatim.inspection.gates import gate_names, gates, noted_gates
+from seriatim.inspection.leaves import leaves
+from seriatim.recurrence.fast_path import uncompiled
+
+from ..conftest import randn, small_config
+from ..laws.eight_laws import INPUT_SIZE, build
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled() -> Iterator[None]:
+    """Nothing here needs compiled code, which takes seconds to make."""
+    with uncompiled():
+        yield
+
+
+def noted(layer: nn.Module, inputs: Tensor) -> list[list[tuple[Tensor, bool]]]:
+    (steps,) = noted_gates(layer, lambda: layer(inputs))
+    return steps.noted
+
+
+@pytest.mark.parametrize("name", [*(f"bare-{name}" for name in seriatim.layers.names()), "gru-zoneout", "cell-zoneout"])
+def test_every_gate_of_an_architecture_has_a_name(name: str) -> None:
+    """A new architecture names its gates in `gate_names`, in the order in which its step computes them."""
+    layer = build(name)
+    found = noted_gates(layer, lambda: layer(randn(1, 4, INPUT_SIZE)))
+    for steps in found:
+        assert [len(gates) for gates in steps.noted] == [len(gate_names(steps.leaf.layer))] * 4
+    named = {gate_names(leaf.layer) for leaf in leaves(layer)} - {()}
+    assert named <= {gate_names(steps.leaf.layer) for steps in found}
+
+
+def test_gates_are_those_of_the_equations() -> None:
+    layer = build("lstm")
+    inputs = randn(1, 3, INPUT_SIZE)
+    hidden = torch.zeros(1, 6, dtype=torch.float64)
+    state = layer.initial_state(1)
+    for t, found in enumerate(noted(layer, inputs)):
+        i, f, _, o = (
+            inputs[:, t] @ layer.weight_ih_l0.T + layer.bias_ih_l0 + hidden @ layer.weight_hh_l0.T + layer.bias_hh_l0
+        ).chunk(4, dim=1)
+        expected = dict(zip(("input", "forget", "output"), map(torch.sigmoid, (i, f, o)), strict=True))
+        for name, (values, is_rate) in zip(gate_names(layer), found, strict=True):
+            torch.testing.assert_close(values, expected[name][0].float())
+            assert not is_rate
+        hidden, state = layer.step(inputs[:, t], state)
+
+
+def test_step_sizes_of_mamba_are_those_it_selects() -> None:
+    layer = build("bare-mamba")
+    found = noted(layer, randn(1, 5, INPUT_SIZE))
+    assert all(is_rate and bool((values > 0).all()) for ((values, is_rate),) in found)
+
+
+def test_a_cell_of_ones_own_has_no_names() -> None:
+    class Leaky(seriatim.RecurrentCell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.input_size = self.output_size = 4
+            self.w = nn.Linear(4, 8)
+
+        def initial_state(self, batch_size: int) -> Tensor:
+            return self.zeros(batch_size, 4)
+
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            a, b = self.w(inputs).sigmoid().chunk(2, dim=1)
+            hidden = a * state + b * torch.nn.functional.sigmoid(inputs)
+            return hidden, hidden
+
+    layer = seriatim.Recurrent(Leaky())
+    assert gate_names(layer) == ()
+    assert [len(found) for found in noted(layer, torch.randn(1, 3, 4))] == [2] * 3
+
+
+def test_gates_of_a_run_stand_beside_its_tokens(texts: dict[str, str], tmp_path: Path) -> None:
+    config = small_config(texts, tmp_path / "run", model={"layer": "mingru,mamba"}, training={"steps": 2})
+    run = seriatim.train({**config, "tokenizer": {"kind": "word"}})
+    found = gates(run, "the cat sees the moon .", most=4)
+    assert (found.shown, found.of) == (4, 6)
+    assert [(gate.layer, gate.name, gate.is_rate) for gate in found.gates] == [
+        ("layer 1: mingru", "update (takes)", False),
+        ("layer 2: mamba", "step size Δ", True),
+    ]
+    gate = found.gates[0]
+    assert gate.tokens == ("</s>", "the", "cat", "sees")
+    assert gate.values.shape == (4, 24)
+    assert bool(((gate.values > 0) & (gate.values < 1)).all())
+    assert gate.open == pytest.approx((gate.values > 0.9).double().mean())
+    assert gate.closed == pytest.approx((gate.values < 0.1).double().mean())
+    torch.testing.assert_close(gate.mean, gate.values.mean(1))
+
+
+def test_both_directions_stand_in_the_order_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "labels.tsv"
+    path.write_text("label\ttext\n" + "a\tred green\nb\tblue red\n" * 8)
+    config = {
+        "task": "classify",
+        "data": {"train": str(path)},
+        "model": {"layer": "mingru", "embedding_size": 8, "hidden_size": 8},
+        "training": {"steps": 2},
+        "out": str(tmp_path / "run"),
+    }
+    run = seriatim.train(config)
+    layer = run.model.layer
+    layer.backwards.load_state_dict(layer.forwards.state_dict())
+    there, back = (gates(run, text).gates for text in ("red green blue", "blue green red"))
+    for gate, mirrored in zip(there[:1], back[1:], strict=True):
+        assert gate.tokens == tuple(reversed(mirrored.tokens))
+        torch.testing.assert_close(gate.values, mirrored.values.flip(0))
+
+
+def test_every_token_goes_to_its_experts(texts: dict[str, str], tmp_path: Path) -> None:
+    options = {"num_experts": 3, "experts_per_token": 2, "feed_forward": "gelu"}
+    model = {"layer": "transformer", "options": options, "num_layers": 2}
+    run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 2}))
+    found = gates(run, "the cat")
+    assert not found.gates
+    assert [choices.layer for choices in found.choices] == ["layer 1: experts", "layer 2: experts"]
+    for choices in found.choices:
+        assert choices.count == 3
+        assert choices.experts.shape == choices.weights.shape == (7, 2)
+        torch.testing.assert_close(choices.weights.sum(1), torch.ones(7))

@@ -1,0 +1,252 @@
+"""How far back a loss reaches: gradients of kept states against independent computations, in float64."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import seriatim
+from seriatim.core.contract import SequenceLayer
+from seriatim.inspection import flow_section
+from seriatim.inspection.gradient_flow import _mean, gradient_flow, norms_by_lag, reach
+from seriatim.inspection.gradient_trend import MIN_LAGS, trend
+from seriatim.inspection.subject import prepare
+from seriatim.recurrence.fast_path import uncompiled
+
+from ..conftest import randn, small_config
+from ..laws.eight_laws import build
+
+BATCH, TIME = 3, 7
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled() -> Iterator[None]:
+    """Nothing here needs compiled code, which takes seconds to make."""
+    with uncompiled():
+        yield
+
+
+def only(layer: SequenceLayer, inputs: Tensor, weight: Tensor) -> Tensor:
+    """The norms of a loss that is a fixed function of the last output, for a model of one leaf."""
+    (norms,) = norms_by_lag(layer, lambda: (layer(inputs)[0][:, -1] * weight).sum(1)).values()
+    return norms
+
+
+def test_elman_is_a_product_of_jacobians() -> None:
+    torch.manual_seed(0)
+    layer = seriatim.layer("rnn", 4, 5).double().eval()
+    inputs, weight = randn(BATCH, TIME, 4), randn(5)
+    states, _ = layer(inputs)
+    u = layer.weight_hh_l0
+    for row in range(BATCH):
+        gradient, expected = weight, []
+        for t in reversed(range(1, TIME)):  # ∂h_t/∂h_{t−1} = diag(1 − h_t²) U
+            gradient = gradient @ (torch.diag(1 - states[row, t] ** 2) @ u)
+            expected.append(gradient.norm())
+        torch.testing.assert_close(only(layer, inputs, weight)[row], torch.stack(expected))
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "mgu", "mingru", "mamba", "s4d", "block-lstm", "convolution"])
+def test_whole_states_by_differentiating_the_rest_of_the_sequence(name: str) -> None:
+    """A function of the state before the last k steps, differentiated by itself."""
+    layer = build(name)
+    inputs = randn(BATCH, TIME, 5)
+    weight = randn(layer.output_size)
+    norms = norms_by_lag(layer, lambda: (layer(inputs)[0][:, -1] * weight).sum(1))
+    for lag in (1, 3, TIME - 1):
+        with torch.no_grad():
+            _, state = layer(inputs[:, : TIME - lag])
+        parts: list[list[Tensor]] = []
+        given = _each_leaf(state, parts)
+        outputs, _ = layer(inputs[:, TIME - lag :], given)
+        total = (outputs[:, -1] * weight).sum()
+        assert len(parts) == len(norms)
+        for own, found in zip(parts, norms.values(), strict=True):
+            gradients = torch.autograd.grad(total, own, retain_graph=True, allow_unused=True)
+            squares = [gradient.flatten(1).square().sum(1) for gradient in gradients if gradient is not None]
+            torch.testing.assert_close(found[:, lag - 1], torch.stack(squares).sum(0).sqrt())
+
+
+def _each_leaf(state: object, parts: list[list[Tensor]]) -> object:
+    """The state as tensors to differentiate by, those of one leaf of the model together."""
+    if isinstance(state, Tensor):
+        tensor = state.clone().requires_grad_()
+        parts.append([tensor])
+        return tensor
+    if hasattr(state, "_fields"):
+        tensors = [part.clone().requires_grad_() for part in state]
+        parts.append(tensors)
+        return type(state)(*tensors)
+    return tuple(_each_leaf(part, parts) for part in state)
+
+
+@pytest.mark.parametrize("options", [{}, {"position": "alibi"}, {"window": 3}, {"score": "additive"}])
+def test_attention_by_its_own_equation(options: dict) -> None:
+    """The gradient with respect to the keys and values of one position."""
+    torch.manual_seed(0)
+    layer = seriatim.layer("attention", 4, 6, num_heads=2, **options).double().eval()
+    inputs, weight = randn(BATCH, TIME, 4), randn(6)
+    _, state = layer(inputs[:, :-1])
+    kept = state.kept.detach().requires_grad_()
+    outputs, _ = layer(inputs[:, -1:], state._replace(kept=kept))
+    (gradient,) = torch.autograd.grad((outputs[:, 0] * weight).sum(), kept)
+    expected = gradient.square().sum((1, 3)).sqrt().flip(1)
+    found = only(layer, inputs, weight)
+    torch.testing.assert_close(found[:, : expected.shape[1]], expected)
+    assert bool((found[:, : expected.shape[1]] > 0).all())
+    assert not found[:, expected.shape[1] :].any()
+
+
+def test_nothing_reaches_beyond_a_window() -> None:
+    layer = seriatim.layer("window", 4, 6, context=4).double()
+    norms = only(layer, randn(BATCH, TIME, 4), randn(6))
+    assert bool((norms[:, :3] > 0).all())
+    assert not norms[:, 3:].any()
+    assert reach(norms.mean(0).tolist()) == 4
+
+
+def test_a_layer_that_sees_everything_is_measured_by_what_it_reads() -> None:
+    layer = build("encoder")
+    inputs, weight = randn(BATCH, TIME, 5), randn(6)
+    top = list(norms_by_lag(layer, lambda: (layer(inputs)[0][:, -1] * weight).sum(1)).values())
+    assert [norms.shape for norms in top] == [(BATCH, TIME - 1)] * 2
+    assert bool((top[0] > 0).all())
+
+
+def test_the_direction_back_counts_from_its_own_end() -> None:
+    """Both directions of a palindrome, with the same weights, reach equally far from their ends."""
+    layer = seriatim.layer("gru", 4, 6, bidirectional=True).double().eval()
+    layer.backwards.load_state_dict(layer.forwards.state_dict())
+    half, weight = randn(BATCH, 4, 4), randn(6)
+    inputs = torch.cat([half, half.flip(1)], dim=1)
+
+    def loss() -> Tensor:
+        outputs, _ = layer(inputs)
+        return (outputs[:, -1, :6] * weight).sum(1) + (outputs[:, 0, 6:] * weight).sum(1)
+
+    there, back = norms_by_lag(layer, loss).values()
+    torch.testing.assert_close(there, back)
+
+
+def test_parameters_and_their_gradients_stay_as_they_were() -> None:
+    layer = build("lstm")
+    only(layer, randn(BATCH, TIME, 5), randn(6))
+    assert all(parameter.grad is None for parameter in layer.parameters())
+
+
+def test_reach_is_the_first_lag_below_a_hundredth_of_the_start() -> None:
+    assert reach([1.0, 0.5, 0.0099, 0.2, 0.001]) == 3
+    assert reach([1.0, 0.5]) is None
+    assert reach([]) is None
+    assert reach([0.0, 0.0]) == 1
+
+
+def test_windows_of_other_lengths_and_losses_change_no_reach() -> None:
+    """Of curves of one form the mean has that form, whichever windows reach far back and however large their losses."""
+    short, long = 100 * 0.5 ** torch.arange(3.0), 0.01 * 0.5 ** torch.arange(9.0)
+    for rows in ([short, long], [0.01 * short, 100 * long]):
+        means = torch.tensor(_mean(rows))
+        torch.testing.assert_close(means / means[0], long / long[0])
+        assert reach(means.tolist()) == 8
+    alike = torch.rand(4, 5)
+    assert _mean(list(alike)) == pytest.approx(alike.mean(0).tolist())
+    assert _mean([torch.zeros(3)] * 2) == [0.0] * 3
+
+
+def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:
+    """The fresh model is the one that training began with; the trained one is another; the run stays as it was."""
+
+    def trained(name: str, steps: int, rate: float) -> seriatim.Run:
+        model = {"layer": "mingru", "num_layers": 2}
+        training = {"steps": steps, "learning_rate": rate}
+        return seriatim.train(small_config(texts, tmp_path / name, model=model, training=training))
+
+    text = "the cat sees the moon . the old man likes it ."
+    run, before = trained("run", 10, 0.01), torch.random.get_rng_state()
+    flow = gradient_flow(run, text, lags=9)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert [layer.name for layer in flow.layers] == ["layer 1: mingru", "layer 2: mingru"]
+    assert all(len(layer.trained) == len(layer.fresh) == flow.lags == 9 for layer in flow.layers)
+    assert all(layer.trained != layer.fresh for layer in flow.layers)
+    untrained = gradient_flow(trained("none", 1, 1e-30), text, lags=9)
+    for one, other in zip(flow.layers, untrained.layers, strict=True):
+        torch.testing.assert_close(torch.tensor(one.fresh), torch.tensor(other.trained))
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(1.2, "exploding"), (0.8, "vanishing"), (1.0, None)])
+def test_the_rate_of_a_linear_recurrence_is_its_spectral_radius(factor: float, kind: str | None) -> None:
+    """∂h_T/∂h_{T−k} = (factor · Q)^k with an orthogonal Q: every norm is a power of the factor."""
+    torch.manual_seed(0)
+    layer = seriatim.layer("rnn", 4, 5, activation="identity").double().eval()
+    with torch.no_grad():
+        layer.weight_hh_l0.copy_(factor * torch.linalg.qr(randn(5, 5))[0])
+    rows = list(only(layer, randn(6, 40, 4), randn(5)))
+    rate = trend(rows)
+    assert rate is not None
+    assert rate.factor == pytest.approx(factor)
+    assert rate.low <= rate.factor + 1e-12
+    assert rate.factor <= rate.high + 1e-12
+    assert rate.kind == kind
+
+
+def test_no_rate_is_named_that_the_numbers_do_not_support() -> None:
+    falling = 0.8 ** torch.arange(40.0, dtype=torch.float64)
+    assert trend([falling[: MIN_LAGS - 1]] * 9) is None, "too short"
+    assert trend([falling] * 3) is None, "too few windows"
+    assert trend([torch.zeros(40)] * 9) is None, "nothing to fit"
+    broken = torch.cat([falling, torch.tensor([torch.inf, torch.nan, 0.0])])
+    rate = trend([broken] * 4)
+    assert rate is not None
+    assert rate.factor == pytest.approx(0.8)
+    noise = torch.rand(8, 60, generator=torch.Generator().manual_seed(0)).add(0.1)
+    unclear = trend(list(noise))
+    assert unclear is not None
+    assert unclear.kind is None
+    both = trend([falling, 1 / falling] * 4)  # falls in half of the windows, rises in the others
+    assert both is not None
+    assert both.kind is None
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(1e4, "exploding"), (1e-4, "vanishing")])
+def test_a_norm_that_leaves_the_range_of_numbers_at_once_is_named(factor: float, kind: str) -> None:
+    """Overflow and underflow end a window after a few steps; the end of what a layer sees does so without either."""
+    norms = factor ** torch.arange(60.0)
+    rate = trend([norms, 2 * norms, 3 * norms, 4 * norms])
+    assert rate is not None
+    assert rate.factor == pytest.approx(factor, rel=0.01)
+    assert rate.kind == kind
+    seen = torch.cat([0.1 ** torch.arange(5.0), torch.zeros(40)])
+    assert trend([seen] * 9) is None
+    at_once = [1.0, math.inf, *[math.nan] * 40]
+    assert flow_section._phrases(at_once, trend([torch.tensor(at_once)] * 9)) == [
+        "exploding, beyond the range of floating-point numbers"
+    ]
+
+
+@pytest.mark.parametrize(("factor", "name"), [(1.2, "×1.20"), (1e5, "exploding, beyond the range")])
+def test_the_page_names_an_exploding_gradient(factor: float, name: str, texts: dict[str, str], tmp_path: Path) -> None:
+    config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
+    config["model"]["options"] = {"activation": "identity"}
+    run = seriatim.train(config)
+    with torch.no_grad():
+        weight = run.model.layer.weight_hh_l0
+        weight.copy_(factor * torch.linalg.qr(weight)[0])
+    text = "the cat sees the moon . the old man likes it . " * 8
+    (_, table, _), lines = flow_section.flow(prepare(run, text, beam=1, data=None, file_format=None))
+    assert "exploding, " in lines[0]
+    assert name in lines[0]
+    assert "reach" not in lines[0].split("(before")[0], "a gradient that grows has no reach"
+    assert table.rows[0][3].startswith(name)
+
+
+def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str, str], tmp_path: Path) -> None:
+    given = {"beam": 1, "data": None, "file_format": None}
+    config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
+    for data, said in (({"train": texts["train"]}, "too few to measure"), (config["data"], "the held-out data")):
+        run = seriatim.train({**config, "data": data, "out": str(tmp_path / said.split()[1])})
+        parts, lines = flow_section.flow(prepare(run, "the cat sees it .", **given))
+        assert said in parts[0].text
+        assert bool(lines) == (said == "the held-out data")

@@ -1,0 +1,148 @@
+"""Watching a model changes nothing of what it computes, and leaves nothing behind."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.inspection.attention import alignment_figure, attention_figure, attention_maps
+from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
+from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
+from seriatim.inspection.leaves import leaves
+from seriatim.inspection.recording import unrolled
+from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.recurrence.fast_path import HOOKS, uncompiled
+
+from ..conftest import small_config
+from ..laws.eight_laws import VARIANTS, WHOLE, assert_states_close, build, example, initial
+
+LENGTHS = (None, [7, 0, 4, 1], [0, 0, 0, 0])
+
+
+def assert_bare(model: torch.nn.Module) -> None:
+    """No hook is left, and no method of ours."""
+    for part in model.modules():
+        assert not any(getattr(part, name) for name in HOOKS)
+        assert "step" not in vars(part)
+
+
+NAMES = [
+    *seriatim.layers.names(),
+    *(name for name in (*VARIANTS, *WHOLE) if not name.startswith(("bare-", "block-", "bidirectional-"))),
+    *(
+        "block-lstm",
+        "block-convolution",
+        "bidirectional-gru",
+        "bidirectional-mamba",
+        "bidirectional-transformer",
+        "cell",
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled() -> Iterator[None]:
+    """Whether compiled code gives the same, others test."""
+    with uncompiled():
+        yield
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unrolled_gives_the_same(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 7)
+    before = layer(inputs, state)[0]
+    for lengths in LENGTHS:
+        given = None if lengths is None else torch.tensor(lengths)
+        expected, end = layer(inputs, state, lengths=given)
+        with unrolled(layer) as recorded:
+            found, other_end = layer(inputs, state, lengths=given)
+        torch.testing.assert_close(found, expected)
+        assert_states_close(other_end, end)
+        assert_bare(layer)
+        if lengths is None:
+            assert all(len(steps.states) == 7 or not steps.leaf.layer.causal for steps in recorded)
+    assert torch.equal(layer(inputs, state)[0], before)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm", "mgu", "transformer"])
+@pytest.mark.parametrize("decoder", [LuongDecoder, BahdanauDecoder])
+def test_steps_that_a_decoder_takes_by_itself_are_recorded(decoder: type, kind: str) -> None:
+    torch.manual_seed(0)
+    feeding = {"input_feeding": True} if decoder is LuongDecoder else {}
+    made = decoder(lambda width: seriatim.layer(kind, width, 8, num_layers=2), 5, 8, score="dot", **feeding)
+    made = made.double().eval()
+    state = made.initial_state(3, torch.randn(3, 4, 8, dtype=torch.float64))
+    inputs = torch.randn(3, 6, 5, dtype=torch.float64)
+    expected, _ = made(inputs, state)
+    with unrolled(made) as recorded:
+        found, _ = made(inputs, state)
+    torch.testing.assert_close(found, expected)
+    assert [len(steps.states) for steps in recorded] == [6, 6]
+    assert_bare(made)
+
+
+def test_what_fails_leaves_nothing_behind() -> None:
+    layer = build("stack")
+    with pytest.raises(ValueError, match="inputs must have shape"), unrolled(layer):
+        layer(torch.ones(1, 2, 4, dtype=torch.float64))
+    assert_bare(layer)
+
+
+def test_names_say_where_a_leaf_stands() -> None:
+    names = [leaf.name for leaf in leaves(seriatim.layer("gru", 3, 4, num_layers=2, bidirectional=True))]
+    assert names == [f"layer {n}, {way}: gru" for n in (1, 2) for way in ("forwards", "backwards")]
+    names = [leaf.name for leaf in leaves(seriatim.layer("transformer,mgu", 8, 8, memory_size=3))]
+    assert names == [
+        "layer 1: transformer",
+        "layer 1: cross attention",
+        "layer 1: feed forward",
+        "layer 2: mgu",
+    ]
+
+
+def test_initial_states_are_handed_to_the_first_step() -> None:
+    layer = build("lstm")
+    start = initial(layer)
+    with unrolled(layer) as (steps,):
+        layer(torch.ones(4, 3, 5, dtype=torch.float64), start)
+    assert steps.before is start
+
+
+TEXT = "the cat sees the moon .\na dog"
+
+
+@pytest.mark.parametrize("inspect", [gradient_flow, gates, attention_maps])
+def test_inspecting_leaves_a_run_as_it_was(texts: dict[str, str], tmp_path: Path, inspect: Callable) -> None:
+    model = {"layer": "mingru,transformer", "options": {"num_experts": 2}}
+    run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
+    before = [score.log_probability for score in run.score(["the cat", "a dog"])]
+    inspect(run, TEXT)
+    assert [score.log_probability for score in run.score(["the cat", "a dog"])] == before
+    assert_bare(run.model)
+    assert not run.model.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in run.model.parameters())
+
+
+def test_figures_are_drawn_of_what_was_found(texts: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    model = {"layer": "mingru,transformer,mamba", "options": {"num_experts": 2, "num_heads": 2}}
+    run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
+    flow, opened, maps = (inspect(run, TEXT) for inspect in (gradient_flow, gates, attention_maps))
+    figures = [
+        gradient_flow_figure(flow.layers, "reach $"),
+        gradient_flow_figure(flow.layers[:1], relative=True),
+        *map(gate_figure, opened.gates),
+        gate_means_figure(opened.gates[:1]),
+        *map(experts_figure, opened.choices),
+        *map(attention_figure, maps.maps),
+        alignment_figure("ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]], "greedy"),
+    ]
+    assert len(figures) == 8
+    for figure in figures:
+        assert isinstance(figure, Figure)
+        figure.draw_without_rendering()

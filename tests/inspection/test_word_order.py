@@ -1,0 +1,217 @@
+"""Word order, path lengths and embeddings: what a model knows of words and of their places."""
+
+import copy
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seriatim
+from seriatim.comparison.conduct import Comparison
+from seriatim.core.errors import InputError
+from seriatim.inspection.embeddings import chance_similarity, embeddings, map_figure, principal_axes
+from seriatim.inspection.inspection import inspect
+from seriatim.inspection.reading import Example
+from seriatim.inspection.word_order import SAME, OrderEffect, order_effect, reordered
+from seriatim.layers.paths import direct_paths, joined_paths
+from seriatim.models import LanguageModel
+from seriatim.recurrence.fast_path import uncompiled
+
+from ..conftest import randn
+from .inspected import MODELS, SENTENCE, TEXTS
+
+LAYERS = seriatim.layers.names()
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled():
+    with uncompiled():
+        yield
+
+
+def effect_of(inspected, layer: str, monkeypatch: pytest.MonkeyPatch, **options) -> OrderEffect:
+    """The effect of word order on an untrained language model with one layer."""
+    run = inspected["lm-words"]
+    torch.manual_seed(0)
+    model = LanguageModel(seriatim.layer(layer, 8, 8, **options), run.tokenizer.vocabulary_size).eval()
+    monkeypatch.setattr(run, "model", model)
+    return order_effect(run, f"{SENTENCE} {SENTENCE}", permutations=4)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_is_measured(inspected, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    effect = effect_of(inspected, name, monkeypatch)
+    assert len(effect.changes) == 4
+    assert np.isfinite(effect.changes).all()
+    assert sorted(effect.tokens) == sorted(effect.shuffled)
+    assert effect.tokens[-1] == effect.shuffled[-1]
+    assert effect.layers
+    assert effect.invariant == (name in ("self-attention", "prior"))
+
+
+def test_bare_attention_reads_a_set_and_a_recurrence_does_not(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = effect_of(inspected, "self-attention", monkeypatch, scaled=True)
+    assert bare.changes.max() <= SAME
+    assert bare.without > 1e-3, "it is the order that has no effect, not the words"
+    assert bare.layers[0].last.max() <= SAME
+    assert bare.path == 1
+    placed = effect_of(inspected, "attention", monkeypatch, position="rotary", block=False)
+    assert placed.changes.min() > SAME
+    unplaced = effect_of(inspected, "attention", monkeypatch, position="none", block=False)
+    assert unplaced.changes.max() <= SAME
+    stacked = effect_of(inspected, "attention", monkeypatch, position="none", block=False, num_layers=2)
+    assert stacked.changes.min() > SAME, "the second layer sees what the first made of every prefix"
+    recurrent = effect_of(inspected, "rnn", monkeypatch)
+    assert recurrent.changes.min() > 1e-6
+    assert recurrent.path == len(recurrent.tokens) - 1
+    assert recurrent.change.low < recurrent.change.value < recurrent.change.high
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "ctc"])
+def test_every_task_is_measured(inspected, name: str) -> None:
+    run, text = inspected[name], TEXTS.get(name, f"{SENTENCE} {SENTENCE}")
+    effect = order_effect(run, text, permutations=3)
+    again = order_effect(run, text, permutations=3)
+    assert np.array_equal(effect.changes, again.changes), "the same seed tries the same orders"
+    assert ((effect.changes >= 0) & (effect.changes <= 1 + SAME)).all()
+    assert (effect.divergences >= -1e-12).all()
+    assert bool(effect.layers) == (name != "ngram")
+    assert all(len(layer.last) == len(effect.changes) for layer in effect.layers)
+
+
+def test_representations_move_with_their_tokens(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that sees one word at a time gives every word the same vector, wherever it stands."""
+    run, text = inspected["tag"], f"{SENTENCE} {SENTENCE}"
+    assert max(layer.every.max() for layer in order_effect(run, text, permutations=3).layers) > 1e-6
+    model = copy.deepcopy(run.model)
+    model.layer = seriatim.layer("window", model.layer.input_size, model.output.in_features, context=1)
+    monkeypatch.setattr(run, "model", model.eval())
+    assert order_effect(run, text, permutations=3).layers[0].every.max() <= SAME
+
+
+def test_texts_without_another_order(inspected) -> None:
+    for text in ("the", "the cat", "the the the cat"):
+        with pytest.raises(InputError, match="no other order"):
+            order_effect(inspected["lm-words"], text)
+    two = order_effect(inspected["lm-words"], "the cat .")
+    assert len(two.changes) == 1, "two tokens before the last have one other order"
+    with pytest.raises(InputError, match="must be at least 1"):
+        order_effect(inspected["lm-words"], SENTENCE, permutations=0)
+    with pytest.raises(InputError, match="ctc run"):
+        order_effect(inspected["ctc"], "axbx")
+    example = Example((5, 6, 7), (), ("a", "b", "c"))
+    assert reordered(example, np.array([1, 0, 2])).tokens == ("b", "a", "c")
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_path_leads_wherever_a_gradient_flows(name: str) -> None:
+    """No layer declares a path that is not there, or leaves out one that is."""
+    torch.manual_seed(0)
+    layer = seriatim.layer(name, 8, 8).double().eval()
+    inputs = randn(1, 40, 8).requires_grad_()
+    outputs, _ = layer(inputs)
+    (gradient,) = torch.autograd.grad(outputs[0, -1].sum(), inputs, allow_unused=True)
+    flows = torch.zeros(40) if gradient is None else gradient[0].norm(dim=1).flip(0)
+    assert torch.equal(torch.isfinite(layer.path_lengths(39)), flows > 0)
+
+
+def test_path_lengths_of_the_textbook() -> None:
+    def paths(name: str, distance: int, **options) -> torch.Tensor:
+        return seriatim.layer(name, 8, 8, **options).path_lengths(distance)
+
+    for distance in (0, 1, 9, 100):
+        assert paths("lstm", distance)[-1] == distance
+        assert paths("transformer", distance)[-1] == min(distance, 1)
+        for layers, context in ((1, 3), (4, 3), (3, 5)):
+            hops = math.ceil(distance / (context - 1))
+            expected = hops if hops <= layers else math.inf
+            assert paths("window", distance, num_layers=layers, context=context)[-1] == expected
+            assert paths("attention", distance, num_layers=layers, window=context, block=False)[-1] == expected
+    assert paths("gru", 7, bidirectional=True)[-1] == 7
+    assert paths("gru", 7, num_layers=3)[-1] == 7, "layers above add no steps in time"
+    assert paths("gru,transformer", 7)[-1] == 1, "the shortest way is taken"
+    convolution = paths("convolution", 40, kernel_size=2, depth=5)
+    assert convolution[:32].tolist() == [bin(back).count("1") for back in range(32)], "one hop for every binary digit"
+    assert convolution[32:].isinf().all()
+
+
+def test_joined_paths_are_the_best_split() -> None:
+    first, second = direct_paths(12, 4, dilation=2), direct_paths(12, 3)
+    joined = joined_paths([first, second])
+    for back in range(13):
+        assert joined[back] == min(first[back - i] + second[i] for i in range(back + 1))
+
+
+def test_neighbours_are_the_nearest_by_cosine(inspected) -> None:
+    run = inspected["lm-words"]
+    found = embeddings(run, f"{SENTENCE} unseen-word", neighbours=3)
+    table = run.model.embedding.weight.detach().double()
+    assert [one.token for one in found.neighbours] == list(dict.fromkeys(SENTENCE.split()))
+    tokens = {run.tokenizer.describe(i): i for i in range(2, run.tokenizer.vocabulary_size)}
+    for one in found.neighbours:
+        similar = torch.cosine_similarity(table[tokens[one.token]], table[2:], dim=1)
+        best = similar.topk(4).indices[1:] + 2
+        assert [near.token for near in one.nearest] == [run.tokenizer.describe(i) for i in best.tolist()]
+        assert one.nearest[0].similarity == pytest.approx(similar.topk(2).values[1].item())
+    assert found.mapped[: found.of_text] == [one.token for one in found.neighbours]
+    assert len(found.points) == len(found.mapped)
+    assert map_figure(found).axes
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "ngram"])
+def test_every_model_with_embeddings_has_neighbours(inspected, name: str) -> None:
+    found = embeddings(inspected[name], TEXTS.get(name, SENTENCE))
+    assert all(one.nearest for one in found.neighbours)
+    assert 0 <= found.chance <= 1
+    assert 0 < sum(found.variance) <= 1 + 1e-9
+
+
+def test_random_vectors_are_alike_by_chance_alone() -> None:
+    def above_chance(vectors: np.ndarray) -> float:
+        units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        similar = units @ units.T - 2 * np.eye(len(units))
+        return float((similar.max(1) > chance_similarity(vectors)).mean())
+
+    vectors = np.random.default_rng(1).normal(size=(500, 16))
+    assert above_chance(vectors) < 0.05
+    pairs = np.concatenate([vectors, vectors + 0.1])
+    assert above_chance(pairs) > 0.95
+    assert chance_similarity(vectors[:1]) == 0.0
+
+
+def test_what_has_no_embeddings(inspected) -> None:
+    with pytest.raises(InputError, match="n-gram model has no embeddings"):
+        embeddings(inspected["ngram"], SENTENCE)
+    with pytest.raises(InputError, match="no token of the text"):
+        embeddings(inspected["lm-words"], "entirely unseen")
+
+
+def test_principal_axes_are_those_of_the_covariance() -> None:
+    vectors = randn(12, 5).numpy() * np.array([3.0, 2.0, 1.0, 0.5, 0.1])
+    points, variance = principal_axes(vectors)
+    values = np.linalg.eigvalsh(np.cov(vectors.T))[::-1]
+    assert points.var(0, ddof=1) == pytest.approx(values[:2])
+    assert variance == pytest.approx(tuple(values[:2] / values.sum()))
+    assert principal_axes(vectors @ np.linalg.qr(randn(5, 5).numpy())[0])[0] == pytest.approx(points), (
+        "no rotation counts"
+    )
+    same, none = principal_axes(np.ones((3, 4)))
+    assert not same.any()
+    assert none == (0.0, 0.0)
+    assert principal_axes(np.ones((1, 1)))[0].shape == (1, 2)
+
+
+def test_a_notebook_shows_the_page_and_its_figures(inspected, tmp_path: Path) -> None:
+    result = inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
+    shown = result._repr_html_()
+    assert shown.startswith("<iframe")
+    assert "&lt;!DOCTYPE html&gt;" in shown
+    assert "<script" not in shown, "the page is inside the attribute, escaped"
+    figure = map_figure(embeddings(inspected["lm-words"], SENTENCE))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    (tmp_path / "report.html").write_text("<!DOCTYPE html><title>report</title>")
+    assert "&lt;title&gt;report" in Comparison(tmp_path, {})._repr_html_()
+    result.path.unlink()
+    assert "<li>" in result._repr_html_()

@@ -1,0 +1,239 @@
+"""A label for every text, from files to answers."""
+
+import io
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
+
+from ..conftest import sentences
+
+TEXTS = ["the cat sees it .", "", "nobody paints the moon .", "she", "zebra " * 40]
+
+
+def write(path: Path, count: int, seed: int) -> str:
+    """Sentences labelled by whether they speak of the sea or the moon, rarely of neither."""
+    chosen = random.Random(seed)
+    rows = []
+    for sentence in sentences(count, seed=seed):
+        label = "sea" if "sea" in sentence else "moon" if "moon" in sentence else "other"
+        rows.append(
+            f"{label}\t{sentence if chosen.random() < 0.98 else ''}" if label != "other" else f"other\t{sentence}"
+        )
+    path.write_text("label\ttext\n" + "\n".join(rows) + "\n")
+    return str(path)
+
+
+def config(folder: Path, out: str, **options) -> dict:
+    return {
+        "task": "classify",
+        "data": {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv")},
+        "model": {"layer": "gru", "embedding_size": 12, "hidden_size": 10, "options": options},
+        "training": {"epochs": 6, "batch_size": 16, "learning_rate": 0.02, "schedule": "constant"},
+        "out": str(folder / out),
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("labelled")
+    write(path / "train.tsv", 300, 0)
+    write(path / "valid.tsv", 80, 1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> seriatim.Run:
+    return seriatim.train(config(folder, "run"))
+
+
+def test_it_learns_what_the_labels_mean(run: seriatim.Run, folder: Path) -> None:
+    found = run.evaluate(str(folder / "valid.tsv"))
+    assert found["accuracy"] > 0.9
+    assert found["accuracy_low"] <= found["accuracy"] <= found["accuracy_high"]
+    assert run.summary["best_valid"] == pytest.approx(found["accuracy"])
+    assert run.summary["baseline"]["accuracy"] < 0.8
+    assert np.sum(found["confusion"]) == found["texts"] == 80
+    assert list(run.predict(["she likes the moon .", "a dog likes the sea ."])) == ["moon", "sea"]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "attention"])
+def test_every_pooling_and_an_encoder_that_sees_everything(folder: Path, pooling: str) -> None:
+    settings = config(folder, f"run-{pooling}", pooling=pooling, class_weights="balanced")
+    if pooling == "attention":
+        settings["model"] |= {"layer": "transformer", "hidden_size": 16}
+        settings["training"] |= {"learning_rate": 0.005}
+    run = seriatim.train(settings)
+    assert run.model.layer.causal is False
+    assert run.evaluate(str(folder / "valid.tsv"))["accuracy"] > 0.85
+
+
+def test_a_batch_gives_what_its_rows_give_one_by_one(run: seriatim.Run) -> None:
+    together = list(run.details(TEXTS))
+    assert len(together) == len(TEXTS)
+    for text, answer in zip(TEXTS, together, strict=True):
+        alone = next(run.details([text]))
+        assert alone["text"] == answer["text"] == max(answer["probabilities"], key=answer["probabilities"].get)
+        assert sum(answer["probabilities"].values()) == pytest.approx(1)
+        for label, share in alone["probabilities"].items():
+            assert answer["probabilities"][label] == pytest.approx(share, abs=1e-6)
+
+
+def test_answers_come_lazily_and_in_order(run: seriatim.Run) -> None:
+    def endless():
+        while True:
+            yield from ("a dog likes the sea .", "she likes the moon .")
+
+    answers = run.predict(endless())
+    assert [next(answers) for _ in range(600)] == ["sea", "moon"] * 300
+
+
+def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path, run: seriatim.Run) -> None:
+    settings = config(folder, "cut")
+    settings["training"]["steps"] = 31
+    seriatim.train(settings)
+    resumed = seriatim.resume(folder / "cut", overrides={"training.steps": None})
+    for (name, mine), other in zip(run.model.named_parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(mine, other), name
+
+
+def test_predict_is_one_line_in_one_line_out(run: seriatim.Run, folder: Path, monkeypatch, capsys) -> None:
+    path = folder / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    assert main(["predict", str(run.path), str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == list(run.predict(TEXTS))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert main(["predict", str(run.path), "--json"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [answer["text"] for answer in answers] == lines
+    assert all(answer["seconds"] > 0 for answer in answers)
+
+
+def test_check_and_evaluate_from_the_command_line(run: seriatim.Run, folder: Path, capsys) -> None:
+    assert main(["check", "classify", "--data", str(folder / "train.tsv")]) == 0
+    assert "sea" in capsys.readouterr().out
+    assert main(["evaluate", str(run.path), "--data", str(folder / "valid.tsv")]) == 0
+    assert "macro F1" in capsys.readouterr().out
+    assert "accuracy" in (run.path / "README.md").read_text()
+
+
+def test_a_label_never_seen_is_named_with_its_line(run: seriatim.Run, tmp_path: Path) -> None:
+    path = tmp_path / "odd.tsv"
+    path.write_text("label\ttext\nsea\tthe sea\nmoom\tthe moon\n")
+    with pytest.raises(InputError, match=r"odd.tsv:3: the label 'moom' never stood in training; did you mean 'moon'\?"):
+        run.evaluate(str(path))
+
+
+def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text("label\ttext\nsea\tthe sea\nsea\ta sea\n")
+    settings = config(folder, "none")
+    settings["data"] = {"train": str(tmp_path / "one.tsv")}
+    with pytest.raises(InputError, match="every text has the label 'sea'"):
+        seriatim.train(settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "middle"}, "model.options.pooling: 'middle' does not fit"),
+        ({"poolin": "mean"}, "model.options.poolin: no such option; did you mean 'pooling'"),
+        ({"weight_dropou": 0.1}, "did you mean 'weight_dropout'"),
+    ],
+)
+def test_wrong_options_are_named(folder: Path, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.train(config(folder, "none", **options))
+
+
+def test_a_classifier_writes_no_text(run: seriatim.Run, capsys) -> None:
+    assert main(["generate", str(run.path)]) == 2
+    assert "trained to classify" in capsys.readouterr().err
+    assert main(["predict", str(run.path), "--beam", "3"]) == 2
+    assert "--beam: means nothing" in capsys.readouterr().err
+
+
+def test_two_runs_are_compared_text_by_text(run: seriatim.Run, folder: Path, tmp_path: Path, capsys) -> None:
+    settings = config(folder, "poor")
+    settings["training"]["steps"] = 2
+    seriatim.train(settings)
+    data = str(folder / "valid.tsv")
+    assert main(["evaluate", str(run.path), str(folder / "poor"), "--data", data, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    apart = found["differences"]["accuracy"]
+    assert apart["difference"] == pytest.approx(found["first"]["accuracy"] - found["second"]["accuracy"])
+    assert apart["p_value"] < 0.01
+    assert apart["low"] > 0
+    assert main(["evaluate", str(run.path), str(run.path), "--data", data]) == 0
+    assert "1.000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_the_texts_of_a_table_are_answered_row_by_row(run: seriatim.Run, folder: Path, suffix: str, capsys) -> None:
+    texts = ["she likes the moon .", "", "a dog likes the sea ."]
+    path = folder / f"table.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(texts)))
+    else:
+        between = "," if suffix == "csv" else "\t"
+        path.write_text(f"id{between}text\n" + "".join(f"{i}{between}{text}\n" for i, text in enumerate(texts)))
+    assert main(["predict", str(run.path), str(path), "--format", suffix]) == 0
+    assert capsys.readouterr().out.splitlines() == list(run.predict(texts))
+    assert main(["predict", str(run.path), str(path), "--format", "conll"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("What is it ?", r"single text 'What is it \?'; pass \[text\]"),
+        (7, "got 7 of type int"),
+        ({"text": "What is it ?"}, "of type dict"),
+        ([None], "item 0: expected a string, got None"),
+        (["she", b"he"], "item 1: expected a string"),
+        (["she", "\ud800"], "item 1: .* is not UTF-8"),
+    ],
+)
+def test_items_that_are_not_texts_are_refused_by_index(run: seriatim.Run, given: object, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        list(run.predict(given))
+
+
+def test_answering_one_text_hashes_no_vocabulary_and_sets_no_allocator(run: seriatim.Run, monkeypatch) -> None:
+    opened = seriatim.load(run.path)
+    for name in ("seriatim.data.vocabulary.json.dumps", "seriatim.runs.run.freed_memory_kept"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("called for one text"))
+    assert next(opened.predict(["she"])) in opened.vocabulary.labels
+
+
+def test_a_vocabulary_is_hashed_once(run: seriatim.Run, monkeypatch) -> None:
+    vocabulary, calls = seriatim.load(run.path).vocabulary, []
+    monkeypatch.setattr(type(vocabulary), "files", lambda self: calls.append(1) or {})
+    assert vocabulary.fingerprint() == vocabulary.fingerprint()
+    assert len(calls) <= 1
+
+
+def test_measuring_leaves_every_part_in_its_mode(run: seriatim.Run) -> None:
+    opened = seriatim.load(run.path)
+    opened.model.layer.train()
+    before = [part.training for part in opened.model.modules()]
+    next(opened.predict(["she"]))
+    assert [part.training for part in opened.model.modules()] == before
+
+
+@pytest.mark.parametrize("control", ["\n", "\t", "\x85", "\u2028", "\x1b"])
+def test_labels_that_would_not_be_one_line_are_refused(tmp_path: Path, control: str) -> None:
+    """Else `predict` would print more lines than it reads."""
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}, {"text": "c", "label": f"z{control}z"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    job = {"task": "classify", "data": {"train": str(tmp_path / "train.jsonl")}, "out": str(tmp_path / "out")}
+    with pytest.raises(InputError, match=r"train\.jsonl:3: .*line end"):
+        seriatim.train(job)
+    assert not (tmp_path / "out").exists()

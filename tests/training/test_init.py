@@ -1,0 +1,198 @@
+"""A training that starts from another run: what it takes, what it refuses, and that it helps."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.config import resolve
+from seriatim.core.errors import InputError
+from seriatim.storage.weights import load_tensors
+from seriatim.tasks import find
+from seriatim.training.setup import prepare
+
+from ..conftest import sentences, small_config
+
+SIZES = {"layer": "gru", "embedding_size": 16, "hidden_size": 24}
+
+
+@pytest.fixture(scope="module")
+def folder(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of both kinds of language models, and labelled texts."""
+    path = tmp_path_factory.mktemp("init")
+    for task, words in (("lm", "word"), ("mlm", "bpe")):
+        settings = small_config(
+            texts,
+            path / task,
+            data={"unit": "line"},
+            tokenizer={"kind": words, "vocabulary_size": 400 if words == "bpe" else None},
+            training={"steps": 3},
+        )
+        seriatim.train({**settings, "task": task})
+    for name, count, seed in (("few", 40, 3), ("test", 200, 4)):
+        rows = [f"{'away' if 'sea' in text or 'moon' in text else 'home'}\t{text}" for text in sentences(count, seed)]
+        (path / f"{name}.tsv").write_text("label\ttext\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def classifier(folder: Path, init: str | None, out: str = "none", **sections: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "task": "classify",
+        "data": {"train": str(folder / "few.tsv")},
+        "model": {**SIZES, **({"bidirectional": False} if init == "lm" else {})},
+        "training": {"steps": 1, "batch_size": 8, "init": init and str(folder / init)},
+        "out": str(folder / out),
+    }
+    return {**settings, **{name: {**settings.get(name, {}), **section} for name, section in sections.items()}}
+
+
+def start(settings: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Parameters before the first step."""
+    torch.manual_seed(5)
+    task = find(resolve(settings))
+    return dict(prepare(task, Path(settings["out"])).model.named_parameters())
+
+
+def taken(folder: Path, init: str) -> dict[str, torch.Tensor]:
+    found = load_tensors(folder / init / "model.safetensors")
+    return {name: value for name, value in found.items() if name.startswith(("embedding.", "layer."))}
+
+
+@pytest.mark.parametrize("init", ["lm", "mlm"])
+def test_a_classifier_begins_with_the_parameters_of_the_run(folder: Path, init: str) -> None:
+    found, theirs = start(classifier(folder, init)), taken(folder, init)
+    assert set(theirs) == {name for name in found if name.startswith(("embedding.", "layer."))}
+    for name, value in theirs.items():
+        assert torch.equal(found[name], value[: len(found[name])]), name
+    assert len(theirs["embedding.weight"]) - len(found["embedding.weight"]) == (init == "mlm")
+
+
+def test_language_models_begin_with_each_others(folder: Path, texts: dict[str, str]) -> None:
+    """Both ways; the row of the mask symbol is left out, or fresh."""
+    for task, init, more in (("mlm", "lm", 1), ("mlm", "mlm", 0), ("lm", "lm", 0)):
+        model = {"bidirectional": init == "mlm"}
+        settings = small_config(texts, folder / "none", model=model, training={"init": str(folder / init)})
+        del settings["tokenizer"]
+        found, theirs = start({**settings, "task": task}), taken(folder, init)
+        rows = len(theirs["embedding.weight"])
+        assert len(found["embedding.weight"]) == rows + more
+        assert torch.equal(found["embedding.weight"][:rows], theirs["embedding.weight"])
+        assert all(torch.equal(found[name], theirs[name]) for name in theirs if name.startswith("layer."))
+
+
+def test_the_tokenizer_comes_with_them(folder: Path) -> None:
+    run = seriatim.train(classifier(folder, "mlm", "classifier"))
+    assert run.tokenizer.fingerprint() == seriatim.load(folder / "mlm").tokenizer.fingerprint()
+    assert run.config.tokenizer.kind == "bpe"
+    assert run.vocabulary.labels == ("away", "home")
+    assert len(list(run.predict(["she likes the sea .", ""]))) == 2
+
+
+def test_it_goes_on_without_the_run_it_began_with(folder: Path) -> None:
+    shutil.copytree(folder / "lm", folder / "gone")
+    constant = {"init": str(folder / "gone"), "schedule": "constant"}
+    whole = seriatim.train(classifier(folder, "lm", "whole", training={"steps": 8, "batch_size": 8, **constant}))
+    seriatim.train(classifier(folder, "lm", "cut", training={"steps": 3, "batch_size": 8, **constant}))
+    shutil.rmtree(folder / "gone")
+    resumed = seriatim.resume(folder / "cut", overrides={"training.steps": 8})
+    for (name, mine), other in zip(whole.model.named_parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(mine, other), name
+    with pytest.raises(InputError, match=r"training\.init: cannot change when a run goes on"):
+        seriatim.resume(folder / "cut", overrides={"training.init": str(folder / "lm")})
+
+
+def topical(count: int, seed: int) -> list[tuple[str, str]]:
+    """Five words of one of two topics, 40 each, which only their company tells apart."""
+    chosen, found = random.Random(seed), []
+    for _ in range(count):
+        first = chosen.choice((0, 40))
+        found.append((f"topic{first}", " ".join(f"w{chosen.randrange(first, first + 40)}" for _ in range(5))))
+    return found
+
+
+def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"{text}\n" for _, text in topical(600, 0)))
+    for name, count, seed in (("few", 10, 3), ("test", 200, 4)):
+        rows = "".join(f"{label}\t{text}\n" for label, text in topical(count, seed))
+        (tmp_path / f"{name}.tsv").write_text(f"label\ttext\n{rows}")
+    masked = {
+        "task": "mlm",
+        "data": {"train": str(tmp_path / "text.txt"), "unit": "line"},
+        "model": SIZES,
+        "training": {"steps": 500, "batch_size": 32, "learning_rate": 0.01},
+        "out": str(tmp_path / "mlm"),
+    }
+    seriatim.train(masked)
+    accuracy: dict[str | None, list[float]] = {"mlm": [], None: []}
+    for init, found in accuracy.items():
+        for seed in range(3):
+            few = {"steps": 20, "batch_size": 10, "learning_rate": 0.01, "seed": seed}
+            run = seriatim.train(classifier(tmp_path, init, f"from-{init}-{seed}", training=few))
+            found.append(run.evaluate(str(tmp_path / "test.tsv"))["accuracy"])
+    assert min(accuracy["mlm"]) > 0.9
+    assert sum(accuracy[None]) / 3 < 0.8
+
+
+@pytest.mark.parametrize(
+    ("init", "sections", "message"),
+    [
+        ("nothing", {}, r"training.init: .*nothing is not a run; give the folder that seriatim train --out made"),
+        (
+            "lm",
+            {"tokenizer": {"kind": "char"}},
+            r"tokenizer.kind: char contradicts training.init, .*lm has word; leave",
+        ),
+        ("mlm", {"tokenizer": {"vocabulary_size": 9}}, "tokenizer.vocabulary_size: 9 contradicts"),
+        (
+            "mlm",
+            {"model": {"embedding_size": 8}},
+            r"embedding.weight has shape \(\d+, 16\) in .*mlm and shape \(\d+, 8\) here; set model.embedding_size to",
+        ),
+        (
+            "mlm",
+            {"model": {"hidden_size": 5}},
+            r"layer.backwards\S+ has shape \(72,\) in .* set model.hidden_size to 24, as",
+        ),
+        ("mlm", {"model": {"layer": "lstm"}}, "set model.layer to gru, as there"),
+        ("mlm", {"model": {"num_layers": 2}}, "has shape .*mlm and no place here; set model.num_layers to 1"),
+        ("lm", {"model": {"bidirectional": None}}, "set model.bidirectional to false"),
+        ("mlm", {"model": {"residual": True}}, "no place here; set model.residual to false"),
+        ("mlm", {"model": {"options": {"block": True}}}, "leave out model.options.block"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_what_to_set(folder: Path, init: str, sections: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.train(classifier(folder, init, **sections))
+    assert not (folder / "none").exists()
+
+
+def test_files_of_two_runs_are_refused(folder: Path) -> None:
+    shutil.copytree(folder / "lm", folder / "mixed")
+    shutil.copy(folder / "mlm" / "tokenizer.json", folder / "mixed" / "tokenizer.json")
+    with pytest.raises(InputError, match=r"tokenizer\.json: does not belong to the weights beside it"):
+        seriatim.train(classifier(folder, "mixed"))
+
+
+def test_from_the_command_line(folder: Path, capsys) -> None:
+    given = ["--init", str(folder / "mlm"), "--layer", "gru", "--model.embedding_size", "16", "--training.steps", "2"]
+    data = ["--data", str(folder / "few.tsv"), "--out", str(folder / "command")]
+    assert main(["train", "classify", *data, *given, "--model.hidden_size", "24", "--quiet"]) == 0
+    assert main(["train", "classify", *data, *given, "--model.hidden_size", "9", "--overwrite"]) == 2
+    assert "set model.hidden_size to 24, as there" in capsys.readouterr().err
+
+
+def test_check_reads_with_the_tokenizer_of_the_run(folder: Path, capsys) -> None:
+    data = ["--data", str(folder / "few.tsv")]
+    model = ["--layer", "gru", "--model.embedding_size", "16", "--model.hidden_size", "24"]
+    assert main(["check", "classify", *data, *model, "--init", str(folder / "mlm"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tokenizer = seriatim.load(folder / "mlm").tokenizer
+    assert found["tokenizer"] == {"kind": "bpe", "vocabulary_size": tokenizer.vocabulary_size}
+    texts = [line.split("\t")[1] for line in (folder / "few.tsv").read_text().splitlines()[1:]]
+    assert found["train"]["tokens"] == sum(len(tokenizer.encode(text)) for text in texts)
