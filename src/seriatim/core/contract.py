@@ -15,7 +15,7 @@ Wrap: TypeAlias = Literal["none", "residual", "block"]
 LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 1e-2}
 """The default learning rate of each task with AdamW, for layers that declare no other.
 
-These rates, and those that layers declare, are measured by `benchmarks/learning_rates.py`.
+`benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` says which layers are measured for each task.
 """
 
 

@@ -62,7 +62,7 @@ class SelfAttention(Attending):
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The inputs themselves, and a copy: what is kept must not change with the caller's tensor.
+        """The inputs themselves, and a copy: the state must not change when the caller changes the tensor.
 
         With rotary positions queries and keys are turned, and values are not.
         """

@@ -1,6 +1,6 @@
 """Sparsity: how few of all possible n-grams a training text holds, and how many of another text it lacks.
 
-A vocabulary of V tokens has V^n possible n-grams. Those that a text holds are its types. Many of them stand there once,
+A vocabulary of V tokens has V^n possible n-grams. Those that a text holds are its types. Many of them occur once,
 which is why an unseen text holds many that the training text does not.
 """
 
