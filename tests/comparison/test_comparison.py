@@ -29,8 +29,8 @@ from seriatim.comparison.worker import Work, work
 from seriatim.config import resolve
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.core.interruption import Interrupted
-from seriatim.evaluation.classification import classification_measures, tagging_measures
 from seriatim.evaluation.intervals import paired
+from seriatim.evaluation.label_metrics import classification_measures, tagging_measures
 from seriatim.evaluation.translation import translation_measures
 from seriatim.layers import find, names
 from seriatim.recurrence.fast_path import uncompiled
@@ -249,7 +249,7 @@ def test_figures_of_sums_are_those_of_the_tasks() -> None:
     }
     for name, measure in found.items():
         sums = measure.statistics.sum(0)
-        assert OF[name](sums) == measure.of(sums)
+        assert OF[name](sums) == measure.compute(sums)
 
 
 def test_differences_are_paired() -> None:

@@ -103,5 +103,5 @@ def test_every_chunk_lies_in_its_sentence_and_after_the_one_before() -> None:
 
 
 def test_sequences_of_different_length_are_refused() -> None:
-    with pytest.raises(InputError, match="1 tags found for 2 tokens"):
+    with pytest.raises(InputError, match="got 1 tags for 2 tokens"):
         counts(["O", "O"], ["O"])

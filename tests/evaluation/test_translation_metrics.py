@@ -61,7 +61,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleu(tokenize: str, count: int) -> None
 def test_sums_of_the_statistics_give_sacrebleus_figures(hypotheses: list[str], references: list[str]) -> None:
     measures = translation_measures(hypotheses, references)
     for name, metric in (("bleu", BLEU(force=True)), ("chrf", CHRF())):
-        own = float(measures[name].of(measures[name].statistics.sum(0)))
+        own = float(measures[name].compute(measures[name].statistics.sum(0)))
         assert own == pytest.approx(metric.corpus_score(hypotheses, [references]).score)
     metrics = translation_metrics(hypotheses, references)
     assert all(np.isfinite(value) for value in metrics.values() if isinstance(value, float))
@@ -73,7 +73,7 @@ def test_resamples_give_sacrebleus_figures() -> None:
     source = np.random.default_rng(0)
     chosen = source.integers(0, 80, (30, 6))
     for name, metric in (("bleu", BLEU(force=True)), ("chrf", CHRF())):
-        own = measures[name].of(measures[name].statistics[chosen].sum(1))
+        own = measures[name].compute(measures[name].statistics[chosen].sum(1))
         theirs = [
             metric.corpus_score([HYPOTHESES[i] for i in row], [[REFERENCES[i] for i in row]]).score for row in chosen
         ]
@@ -107,10 +107,10 @@ def test_error_rates_by_hand() -> None:
 def test_two_systems_are_compared_sentence_by_sentence() -> None:
     good, bad = (translation_measures(garbled(REFERENCES, share), REFERENCES) for share in (0.1, 0.4))
     for name, measure in good.items():
-        found = paired(measure.statistics, bad[name].statistics, measure.of)
+        found = paired(measure.statistics, bad[name].statistics, measure.compute)
         assert found.p_value < 0.01
         assert (found.difference < 0) == (name == "word_error_rate")
-        assert paired(measure.statistics, measure.statistics, measure.of) == (0, 0, 0, 1)
+        assert paired(measure.statistics, measure.statistics, measure.compute) == (0, 0, 0, 1)
 
 
 def test_edit_distance_by_brute_force() -> None:

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..core.errors import InputError, nearest
-from ..evaluation.classification import FIGURES as LABELLED
-from ..evaluation.intervals import Measure, Metrics, Of, Paired, mean, paired
+from ..evaluation.intervals import Compute, Measure, Metrics, Paired, mean, paired
+from ..evaluation.label_metrics import FIGURES as LABELLED
 from ..evaluation.translation import FIGURES as WRITTEN
 from ..training.task import Figure, Task
 
 LESS_IS_BETTER = frozenset(
     ("loss", "perplexity", "word_perplexity", "bits_per_byte", "calibration_error", "word_error_rate")
 )
-"""Of the figures of all tasks; of the others more is."""
+"""Compute the figures of all tasks; of the others more is."""
 OF_CHUNKS = ("f1", "precision", "recall")
 RANKED_ALIKE = {"word_perplexity": "loss", "bits_per_byte": "loss"}
 """Figures of a text that grow with another one of the same text, whose items are at hand."""
@@ -23,7 +23,7 @@ def _perplexity(sums: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(np.minimum(mean(sums), 700.0)))
 
 
-OF: Mapping[str, Of] = {"loss": mean, "perplexity": _perplexity, **LABELLED, **WRITTEN}
+OF: Mapping[str, Compute] = {"loss": mean, "perplexity": _perplexity, **LABELLED, **WRITTEN}
 """What each figure makes of the sums of its statistics."""
 
 
@@ -49,7 +49,7 @@ def choose_metric(task: Task, wanted: str | None, *, selects: str | None = None)
 
 
 def more_is_better(key: str) -> bool:
-    """Of a figure."""
+    """Compute a figure."""
     return key not in LESS_IS_BETTER
 
 

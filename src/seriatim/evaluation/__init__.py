@@ -1,1 +1,1 @@
-"""Evaluation: how well a model does, with an interval."""
+"""Metrics of trained models, each with its 95 % interval."""

@@ -1,17 +1,17 @@
 """Chunks (named entities, phrases) of a tag sequence, by the rules of the CoNLL-2000 evaluation script.
 
 Published F1 scores come from that script, conlleval (E. Tjong Kim Sang and S. Buchholz, *Introduction to the
-CoNLL-2000 shared task: chunking*), which has an answer for any sequence of tags, well-formed or not. A tag is a
-prefix, a hyphen and a type; without a hyphen the type is empty. Between two neighbouring tokens
+CoNLL-2000 shared task: chunking*), which accepts any sequence of tags, well-formed or not. A tag is a prefix, a hyphen
+and a type; a tag without a hyphen has an empty type. Between two neighbouring tokens
 
-- a chunk *ends* after ``E``, ``S``, ``[`` or ``]``; after ``B`` or ``I`` where ``B``, ``S`` or ``O`` follows; and after
-  whatever is neither ``O`` nor ``.`` where another type follows;
-- a chunk *starts* with ``B``, ``S``, ``[`` or ``]``; with ``I`` or ``E`` after ``O``, ``E`` or ``S``; and with
-  whatever is neither ``O`` nor ``.`` after another type.
+- a chunk *ends* after ``E``, ``S``, ``[`` or ``]``; after ``B`` or ``I`` if ``B``, ``S`` or ``O`` follows; and after
+  any prefix except ``O`` and ``.`` if a tag of another type follows;
+- a chunk *starts* with ``B``, ``S``, ``[`` or ``]``; with ``I`` or ``E`` after ``O``, ``E`` or ``S``; and with any
+  prefix except ``O`` and ``.`` after a tag of another type.
 
-So ``I-PER`` after ``O`` starts a chunk, as ``I-LOC`` after ``I-PER`` does. A sentence is followed by an ``O``. ``S`` (a
-chunk of one token), and a new chunk at ``B`` after ``E``, a bracket or ``.``, are not in the original script; they are
-as in its later versions. ``L`` and ``U`` (BILOU) are read as ``E`` and ``S``.
+Therefore ``I-PER`` after ``O`` starts a chunk, and so does ``I-LOC`` after ``I-PER``. The last token counts as followed
+by ``O``. ``S`` (a chunk of one token), and a new chunk at ``B`` after ``E``, a bracket or ``.``, are not in its first
+version; they follow later ones. ``L`` and ``U`` (BILOU) are read as ``E`` and ``S``.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ BILOU = {"L": "E", "U": "S"}
 
 
 class Chunk(NamedTuple):
-    """Tokens ``start`` to ``stop``, without ``stop``, and their type."""
+    """Tokens from ``start`` up to but not including ``stop``, and their type."""
 
     start: int
     stop: int
@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many chunks are right, were found, and are in the truth."""
+    """Numbers of correct chunks, of predicted chunks (``guessed``) and of true chunks (``gold``)."""
 
     correct: int
     guessed: int
@@ -40,7 +40,7 @@ class Counts(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """What happens just before a token, and the type of the token."""
+    """Whether a chunk ends and whether one starts just before a token, and the type of the token."""
 
     ends: bool
     starts: bool
@@ -48,57 +48,57 @@ class Boundary(NamedTuple):
 
 
 def chunks(tags: Sequence[str]) -> list[Chunk]:
-    """The chunks of a sentence, in order.
+    """Return the chunks of a sentence, in order.
 
-    A chunk goes on until it ends or, where the rules let another start before that (``[`` after ``B`` of the same
-    type), until then.
+    A chunk ends where the rules end it or, at the latest, where the next chunk starts (the rules let ``[`` start a
+    chunk after ``B`` of the same type without ending the first one).
     """
-    found: list[Chunk] = []
-    opened: int | None = None
+    spans: list[Chunk] = []
+    start: int | None = None
     kind = ""
     for i, boundary in enumerate(_boundaries(tags)):
-        if opened is not None and (boundary.ends or boundary.starts):
-            found.append(Chunk(opened, i, kind))
-            opened = None
+        if start is not None and (boundary.ends or boundary.starts):
+            spans.append(Chunk(start, i, kind))
+            start = None
         if boundary.starts:
-            opened, kind = i, boundary.type
-    return found
+            start, kind = i, boundary.type
+    return spans
 
 
-def counts(truth: Sequence[str], found: Sequence[str]) -> Counts:
-    """The counts of a sentence, over all types: precision is correct / guessed, recall correct / gold.
+def counts(truth: Sequence[str], predicted: Sequence[str]) -> Counts:
+    """Count the chunks of a sentence over all types: precision is correct / guessed, recall is correct / gold.
 
     Raises:
         InputError: the sequences differ in length.
     """
-    by_type = counts_by_type(truth, found).values()
+    by_type = counts_by_type(truth, predicted).values()
     return Counts(*(sum(column) for column in zip(*by_type, strict=True))) if by_type else Counts(0, 0, 0)
 
 
-def counts_by_type(truth: Sequence[str], found: Sequence[str]) -> dict[str, Counts]:
-    """The counts of a sentence for every type that occurs.
+def counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict[str, Counts]:
+    """Count the chunks of a sentence for each type that occurs.
 
-    Both sequences are walked together, as the script does. On well-formed tags that is the same as comparing the two
-    lists of chunks; where a chunk starts before another has ended it is not, and the script's answer is given.
+    Both sequences are scanned together, as conlleval does. For well-formed tags this equals comparing the two lists of
+    chunks. If a chunk starts before another one has ended, the results differ, and conlleval's result is returned.
 
     Raises:
         InputError: the sequences differ in length.
     """
-    if len(truth) != len(found):
-        raise InputError(f"{len(found)} tags found for {len(truth)} tokens; give one tag a token")
+    if len(truth) != len(predicted):
+        raise InputError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
     correct: Counter[str] = Counter()
     guessed: Counter[str] = Counter()
     gold: Counter[str] = Counter()
     agree, last = False, ""
-    for true, own in zip(_boundaries(truth), _boundaries(found), strict=True):
-        if agree and true.ends and own.ends:
+    for true, guess in zip(_boundaries(truth), _boundaries(predicted), strict=True):
+        if agree and true.ends and guess.ends:
             correct[last] += 1
             agree = False
-        elif true.ends != own.ends or true.type != own.type:
+        elif true.ends != guess.ends or true.type != guess.type:
             agree = False
         gold[true.type] += true.starts
-        guessed[own.type] += own.starts
-        if true.starts and own.starts and true.type == own.type:
+        guessed[guess.type] += guess.starts
+        if true.starts and guess.starts and true.type == guess.type:
             agree = True
         last = true.type
     types = sorted(kind for kind in gold.keys() | guessed.keys() if gold[kind] or guessed[kind])
@@ -106,7 +106,7 @@ def counts_by_type(truth: Sequence[str], found: Sequence[str]) -> dict[str, Coun
 
 
 def _boundaries(tags: Sequence[str]) -> Iterator[Boundary]:
-    """One boundary before every token, and one after the last."""
+    """Yield the boundary before each token, and the one after the last token."""
     last, last_type = "O", ""
     for tag in (*tags, "O"):
         prefix, _, kind = tag.partition("-")

@@ -1,14 +1,14 @@
-"""How well a language model predicts a text, per token, per word and per byte.
+"""Perplexity of language models per token and per word, and bits per byte.
 
-One pass with the state carried from window to window: the context is never cut, and the size of a window does not
-change the figure. ``loss`` is nats per token and ``perplexity`` its exponential; both count ``<unk>`` as one word,
-as published figures do. ``word_perplexity`` and ``bits_per_byte`` can be compared across tokenizers: they also charge
-what spelling the unknown words costs (`seriatim.data.spelling`), per word (line ends count as words) and per byte.
+The text is read in one pass, and the state is carried from window to window: the context is never cut, and the size of
+a window does not change the result. ``loss`` is in nats per token and ``perplexity`` is its exponential; both count
+``<unk>`` as one word, as published figures do. ``word_perplexity`` and ``bits_per_byte`` can be compared across
+tokenizers: they include the cost of spelling the unknown words (`seriatim.data.spelling`). They are per word, where
+line ends count as words, and per byte.
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -24,34 +24,34 @@ from .intervals import Metrics
 WINDOW = 256
 LINES_TOGETHER = 64
 BLOCK = 500
-"""Tokens of a stream that count as one observation for the interval: neighbours are not independent."""
+"""Tokens of a running text that count as one observation in the interval, since neighbours are not independent."""
 
 
 def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:
-    """The metrics of a text.
+    """Compute the metrics of a text.
 
     Args:
-        model: put in evaluation mode while this runs.
-        corpus: encoded by the model's tokenizer.
-        window: tokens read at once; memory grows with it, the figures do not change.
+        model: a language model; it is in evaluation mode while this runs.
+        corpus: text encoded by the model's tokenizer.
+        window: number of tokens read at once; it changes the memory needed, not the result.
 
     Returns:
         ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
-        ``NAME_high`` (None where the text is one observation), and ``tokens words bytes lines unknown_tokens``.
+        ``NAME_high`` (None if the text is one observation), and ``tokens words bytes lines unknown_tokens``.
     """
     return text_metrics(*block_losses(model, corpus, window), corpus.statistics)
 
 
 def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> Metrics:
-    """The metrics of a text from the summed losses and the tokens of its blocks ``(blocks,)``, and its counts."""
-    found, error = _mean_and_error(losses, sizes)
+    """Compute the metrics of a text from the summed losses and sizes of its blocks ``(blocks,)``, and its counts."""
+    loss, error = _mean_and_error(losses, sizes)
     spelled = counts.spelling_nats / counts.tokens
     tokens_per_word = counts.tokens / (counts.words + counts.lines)
     tokens_per_byte = counts.tokens / counts.bytes
 
-    def with_interval(name: str, of: Any) -> Metrics:
-        low, high = (None, None) if error is None else (of(found - 1.96 * error), of(found + 1.96 * error))
-        return {name: of(found), f"{name}_low": low, f"{name}_high": high}
+    def with_interval(name: str, compute: Callable[[float], float]) -> Metrics:
+        low, high = (None, None) if error is None else (compute(loss - 1.96 * error), compute(loss + 1.96 * error))
+        return {name: compute(loss), f"{name}_low": low, f"{name}_high": high}
 
     return {
         **with_interval("loss", lambda loss: loss),
@@ -67,7 +67,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
 
 
 def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Metrics:
-    """Perplexity and bits per byte of the simplest model, P(w) by add-one counts of the training text."""
+    """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text."""
     counts = _counts(train.ids, vocabulary_size)
     cost = math.log(counts.sum() + vocabulary_size) - np.log(counts + 1)
     statistics = held_out.statistics
@@ -79,34 +79,34 @@ def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Me
 
 
 def block_losses(model: TextModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Summed losses and token counts of each independent block: a line, or some hundred tokens of a stream."""
+    """Return the summed loss and the number of tokens of each block: a line, or up to `BLOCK` tokens of a stream."""
     return sum_blocks(corpus, window_losses(model, corpus, window))
 
 
 def sum_blocks(corpus: Corpus, pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The same of losses that are known: which tokens of the text they are, and −log P of each, in nats."""
+    """Sum known losses by block: ``pieces`` holds places of tokens in the text, and −log P of each token in nats."""
     block = max(1, min(BLOCK, len(corpus.ids) // 20))
     starts = np.arange(0, len(corpus.ids), block) if corpus.ends is None else corpus.spans(1)[0]
     losses = np.zeros(len(starts))
-    for place, found in pieces:
-        np.add.at(losses, np.searchsorted(starts, place, side="right") - 1, found)
+    for places, values in pieces:
+        np.add.at(losses, np.searchsorted(starts, places, side="right") - 1, values)
     return losses, np.diff(starts, append=len(corpus.ids)).astype(float)
 
 
 def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.ndarray:
-    """−log P of every token of a text ``(tokens,)``, in nats; arguments as of `evaluate_language_model`."""
+    """Return −log P of every token of a text ``(tokens,)``, in nats; arguments as in `evaluate_language_model`."""
     losses = np.empty(len(corpus.ids))
-    for place, found in window_losses(model, corpus, window):
-        losses[place] = found
+    for places, values in window_losses(model, corpus, window):
+        losses[places] = values
     return losses
 
 
 @torch.no_grad()
 def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Window by window: which tokens of a text they are, and −log P of each, in nats.
+    """Yield for each window the places of its tokens in the text, and −log P of each token in nats.
 
     Raises:
-        InputError: a window without tokens.
+        InputError: ``window`` is below 1.
     """
     if window < 1:
         raise InputError(f"window: must be at least 1 token, got {window}")
@@ -120,23 +120,23 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
         for batch in batches.read(batches.in_order()):
             start: State | None = None if batch.fresh else state
             inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
-            found, state = model.token_losses(inputs, targets, start, lengths=batch.lengths)
+            losses, state = model.token_losses(inputs, targets, start, lengths=batch.lengths)
             position = np.arange(targets.shape[1])
             place = (batches.starts[batch.rows] + batch.start)[:, None] + position
             if batch.lengths is None:
-                yield place.ravel(), found.double().cpu().numpy().ravel()
+                yield place.ravel(), losses.double().cpu().numpy().ravel()
             else:
                 valid = position < batch.lengths.numpy()[:, None]
-                yield place[valid], found.double().cpu().numpy()[valid]
+                yield place[valid], losses.double().cpu().numpy()[valid]
     finally:
         model.train(training)
 
 
 def _mean_and_error(losses: np.ndarray, sizes: np.ndarray) -> tuple[float, float | None]:
-    """The ratio of the sums, and its standard error over blocks (the ratio estimator's)."""
+    """Return the ratio of the sums, and its standard error over blocks (that of a ratio estimator)."""
     mean = float(losses.sum() / sizes.sum())
     blocks = len(losses)
-    if blocks < 2 or not math.isfinite(mean):  # what is impossible has no interval
+    if blocks < 2 or not math.isfinite(mean):  # an infinite loss has no interval
         return mean, None
     residuals = losses - mean * sizes
     return mean, float(np.sqrt(blocks / (blocks - 1) * (residuals**2).sum()) / sizes.sum())
@@ -150,5 +150,5 @@ def _counts(ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
 
 
 def safe_exp(x: float) -> float:
-    """The exponential, held below overflow; infinity stays what it is."""
+    """Return the exponential, limited so that it does not overflow; infinity stays infinity."""
     return x if x == math.inf else math.exp(min(x, 700.0))

@@ -1,17 +1,16 @@
-"""How well a masked language model predicts a text: its pseudo-log-likelihood, Σ_t log P(w_t | w_s for s ≠ t).
+"""Pseudo-log-likelihood of masked language models: Σ_t log P(w_t | w_s for s ≠ t).
 
 J. Salazar, D. Liang, T. Nguyen and K. Kirchhoff, "Masked language model scoring", ACL 2020; J. Besag, "Statistical
-analysis of non-lattice data", The Statistician 24, 1975. Each token sees those after it too, so that this is not the
-likelihood of the text: exp of it does not sum to one over texts, and its loss is below that of a model as good that
-reads from left to right.
+analysis of non-lattice data", The Statistician 24, 1975. Each token is predicted from the tokens before and after it,
+so that this is not the likelihood of the text: its exponential does not sum to one over texts, and the loss is lower
+than that of an equally good model that reads from left to right.
 
-Every token is predicted once. In pass i of k the tokens i, i + k, i + 2k, … of every window are masked and predicted
-together: k passes instead of one for every token. With k as large as the window each is masked alone, and the figure is
-exact; below that a token is predicted without k − 1 others of its neighbourhood, as in training. Nothing is random.
+Every token is predicted once. In pass i of k, the tokens i, i + k, i + 2k, … of every window are masked and predicted
+together, which takes k passes instead of one per token. If k is the length of the window, each token is masked alone
+and the result is exact. For a smaller k, other tokens are masked at the same time, as in training. Nothing is random.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,20 +22,20 @@ from .intervals import Measure, Metrics, mean, with_intervals
 from .perplexity import BLOCK
 
 TOGETHER = 64
-"""Windows read at once."""
+"""Windows in a batch."""
 
 
 def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows, *, every: int | None) -> Metrics:
-    """The metrics of a text.
+    """Compute the metrics of a text.
 
     Args:
-        model: in evaluation mode.
-        windows: of a text encoded by the model's tokenizer.
+        model: a model in evaluation mode.
+        windows: windows of a text encoded by the model's tokenizer.
         every: k, the distance from one masked token to the next; None masks each token alone.
 
     Returns:
         ``loss`` (nats per token), ``perplexity``, ``bits_per_byte`` and ``accuracy``, each with its 95 % interval (over
-        lines, or over blocks of 500 tokens of a running text), and counts as for language models.
+        lines, or over blocks of 500 tokens of a running text), and the same counts as for language models.
     """
     counts = windows.corpus.statistics
     names = ("tokens", "words", "bytes", "lines", "unknown_tokens")
@@ -44,30 +43,30 @@ def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows,
 
 
 def pseudo_measures(model: MaskedLanguageModel, windows: Windows, every: int | None) -> dict[str, Measure]:
-    """The metrics by lines, or by blocks of a running text; arguments as above."""
+    """Return the metrics by lines, or by blocks of a running text; arguments as in `evaluate_masked_language_model`."""
     sums = pseudo_losses(model, windows, every)
     counts = windows.corpus.statistics
     spelled, tokens_per_byte = counts.spelling_nats / counts.tokens, counts.tokens / counts.bytes
     losses, hits = sums[:, [0, 2]], sums[:, [1, 2]]
 
-    def bits(found: np.ndarray) -> np.ndarray:
-        return (mean(found) + spelled) * tokens_per_byte / math.log(2)
+    def bits(summed: np.ndarray) -> np.ndarray:
+        return (mean(summed) + spelled) * tokens_per_byte / math.log(2)
 
     return {
         "loss": Measure(losses, mean),
-        "perplexity": Measure(losses, lambda found: np.exp(np.minimum(mean(found), 700.0))),
+        "perplexity": Measure(losses, lambda summed: np.exp(np.minimum(mean(summed), 700.0))),
         "bits_per_byte": Measure(losses, bits),
         "accuracy": Measure(hits, mean),
     }
 
 
 def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | None) -> np.ndarray:
-    """Summed −log P, hits and tokens of each line, or of each block of a stream: ``(items, 3)``."""
+    """Return −log P, hits and tokens ``(items, 3)``, summed over each line or each block of a running text."""
     block = max(1, min(BLOCK, len(windows.corpus.ids) // 20))
     groups = windows.starts // block if windows.lines is None else windows.lines
     items = np.unique(groups, return_inverse=True)[1]
     sums = np.zeros((items.max() + 1, 3))
-    device: Any = model.embedding.weight.device
+    device = next(model.parameters()).device
     batches = Buckets(windows.lengths, TOGETHER, lambda rows: rows)
     for rows in batches.read(batches.in_order()):
         ids, lengths = torch.from_numpy(windows.ids(rows)).to(device), windows.lengths[rows]
@@ -79,6 +78,6 @@ def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | Non
             targets = ids.flatten()[positions]
             masked = ids.flatten().index_fill(0, positions, model.mask).view(ids.shape)
             losses, hits = model.judged(masked, positions, targets, lengths=torch.from_numpy(lengths))
-            found = torch.stack([losses.double(), hits.double(), torch.ones_like(losses).double()], dim=1)
-            np.add.at(sums, items[rows][chosen.nonzero()[0]], found.cpu().numpy())
+            statistics = torch.stack([losses.double(), hits.double(), torch.ones_like(losses).double()], dim=1)
+            np.add.at(sums, items[rows][chosen.nonzero()[0]], statistics.cpu().numpy())
     return sums

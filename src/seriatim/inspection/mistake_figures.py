@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..evaluation.classification import BINS
 from ..evaluation.intervals import Metrics
+from ..evaluation.label_metrics import BINS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +58,7 @@ def calibration_figure(bins: Sequence[Metrics], error: float) -> "Figure":
     On the diagonal confidence is worth what it says; below it the model is too sure of itself.
 
     Args:
-        bins: of `seriatim.evaluation.classification.calibration`.
+        bins: of `seriatim.evaluation.label_metrics.calibration`.
         error: the expected calibration error.
     """
     from ..report.theme import COLOURS, new_figure, style

@@ -15,8 +15,8 @@ from ..data.bucketing import Buckets
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.tagging import TaggedCorpus
-from ..evaluation.classification import calibration
 from ..evaluation.intervals import Metrics
+from ..evaluation.label_metrics import calibration
 from ..evaluation.translation import translation_measures
 from ..tasks.classification import probabilities
 from ..tasks.tagging import TOGETHER, TOKENS_TOGETHER
@@ -68,7 +68,7 @@ class Mistakes:
         confused: the commonest mistakes, the commonest first.
         labels: of the matrix, in order; empty where there are too many for one, or none.
         confusion: a row for each true label and a column for each that was found ``(labels, labels)``.
-        calibration: bins, as `seriatim.evaluation.classification.calibration` gives them; empty where answers have no
+        calibration: bins, as `seriatim.evaluation.label_metrics.calibration` gives them; empty where answers have no
             confidence.
         calibration_error: as above, the expected one.
         worst: the worst first.
@@ -209,7 +209,7 @@ def _of_pairs(run: "Run", spec: str, file_format: str | None) -> Mistakes:
     answers, targets = list(run.predict(pair.source for pair in pairs)), [pair.target for pair in pairs]
     measures = translation_measures(answers, targets)
     exact, statistics = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"].statistics
-    scores, together = measures["chrf"].of(statistics), float(measures["chrf"].of(statistics.sum(0)))
+    scores, together = measures["chrf"].compute(statistics), float(measures["chrf"].compute(statistics.sum(0)))
     worst = [
         Bad(float(scores[i]), pairs[i].source, targets[i], answers[i])
         for i in np.argsort(scores, kind="stable")[:WORST].tolist()

@@ -99,7 +99,7 @@ def compare(
             f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
             "both with one tokenizer, or compare bits_per_byte"
         )
-    return {name: paired(mine[name].statistics, others[name].statistics, mine[name].of) for name in names}
+    return {name: paired(mine[name].statistics, others[name].statistics, mine[name].compute) for name in names}
 
 
 def _refuse_other_unit(first: Run, other: Run) -> None:

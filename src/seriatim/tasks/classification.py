@@ -20,8 +20,8 @@ from ..data.tables import Labelled, read_labelled
 from ..data.tokenizers import END, fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
-from ..evaluation.classification import classification_measures, classification_metrics
 from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.label_metrics import classification_measures, classification_metrics
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.word_dropout import drop_words
@@ -202,7 +202,7 @@ class Classification(Task):
         return model.loss(inputs, batch.lengths, batch.labels.to(device), weights), None
 
     def evaluate(self, model: Classifier, data: Documents, **settings: Any) -> Metrics:
-        """See `seriatim.evaluation.classification`."""
+        """See `seriatim.evaluation.label_metrics`."""
         metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
         counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
         return {**metrics, **counts}

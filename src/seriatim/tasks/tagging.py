@@ -23,8 +23,8 @@ from ..data.untagged import read_untagged
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
 from ..data.words import WordTokenizer
-from ..evaluation.classification import CHUNK, tagging_measures, tagging_metrics
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
+from ..evaluation.label_metrics import CHUNK, tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, Taggers
 from ..models.word_tagger import Options, refuse_contradictions, tagger

@@ -7,13 +7,13 @@ import pytest
 
 from seriatim.core.errors import InputError
 from seriatim.evaluation import entities
-from seriatim.evaluation.classification import (
+from seriatim.evaluation.intervals import interval, paired
+from seriatim.evaluation.label_metrics import (
     classification_measures,
     classification_metrics,
     tagging_measures,
     tagging_metrics,
 )
-from seriatim.evaluation.intervals import interval, paired
 
 LABELS = ["a", "b", "c", "d", "never"]
 
@@ -98,7 +98,7 @@ def test_intervals_agree_with_those_of_single_items() -> None:
 def test_two_classifiers_are_compared_on_the_same_items() -> None:
     good, bad = (classification_measures(*example(400, skill=skill), LABELS) for skill in (2.0, 0.5))
     for name in ("accuracy", "macro_f1"):
-        assert paired(good[name].statistics, bad[name].statistics, good[name].of).p_value < 0.01
+        assert paired(good[name].statistics, bad[name].statistics, good[name].compute).p_value < 0.01
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_two_classifiers_are_compared_on_the_same_items() -> None:
     [
         ([], np.zeros((0, 2)), ["a", "b"], "nothing to evaluate"),
         ([0], [[0.5, 0.5], [0.5, 0.5]], ["a", "b"], "1 items of 2 classes"),
-        ([2], [[0.5, 0.5]], ["a", "b"], "from 0 to 1; found 2 to 2"),
+        ([2], [[0.5, 0.5]], ["a", "b"], "from 0 to 1, got 2 to 2"),
         ([-1], [[0.5, 0.5]], ["a", "b"], "from 0 to 1"),
         ([0.0], [[0.5, 0.5]], ["a", "b"], "integers"),
         ([0, 0], [[0.5, 0.5], [1.5, 0.5]], ["a", "b"], "item 2: .* sum to 1"),
@@ -148,7 +148,7 @@ def test_f1_is_of_the_summed_counts() -> None:
     assert metrics["f1"] == pytest.approx(2 * correct / (guessed + gold))
     assert sum(own["support"] for own in metrics["entities"].values()) == gold
     measures = tagging_measures(truth, found), tagging_measures(truth, truth)
-    assert paired(measures[1]["f1"].statistics, measures[0]["f1"].statistics, measures[0]["f1"].of).p_value < 0.01
+    assert paired(measures[1]["f1"].statistics, measures[0]["f1"].statistics, measures[0]["f1"].compute).p_value < 0.01
 
 
 @pytest.mark.parametrize("tags", [["NOUN", "VERB"], ["O", "O"], ["B-X", "PRP$"], ["-LRB-", "O"], ["NN-X", "O"]])
@@ -159,9 +159,9 @@ def test_tags_that_mark_no_chunks_have_an_accuracy_only(tags: list[str]) -> None
 
 
 def test_tags_that_do_not_match_are_refused() -> None:
-    with pytest.raises(InputError, match="1 sentences found for 2"):
+    with pytest.raises(InputError, match="got predictions for 1 of 2 sentences"):
         tagging_metrics([["O"], ["O"]], [["O"]])
-    with pytest.raises(InputError, match="sentence 2: 1 tags found for 2 tokens"):
+    with pytest.raises(InputError, match="sentence 2: got 1 tags for 2 tokens"):
         tagging_metrics([["O"], ["O", "O"]], [["O"], ["O"]])
     for nothing in ([], [[]]):
         with pytest.raises(InputError, match="at least one token"):
