@@ -95,7 +95,7 @@ def test_every_form_trains_and_answers_a_batch_as_one_by_one(folder: Path, form:
         assert len(answer["n_best"]) == (2 if source or form != "at once" else 1)
         assert answer["n_best"][0]["score"] >= answer["n_best"][-1]["score"]
     if form == "at once":
-        with pytest.raises(InputError, match="nothing is drawn"):
+        with pytest.raises(InputError, match="not supported for a model that writes whole answers"):
             list(run.predict(SOURCES, seed=1))
     else:
         assert list(run.predict(SOURCES, seed=1)) == [
@@ -139,7 +139,7 @@ def test_what_is_drawn_for_a_source_depends_on_it_and_the_seed(run: seriatim.Run
     assert main(command) == 0
     assert capsys.readouterr().out.splitlines() == drawn
     assert main([*command, "--beam", "3"]) == 2
-    assert "--beam: means nothing where answers are drawn (--temperature)" in capsys.readouterr().err
+    assert "--beam: has no meaning for sampled answers (--temperature)" in capsys.readouterr().err
     assert main([*command, "--top-p", "1.5"]) == 2
     assert main([*command, "--n-best", "0"]) == 2
 

@@ -194,7 +194,7 @@ def predict(options: argparse.Namespace) -> None:
 
     run = ensemble([_open(path, options) for path in options.run.split(",")])
     settings = _search(options, run)
-    if options.json and "alignments" in run.task.settings:
+    if options.json and "alignments" in run.task.answer_settings.model_fields:
         settings["alignments"] = True
     if options.data in (None, "-"):
         source = standard_input("jsonl" if options.format == "jsonl" else "text")
@@ -217,7 +217,7 @@ def _search(options: argparse.Namespace, run: "Run") -> dict[str, Any]:
     given = {name: getattr(options, name) for name in SEARCH if getattr(options, name) is not None}
     given |= {name: getattr(options, name) for name in DRAWING if getattr(options, name, None) is not None}
     for name in given:
-        if name not in run.task.settings:
+        if name not in run.task.answer_settings.model_fields:
             raise InputError(f"--{name.replace('_', '-')}: means nothing to a run trained to {run.config.task}")
     return given
 

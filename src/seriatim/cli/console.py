@@ -15,7 +15,7 @@ from ..core.errors import printable
 from ..evaluation.intervals import Metrics, Paired, written
 from ..training.lines import LineReporter
 from ..training.reporting import Record
-from ..training.task import Task
+from ..training.task import AnyTask
 from .streams import ProgressStream
 
 PLAIN_SECONDS = 10.0
@@ -80,7 +80,7 @@ PATH = 1_000
 """Steps over which the table of layers shows path lengths."""
 
 
-def print_metrics(metrics: Metrics, task: Task) -> None:
+def print_metrics(metrics: Metrics, task: AnyTask) -> None:
     """The metrics of some data, with their intervals."""
     table = table_of("", "", "95 % interval")
     for figure in task.figures:
@@ -105,7 +105,7 @@ def print_weights(weights: dict[str, float]) -> None:
     print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in weights.items())))
 
 
-def print_differences(first: Metrics, second: Metrics, differences: dict[str, Paired], task: Task) -> None:
+def print_differences(first: Metrics, second: Metrics, differences: dict[str, Paired], task: AnyTask) -> None:
     """The metrics of two runs, how far apart they are, and how likely that is by chance."""
     table = table_of("", "first", "second", "difference", "95 % interval", "p")
     for figure in task.figures:

@@ -27,7 +27,7 @@ from ..training.environment import environment
 from ..training.loop import Trainer
 from ..training.reporting import Reporter
 from ..training.setup import Job, prepare
-from ..training.task import Task
+from ..training.task import AnyTask
 from .plan import Budget
 
 FORMAT = 1
@@ -60,7 +60,7 @@ class Pace:
     validation_seconds: float
 
 
-def pace_of(task: Task, device: torch.device, seconds: float | None) -> tuple[Pace, str]:
+def pace_of(task: AnyTask, device: torch.device, seconds: float | None) -> tuple[Pace, str]:
     """A layer's speed on this machine, and the name it is kept under.
 
     Args:

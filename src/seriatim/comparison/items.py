@@ -7,13 +7,13 @@ from itertools import islice
 from ..tasks.classification import Classification
 from ..tasks.seq2seq import SequenceToSequence
 from ..tasks.tagging import Tagging
-from ..training.task import Task
+from ..training.task import AnyTask
 
 Item = tuple[str, str]
 """An input as `Task.answer` takes it, and the answer that is right."""
 
 
-def items(task: Task, spec: str, part: str, *, most: int) -> list[Item]:
+def items(task: AnyTask, spec: str, part: str, *, most: int) -> list[Item]:
     """Up to ``most`` items of some data, spread evenly over it; none where a task has no answers to be right.
 
     Args:
@@ -27,11 +27,11 @@ def items(task: Task, spec: str, part: str, *, most: int) -> list[Item]:
 
 
 @functools.lru_cache(maxsize=1)
-def _all(task: Task, spec: str, part: str) -> list[Item]:
+def _all(task: AnyTask, spec: str, part: str) -> list[Item]:
     return list(islice(_each(task, spec, part), 100_000))
 
 
-def _each(task: Task, spec: str, part: str) -> Iterable[Item]:
+def _each(task: AnyTask, spec: str, part: str) -> Iterable[Item]:
     if isinstance(task, Classification):
         return ((row.text, str(row.label)) for row in task.rows(spec, part))
     if isinstance(task, Tagging):

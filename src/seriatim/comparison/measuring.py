@@ -56,7 +56,7 @@ def measure(run: Run, plan: Plan, *, seed: int, full: bool) -> tuple[Metrics, di
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],
         "tokens_per_second": summary["tokens_per_second"],
         "curve": _curve(points, products(run.model)),
-        "held_out": _held_out(points, products(run.model), (plan.metric, run.task.selects)),
+        "held_out": _held_out(points, products(run.model), (plan.metric, run.task.selection_metric(run.vocabulary))),
         "tokenizer": run.vocabulary.fingerprint(),
         "vocabulary_size": summary["vocabulary_size"],
         "described": run.task.describe(data),

@@ -8,7 +8,7 @@ from ..core.errors import InputError, nearest
 from ..evaluation.intervals import Compute, Measure, Metrics, Paired, mean, paired
 from ..evaluation.label_metrics import FIGURES as LABELLED
 from ..evaluation.translation import FIGURES as WRITTEN
-from ..training.task import Figure, Task
+from ..training.task import AnyTask, Figure
 
 LESS_IS_BETTER = frozenset(
     ("loss", "perplexity", "word_perplexity", "bits_per_byte", "calibration_error", "word_error_rate")
@@ -27,7 +27,7 @@ OF: Mapping[str, Compute] = {"loss": mean, "perplexity": _perplexity, **LABELLED
 """What each figure makes of the sums of its statistics."""
 
 
-def choose_metric(task: Task, wanted: str | None, *, selects: str | None = None) -> Figure:
+def choose_metric(task: AnyTask, wanted: str | None, *, selects: str | None = None) -> Figure:
     """The figure that a comparison ranks by: the one named, or what chooses weights, or the task's first headline.
 
     Args:

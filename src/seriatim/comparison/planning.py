@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..config import Config, read_yaml, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
-from ..training.task import Task
+from ..training.task import AnyTask
 from .metric import choose_metric
 from .plan import BUDGETS, DEFAULT_MINUTES, Budget, Plan, Sized, check_layers, default_rate, share_options
 from .row_names import width_of, with_widths
@@ -122,9 +120,7 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
         if width_of(layer) is not None:
             set_width(plan, layer, vocabulary)
     solved = find(plan.config(wanted[0], plan.seeds[0]))
-    with torch.device("meta"):
-        solved.make_model(vocabulary)  # which settles what chooses weights
-    plan.metric = choose_metric(solved, plan.metric or None, selects=solved.selects).key
+    plan.metric = choose_metric(solved, plan.metric or None, selects=solved.selection_metric(vocabulary)).key
     return vocabulary
 
 
@@ -210,7 +206,7 @@ def _without_budgets(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in given.items() if name != "out"}, "training": training}
 
 
-def _check_tokens(plan: Plan, task: Task, train: Any) -> None:
+def _check_tokens(plan: Plan, task: AnyTask, train: Any) -> None:
     """Raises InputError where a budget of tokens is less than a step reads."""
     if plan.budget.tokens is None:
         return

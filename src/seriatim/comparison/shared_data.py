@@ -6,14 +6,14 @@ from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from ..tasks import find
 from ..training.setup import learn
-from ..training.task import Task
+from ..training.task import AnyTask
 from .plan import Plan
 
 
 class SharedData(NamedTuple):
     """What every row of a comparison shares: a task that reads the data, the vocabulary, and the data as read."""
 
-    task: Task
+    task: AnyTask
     vocabulary: Vocabulary
     train: Any
     valid: Any
@@ -49,7 +49,7 @@ def read_data(plan: Plan) -> SharedData:
     return SharedData(task, vocabulary, train, valid)
 
 
-def check_held_out(plan: Plan, task: Task) -> None:
+def check_held_out(plan: Plan, task: AnyTask) -> None:
     """Raises InputError where there is nothing to measure on, or to tune on."""
     task.training_spec()
     if task.validation_spec() is None and plan.base.data.test is None:

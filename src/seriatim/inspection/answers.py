@@ -14,7 +14,7 @@ from ..data.parallel import encode_side
 from ..data.tagging import TaggedCorpus
 from ..data.tokenizers import END
 from ..layers.positions import learned_positions
-from ..tasks.answering import LONGER, MORE, Search, find_by_steps, never_written
+from ..tasks.answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
 from ..tasks.classification import encode
 from ..training.task import evaluating
 
@@ -61,14 +61,9 @@ def own_answer(run: "Run", text: str, *, beam: int = 1) -> Answer:
     if places is not None:
         source, lengths, most = source[:, :places], lengths.clamp(max=places), min(most, places - 1)
     with evaluating(run.model) as device:
-        (best,) = find_by_steps(
-            run.model,
-            source.to(device),
-            lengths,
-            Search(beam=beam),
-            most=(lengths * LONGER + MORE).clamp(max=most),
-            never=never_written(run.vocabulary.target),
-        )
+        excluded = excluded_tokens(run.vocabulary.target)
+        sources = Sources(source.to(device), lengths, answer_limits(lengths, most), excluded)
+        (best,) = search_stepwise(run.model, sources, AnswerSettings(beam=beam))
     return Answer(source, lengths, best[0].tokens, best[0].log_probability)
 
 

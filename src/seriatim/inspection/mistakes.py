@@ -171,8 +171,8 @@ def _marked(words: Sequence[str], truth: Sequence[str], found: Sequence[str]) ->
 def _of_tokens(run: "Run", spec: str, file_format: str | None) -> Mistakes:
     """The lines, or blocks of a running text, with the highest loss per token are the worst."""
     task, tokenizer = run.task, run.tokenizer
-    read = task.read(spec, "test", run.vocabulary, file_format=file_format)
-    whole: Corpus = getattr(read, "corpus", read)
+    data = task.read(spec, "test", run.vocabulary, file_format=file_format)
+    whole: Corpus = data.corpus if hasattr(data, "corpus") else data
     corpus = _beginning(whole)
     size = len(corpus.ids)
     losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Section, Table
-from ..training.task import Task
+from ..training.task import AnyTask
 from .mistake_figures import LABELS, calibration_figure, confusion_figure
 from .mistakes import Bad, Mistakes, find_mistakes
 from .sections import Found
@@ -132,7 +132,7 @@ def _command(subject: Subject) -> str:
     return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{more}"
 
 
-def _held_out(task: Task, summary: dict[str, Any]) -> list[list[str]]:
+def _held_out(task: AnyTask, summary: dict[str, Any]) -> list[list[str]]:
     found = summary.get("valid", {})
     rows = []
     for figure in task.figures:

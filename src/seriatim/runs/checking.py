@@ -13,7 +13,7 @@ from ..training.initial import Initial, open_initial
 from ..training.memory import build_model, check_memory
 from ..training.precision import choose_device
 from ..training.setup import check_initial, check_out
-from ..training.task import Task
+from ..training.task import AnyTask
 
 Result = TypeVar("Result")
 
@@ -65,7 +65,7 @@ class _Check:
             raise ProblemsError(self.problems)
         return report
 
-    def data(self, task: Task, fits: bool) -> dict[str, Any] | None:
+    def data(self, task: AnyTask, fits: bool) -> dict[str, Any] | None:
         """Checks the data, and with a model that ``fits`` its configuration also the model."""
         self.attempt(lambda: check_initial(task.config))
         self.attempt(task.check_held_out)
@@ -83,7 +83,7 @@ class _Check:
         self.fit(task, vocabulary)
         return None if self.problems else self.attempt(lambda: task.report(vocabulary))
 
-    def initial(self, task: Task) -> Initial | None:
+    def initial(self, task: AnyTask) -> Initial | None:
         """The run that the training starts from, if any."""
         if task.config.training.init is None:
             return None
@@ -91,14 +91,14 @@ class _Check:
         initial.settle(task.config)
         return initial
 
-    def model(self, task: Task, vocabulary: Vocabulary, initial: Initial | None) -> None:
+    def model(self, task: AnyTask, vocabulary: Vocabulary, initial: Initial | None) -> None:
         """Checks the size of the model, and builds it where it takes parameters from a run."""
         if initial is None:
             check_memory(task, vocabulary)
         else:
             initial.copy_to(build_model(task, vocabulary), task.config.model)
 
-    def fit(self, task: Task, vocabulary: Vocabulary) -> None:
+    def fit(self, task: AnyTask, vocabulary: Vocabulary) -> None:
         """Reads each part of the data, and checks that the parts and the configuration fit each other."""
         parts = {}
         for part in ("train", "valid", "test"):
@@ -111,7 +111,7 @@ class _Check:
         if parts.get("train") is not None:
             self.attempt(lambda: task.check(parts["train"], parts.get("valid")))
 
-    def spec(self, task: Task, part: str) -> str | None:
+    def spec(self, task: AnyTask, part: str) -> str | None:
         """What the configuration names as this part of the data."""
         if part == "train":
             return task.training_spec()

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from ..training.task import Task
+from ..training.task import AnyTask
 
 
-def model_card(name: str, task: Task, summary: dict[str, Any], model: Any) -> str:
+def model_card(name: str, task: AnyTask, summary: dict[str, Any], model: Any) -> str:
     """A model card in Markdown, made of the task, its configuration, the summary and the trained model."""
     config = task.config
     rows = [
@@ -22,7 +22,7 @@ def model_card(name: str, task: Task, summary: dict[str, Any], model: Any) -> st
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
 
 
-def _figures(task: Task, summary: dict[str, Any]) -> list[str]:
+def _figures(task: AnyTask, summary: dict[str, Any]) -> list[str]:
     if "valid" not in summary:
         return ["None was given; how well the model does is unknown."]
     found, simplest = summary["valid"], summary["baseline"]

@@ -25,7 +25,7 @@ from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..tasks import find
 from ..tasks.overlong import warn_of_long
 from ..training.precision import choose_device
-from ..training.task import Task
+from ..training.task import AnyTask
 from .identity import check_belongs, identity, read_config, run_folder
 from .stream import Score, Stream, refuse_unknown
 from .summary import read_summary
@@ -45,7 +45,7 @@ class Run:
         summary: what `summary.json` holds; empty while a training is under way.
     """
 
-    def __init__(self, path: Path, task: Task, vocabulary: Vocabulary, model: Any) -> None:
+    def __init__(self, path: Path, task: AnyTask, vocabulary: Vocabulary, model: Any) -> None:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
         self.tokenizer: Tokenizer = vocabulary.tokenizer

@@ -3,7 +3,7 @@
 from ..config import Config
 from ..core.errors import InputError, closest, nearest
 from ..layers import current, names, split_names
-from ..training.task import Task
+from ..training.task import AnyTask
 from .classification import Classification
 from .counting import LAYER, Counting
 from .language_modelling import LanguageModelling
@@ -11,7 +11,7 @@ from .masking import Masking
 from .seq2seq import SequenceToSequence
 from .tagging import Tagging
 
-TASKS: dict[str, type[Task]] = {
+TASKS: dict[str, type[AnyTask]] = {
     "lm": LanguageModelling,
     "mlm": Masking,
     "classify": Classification,
@@ -20,7 +20,7 @@ TASKS: dict[str, type[Task]] = {
 }
 
 
-def find(config: Config) -> Task:
+def find(config: Config) -> AnyTask:
     """The task that a configuration names, with that configuration.
 
     Raises:

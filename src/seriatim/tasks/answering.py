@@ -1,15 +1,18 @@
-"""From sources to written answers: searched for or drawn, what may not be written, and where an answer looked."""
+"""Written answers to source texts: beam search or sampling, the tokens that are excluded, and alignments."""
 
 import functools
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+from pydantic import SkipValidation
 from torch import Tensor
 
+from ..config import Section
 from ..core.errors import InputError
-from ..core.state import select_state
+from ..core.state import State, select_state
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search
@@ -18,148 +21,199 @@ from ..decoding.sampling import Sampling, sample
 from ..evaluation.intervals import Metrics
 from ..models.ctc import CTCTranslator
 
-LONGER, MORE = 2, 32
-"""An answer has at most `LONGER` times as many tokens as its source, and `MORE`."""
+LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
+"""An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
+"""Settings that ask for sampled answers."""
+SEARCHING = ("beam", "length_penalty", "min_length")
+"""Settings that have no meaning for sampled answers."""
 
 
-class Search(NamedTuple):
-    """How answers are searched for; see `seriatim.decoding.beam`."""
+class AnswerSettings(Section):
+    """How answers are found: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
 
-    beam: int = 1
-    length_penalty: float = 0.0
-    n_best: int = 1
-    min_length: int = 0
+    ``alignments`` adds the source tokens that each answer attends to, which takes a second pass. The samples of a
+    source depend on the source and on ``seed`` only; without a seed they differ from call to call. The values are
+    checked where they are used.
+    """
+
+    beam: SkipValidation[int] = 1
+    length_penalty: SkipValidation[float] = 0.0
+    n_best: SkipValidation[int] = 1
+    min_length: SkipValidation[int] = 0
     alignments: bool = False
-    """Whether answers say where they looked, which takes a second pass."""
+    temperature: SkipValidation[float] = 1.0
+    top_k: SkipValidation[int | None] = None
+    top_p: SkipValidation[float | None] = None
+    min_p: SkipValidation[float | None] = None
+    seed: SkipValidation[int | None] = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether answers are sampled.
+
+        Raises:
+            InputError: settings of sampling and of beam search together.
+        """
+        sampling = [name for name in SAMPLING if name in self.model_fields_set]
+        searching = [name for name in SEARCHING if name in self.model_fields_set]
+        if sampling and searching:
+            first, second = (f"--{names[0].replace('_', '-')}" for names in (sorted(searching), sampling))
+            raise InputError(f"{first}: has no meaning for sampled answers ({second}); leave one out")
+        return bool(sampling)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The settings of each draw."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
 
 
-class Draws(NamedTuple):
-    """How answers are drawn, ``n_best`` a source; see `Sampling`.
+class StepwiseTranslator(Protocol):
+    """A translator that writes one token after another: an encoder-decoder, or an ensemble of them."""
 
-    What is drawn for a source depends on it and the seed alone, not on what is answered beside it.
+    def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
+        """Return the state before the first target token of each source ``(batch, time)``."""
+
+    def initial_state(self, batch_size: int) -> State:
+        """Return the state before any source."""
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return the logits ``(batch, vocabulary)`` after ids ``(batch,)``, and the state."""
+
+    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return the logits ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
+
+    def token_losses(
+        self, source: Tensor, source_lengths: Tensor | None, target_inputs: Tensor, targets: Tensor,
+        target_lengths: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Return −log P of every target ``(batch, time)``."""
+
+    def attention(
+        self, source: Tensor, source_lengths: Tensor | None, target_inputs: Tensor,
+        target_lengths: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Return the attention of every target to the source ``(batch, time, source_time)``."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Sources to answer.
+
+    Attributes:
+        ids: ``(batch, time)``.
+        lengths: ``(batch,)``.
+        max_lengths: largest number of tokens of each answer ``(batch,)``.
+        excluded: tokens that no answer may contain.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    """None for other answers every time."""
-
-
-def how_to_answer(settings: Mapping[str, Any]) -> tuple[Search, Draws | None]:
-    """The settings of `Search` and, where one of its own is given, of `Draws`.
-
-    Raises:
-        InputError: settings of both that exclude each other.
-    """
-    drawing = {name: value for name, value in settings.items() if name in Draws._fields}
-    searching = {name: value for name, value in settings.items() if name not in Draws._fields}
-    if drawing and (both := searching.keys() & {"beam", "length_penalty", "min_length"}):
-        names = (f"--{name.replace('_', '-')}" for name in (min(both), next(iter(drawing))))
-        raise InputError("{}: means nothing where answers are drawn ({}); leave one out".format(*names))
-    return Search(**searching), Draws(**drawing) if drawing else None
+    ids: Tensor
+    lengths: Tensor
+    max_lengths: Tensor
+    excluded: Sequence[int]
 
 
 @functools.lru_cache(maxsize=4)
-def never_written(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Tokens that no answer may hold: the unknown one, and line ends of any kind, for an answer is one line."""
+def excluded_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the tokens that no answer may contain: the unknown token and line ends, since an answer is one line."""
     tokens = (token for token in range(tokenizer.vocabulary_size) if token != END)
     return tuple(
         token for token in tokens if token == tokenizer.unknown_id or set(b"\r\n") & set(tokenizer.token_bytes(token))
     )
 
 
-def find_by_steps(
-    model: Any, source: Tensor, lengths: Tensor, how: Search, *, most: Tensor, never: Sequence[int]
-) -> list[list[Hypothesis]]:
-    """The best answers to each source that beam search finds.
+def answer_limits(lengths: Tensor, longest: int) -> Tensor:
+    """Return the largest number of tokens of the answer to each source of ``lengths``, at most ``longest``."""
+    return (lengths * LENGTH_FACTOR + LENGTH_MARGIN).clamp(max=longest)
 
-    Args:
-        model: an encoder-decoder, or several as one.
-        source: ids ``(batch, time)``.
-        lengths: ``(batch,)``.
-        how: to search.
-        most: tokens of each answer at most ``(batch,)``.
-        never: tokens that no answer holds.
-    """
+
+def search_stepwise(model: StepwiseTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+    """Find the best answers to each source by beam search."""
     return beam_search(
         model,
-        model.encode(source, lengths),
-        beam=how.beam,
-        length_penalty=how.length_penalty,
-        n_best=how.n_best,
-        min_length=how.min_length,
-        max_length=most,
+        model.encode(sources.ids, sources.lengths),
+        beam=settings.beam,
+        length_penalty=settings.length_penalty,
+        n_best=settings.n_best,
+        min_length=settings.min_length,
+        max_length=sources.max_lengths,
         stop=END,
-        banned=never,
+        banned=sources.excluded,
     )
 
 
-def draw_by_steps(
-    model: Any, source: Tensor, lengths: Tensor, how: Draws, *, count: int, most: Tensor, never: Sequence[int]
-) -> list[list[Hypothesis]]:
-    """``count`` answers to each source, drawn from the model's distribution; other arguments as above.
+def sample_stepwise(model: StepwiseTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+    """Sample ``n_best`` answers to each source from the distribution of the model.
 
-    An answer that is as long as it may be ends there, at the probability that has.
-    """
-    if count < 1:
-        raise InputError(f"n_best: {count} draws no answer; at least 1")
-    sampling = Sampling(how.temperature, how.top_k, how.top_p, how.min_p)
-    base = random.SystemRandom().getrandbits(63) if how.seed is None else how.seed
-    texts = [row[:size] for row, size in zip(source.tolist(), lengths.tolist(), strict=True)]
-    seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]
-    rows = torch.arange(len(source), device=source.device).repeat_interleave(count)
-    logits, state = model.step(torch.zeros_like(rows), select_state(model.encode(source, lengths), rows))
-    answers: list[list[int]] = [[] for _ in seeds]
-    drawn = sample(model, logits, state, sampling, max_tokens=int(most.max()), seeds=seeds, stop=END, banned=never)
-    for step in drawn:
-        for answer, token in zip(answers, step.tokens, strict=True):
-            answer.extend([] if token is None else [token])
-    limits = most.repeat_interleave(count).tolist()
-    answers = [answer[:limit] for answer, limit in zip(answers, limits, strict=True)]
-    inputs, targets, sizes = _shifted(answers, source)
-    losses = model.token_losses(source[rows], lengths[rows.cpu()], inputs, targets, sizes).double().sum(1).tolist()
-    found = [Hypothesis(tuple(answer), -loss, -loss) for answer, loss in zip(answers, losses, strict=True)]
-    return [found[i : i + count] for i in range(0, len(found), count)]
-
-
-def find_at_once(
-    model: CTCTranslator, source: Tensor, lengths: Tensor, how: Search, *, most: Tensor, never: Sequence[int]
-) -> list[list[Hypothesis]]:
-    """The answer of each source's best alignment, or with a beam above 1 the best answers; arguments as above.
+    An answer that reaches its largest length ends there; its probability includes that end.
 
     Raises:
-        InputError: a setting that has no meaning here.
+        InputError: ``n_best`` is below 1.
     """
-    if how.length_penalty or how.min_length:
-        raise InputError("--length-penalty, --min-length: mean nothing where all of an answer is given at once")
-    Beam(how.beam, n_best=how.n_best)  # refuses what does not fit
-    found, places = model(source, lengths)
-    found = found.index_fill(2, torch.tensor(never, dtype=torch.long, device=found.device), -torch.inf)
-    if how.beam == 1:
-        return [[best] for best in best_alignments(found, places)]
-    sizes = places.tolist()
-    return [search(found[row, :size], beam=how.beam, n_best=how.n_best) for row, size in enumerate(sizes)]
+    count, source = settings.n_best, sources.ids
+    if count < 1:
+        raise InputError(f"n_best: must be at least 1, got {count}")
+    base = random.SystemRandom().getrandbits(63) if settings.seed is None else settings.seed
+    texts = [row[:size] for row, size in zip(source.tolist(), sources.lengths.tolist(), strict=True)]
+    seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]
+    rows = torch.arange(len(source), device=source.device).repeat_interleave(count)
+    state = select_state(model.encode(source, sources.lengths), rows)
+    logits, state = model.step(torch.zeros_like(rows), state)
+    answers: list[list[int]] = [[] for _ in seeds]
+    longest = int(sources.max_lengths.max())
+    for step in sample(
+        model, logits, state, settings.sampling,
+        max_tokens=longest, seeds=seeds, stop=END, banned=sources.excluded,
+    ):  # fmt: skip
+        for answer, token in zip(answers, step.tokens, strict=True):
+            answer.extend([] if token is None else [token])
+    limits = sources.max_lengths.repeat_interleave(count).tolist()
+    answers = [answer[:limit] for answer, limit in zip(answers, limits, strict=True)]
+    inputs, targets, sizes = _decoder_tensors(answers, source)
+    losses = model.token_losses(source[rows], sources.lengths[rows.cpu()], inputs, targets, sizes)
+    log_probabilities = (-losses.double().sum(1)).tolist()
+    hypotheses = [
+        Hypothesis(tuple(answer), value, value) for answer, value in zip(answers, log_probabilities, strict=True)
+    ]
+    return [hypotheses[i : i + count] for i in range(0, len(hypotheses), count)]
+
+
+def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+    """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1.
+
+    Raises:
+        InputError: a setting that a model of whole targets does not have.
+    """
+    if settings.length_penalty or settings.min_length:
+        raise InputError("--length-penalty, --min-length: not supported for a model that writes whole answers at once")
+    Beam(settings.beam, n_best=settings.n_best)  # checks both values
+    log_p, places = model(sources.ids, sources.lengths)
+    log_p = log_p.index_fill(2, torch.tensor(sources.excluded, dtype=torch.long, device=log_p.device), -torch.inf)
+    if settings.beam == 1:
+        return [[best] for best in best_alignments(log_p, places)]
+    return [
+        search(log_p[row, :size], beam=settings.beam, n_best=settings.n_best)
+        for row, size in enumerate(places.tolist())
+    ]
 
 
 def alignments(
-    model: Any, source: Tensor, lengths: Tensor, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
+    model: StepwiseTranslator, sources: Sources, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
 ) -> Iterator[Metrics]:
-    """Where each answer looked: a row of weights over the source for every token, its end included."""
-    inputs, _, sizes = _shifted(answers, source)
-    weights = model.attention(source, lengths, inputs, sizes).tolist()
+    """Yield for each answer the attention weights over the source, one row for each token and one for the end."""
+    inputs, _, sizes = _decoder_tensors(answers, sources.ids)
+    weights = model.attention(sources.ids, sources.lengths, inputs, sizes).tolist()
     for row, tokens in enumerate(answers):
-        size = int(lengths[row])
+        size = int(sources.lengths[row])
         yield {
-            "source_tokens": [vocabulary.tokenizer.describe(token) for token in source[row, :size].tolist()],
+            "source_tokens": [vocabulary.tokenizer.describe(token) for token in sources.ids[row, :size].tolist()],
             "target_tokens": [vocabulary.target.describe(token) for token in (*tokens, END)],
             "alignment": [places[:size] for places in weights[row][: len(tokens) + 1]],
         }
 
 
-def _shifted(answers: Sequence[Sequence[int]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a decoder reads and what it is to write ``(batch, time)``; how much of it, ends included ``(batch,)``."""
+def _decoder_tensors(answers: Sequence[Sequence[int]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return decoder inputs and targets ``(batch, time)``, and the lengths of both, ends included ``(batch,)``."""
     sizes = torch.tensor([len(tokens) + 1 for tokens in answers])
     inputs, targets = like.new_full((2, len(answers), int(sizes.max())), END)
     for row, tokens in enumerate(answers):
@@ -167,10 +221,10 @@ def _shifted(answers: Sequence[Sequence[int]], like: Tensor) -> tuple[Tensor, Te
     return inputs, targets, sizes
 
 
-def in_words(best: Sequence[Hypothesis], tokenizer: Tokenizer) -> Metrics:
-    """The best hypothesis as text, and all of them with their scores."""
+def answer_of(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> Metrics:
+    """Return the best hypothesis as a text, and all hypotheses with their scores as ``n_best``."""
     texts = [
-        {"text": tokenizer.decode(one.tokens), "score": one.score, "log_probability": one.log_probability}
-        for one in best
+        {"text": tokenizer.decode(each.tokens), "score": each.score, "log_probability": each.log_probability}
+        for each in hypotheses
     ]
     return {**texts[0], "n_best": texts}

@@ -5,7 +5,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.word_dropout import drop_words
 from ..training.task import Figure, Task, evaluating
+from ..training.task_view import TaskView
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import read_lengths, warn_of_long
 
@@ -94,7 +95,14 @@ class DocumentBatch:
         return len(self.labels)
 
 
-class Classification(Task):
+class ClassifierView(TaskView):
+    """Describes classifiers."""
+
+    title = "classifier"
+    answer_name = "the label"
+
+
+class Classification(Task[Documents, DocumentBatch, Classifier]):
     """Trains a model to label texts."""
 
     selects = "accuracy"
@@ -121,6 +129,10 @@ class Classification(Task):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.options, self.layer_options = split_options(Options, self.config)
+
+    def view(self) -> TaskView:
+        """Return the view of classifiers."""
+        return ClassifierView()
 
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of the training texts, and their labels in order."""
@@ -169,7 +181,7 @@ class Classification(Task):
         for _ in self.rows(spec, split):
             pass
 
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Texts and labels."""
         documents = self.read(spec, split, vocabulary)
         counts = Counter(vocabulary.labels[label] for label in documents.labels)
@@ -201,17 +213,17 @@ class Classification(Task):
         inputs = drop_words(batch.inputs, batch.once, self.options.word_dropout).to(device)
         return model.loss(inputs, batch.lengths, batch.labels.to(device), weights), None
 
-    def evaluate(self, model: Classifier, data: Documents, **settings: Any) -> Metrics:
+    def evaluate(self, model: Classifier, data: Documents, **settings: object) -> Metrics:
         """See `seriatim.evaluation.label_metrics`."""
         metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
         counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
         return {**metrics, **counts}
 
-    def measures(self, model: Classifier, data: Documents, **settings: Any) -> dict[str, Measure]:
+    def measures(self, model: Classifier, data: Documents, **settings: object) -> dict[str, Measure]:
         """By texts."""
         return classification_measures(data.labels, probabilities(model, data), data.vocabulary.labels)
 
-    def combine(self, models: Sequence[Any]) -> Classifiers:
+    def combine(self, models: Sequence[Classifier]) -> Classifiers:
         """The mean of their probabilities."""
         return Classifiers(models)
 
@@ -228,7 +240,9 @@ class Classification(Task):
         rows = read_labelled(sources, file_format=file_format or "auto", text=self.config.data.text, label=None)
         return (row.text for row in rows)
 
-    def answer(self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
+    def answer(
+        self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object
+    ) -> list[Metrics]:
         """The likeliest label of each text, and the probability of each label; see `overlong` for long texts."""
         data = encode(items, [0] * len(items), vocabulary)
         data = data._replace(lengths=read_lengths(data.lengths, learned_positions(model)))

@@ -27,8 +27,8 @@ from ..models.ngrams.windows import PART
 from ..models.text_model import TextModel
 from ..storage.weights import load_tensors
 from ..training.counting import CountingTrainer
-from ..training.task import MetricsTable, Task
-from .language_modelling import LanguageModelling, block_measures
+from ..training.task import MetricsTable, Task, read_settings
+from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
 from .options import with_kind
 
 LAYER = "ngram"
@@ -126,9 +126,9 @@ class Counting(LanguageModelling):
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
         return self.with_cache(model)
 
-    def evaluate(self, model: TextModel, data: Corpus, **settings: Any) -> Metrics:
+    def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
         """As of any language model, and how sparse the counts are; see `seriatim.models.ngrams.sparsity`."""
-        return self._examined(model, data, **settings)[0]
+        return self._examined(model, data, read_settings(EvaluationSettings, settings).window)[0]
 
     def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
         """Both in one pass."""
@@ -151,7 +151,7 @@ class Counting(LanguageModelling):
         metrics |= sparsity(found, counts.seen, counts.vocabulary_size, impossible)
         return metrics, block_measures(losses, sizes)
 
-    def card_rows(self, model: Any, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: TextModel, summary: Metrics) -> list[tuple[str, str]]:
         """Nothing is optimized: the order, the smoothing, and how many n-grams were counted."""
         options = self.options
         counted = next(part for part in model.modules() if isinstance(part, NGram))

@@ -1,9 +1,10 @@
 """Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 from torch import Tensor
 
 from ..config import Config, Section
@@ -24,7 +25,8 @@ from ..models import LanguageModel
 from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
 from ..models.text_model import TextModel
-from ..training.task import Figure, Task
+from ..training.task import Figure, Task, read_settings
+from ..training.task_view import TaskView
 from .options import split_options, with_kind
 from .overlong import warn_of_long
 
@@ -36,10 +38,24 @@ class Options(ScheduledSampling):
     """What a language model has beside its layer: scheduled sampling."""
 
 
-class LanguageModelling(Task):
+class EvaluationSettings(Section):
+    """How a language model is evaluated. ``window`` is the number of tokens read at once."""
+
+    window: Annotated[int, Field(ge=1)] = WINDOW
+
+
+class LanguageModelView(TaskView):
+    """Describes language models."""
+
+    title = "language model"
+    answer_name = "the next token"
+
+
+class LanguageModelling(Task[Corpus, Batch, TextModel]):
     """Trains a model to continue texts."""
 
     own_options: ClassVar[type[Section] | None] = Options
+    evaluation_settings = EvaluationSettings
     baseline_name = "a unigram"
     usage = "seriatim generate {run} --max-tokens 200"
     caution = (
@@ -64,6 +80,10 @@ class LanguageModelling(Task):
         model = config.model.model_copy(update={"bidirectional": bool(config.model.bidirectional)})
         return with_window(with_kind(config.model_copy(update={"model": model}), "char"))
 
+    def view(self) -> TaskView:
+        """Return the view of language models."""
+        return LanguageModelView()
+
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of the training text."""
         sources = find_sources(self.training_spec(), file_format=self.config.data.format, split="train")
@@ -84,7 +104,7 @@ class LanguageModelling(Task):
             warn_of_long(ends - starts, self.config, name=spec, items=items)
         return corpus
 
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Of a text."""
         data = self.config.data
         sources = find_sources(spec, file_format=data.format, split=split)
@@ -102,10 +122,11 @@ class LanguageModelling(Task):
         return f"tokens {batch.start + 1:,} to {batch.start + time:,} of each of {rows} parts of the text"
 
     def loss(
-        self, model: LanguageModel, batch: Batch, state: State | None, *, progress: float = 0.0
+        self, model: TextModel, batch: Batch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, State]:
         """Teacher forcing or scheduled sampling, from the state that the window before left."""
-        device = model.embedding.weight.device
+        assert isinstance(model, LanguageModel)
+        device = model.device
         return model.loss(
             batch.inputs.to(device),
             batch.targets.to(device),
@@ -114,13 +135,13 @@ class LanguageModelling(Task):
             own_predictions=self.sampling.own_predictions(progress),
         )
 
-    def evaluate(self, model: TextModel, data: Corpus, **settings: Any) -> Metrics:
+    def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
         """See `seriatim.evaluation.perplexity`."""
-        return evaluate_language_model(model, data, **settings)
+        return evaluate_language_model(model, data, window=read_settings(EvaluationSettings, settings).window)
 
-    def measures(self, model: TextModel, data: Corpus, **settings: Any) -> dict[str, Measure]:
+    def measures(self, model: TextModel, data: Corpus, **settings: object) -> dict[str, Measure]:
         """By lines, or by blocks of a running text."""
-        return block_measures(*block_losses(model, data, settings.get("window", WINDOW)))
+        return block_measures(*block_losses(model, data, read_settings(EvaluationSettings, settings).window))
 
     def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
         """Both in one pass."""

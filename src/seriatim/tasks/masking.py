@@ -4,9 +4,9 @@ J. Devlin et al., "BERT", NAACL 2019: a share of the positions is chosen; of the
 random token, and 10 % stay; the loss is over them alone. They are chosen anew at every step.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -27,7 +27,8 @@ from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
-from ..training.task import Figure, Task, evaluating
+from ..training.task import Figure, Task, evaluating, read_settings
+from ..training.task_view import TaskView
 from .filling import fill
 from .language_modelling import refuse_unknown
 from .options import seeing_everything, settled_options, split_options, with_kind
@@ -60,10 +61,24 @@ class WindowBatch:
         return int(self.lengths.sum())
 
 
-class Masking(Task):
+class EvaluationSettings(Section):
+    """How a masked language model is evaluated. ``exact`` masks each token alone."""
+
+    exact: bool = False
+
+
+class MaskedLanguageModelView(TaskView):
+    """Describes masked language models."""
+
+    title = "masked language model"
+    answer_name = "the masked token"
+
+
+class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     """Trains a model to fill gaps in texts."""
 
     own_options = Options
+    evaluation_settings = EvaluationSettings
     items_name = "windows"
     baseline_name = "a unigram"
     usage = "seriatim predict {run} LINES"
@@ -90,6 +105,10 @@ class Masking(Task):
         self.options, self.layer_options = split_options(Options, self.config)
         self.length = self.config.training.sequence_length
 
+    def view(self) -> TaskView:
+        """Return the view of masked language models."""
+        return MaskedLanguageModelView()
+
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of the training text."""
         data = self.config.data
@@ -108,7 +127,7 @@ class Masking(Task):
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
         return cut(corpus, self.length)
 
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Of a text."""
         data = self.config.data
         sources = find_sources(spec, file_format=data.format, split=split)
@@ -133,25 +152,27 @@ class Masking(Task):
         inputs, positions, targets = (x.to(device) for x in (masked, positions, targets))
         return model.loss(inputs, positions, targets, lengths=batch.lengths), None
 
-    def evaluate(self, model: MaskedLanguageModel, data: Windows, *, exact: bool = False, **settings: Any) -> Metrics:
+    def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:
         """See `seriatim.evaluation.pseudo_likelihood`.
 
         As many tokens are masked at once as in training (every 7th at the usual ``mask_rate``); ``exact`` masks each
         alone, which takes as many passes as a window has tokens.
         """
         with evaluating(model):
-            return evaluate_masked_language_model(model, data, every=None if exact else self.every)
+            return evaluate_masked_language_model(model, data, every=self.spacing(settings))
 
-    def measures(
-        self, model: MaskedLanguageModel, data: Windows, *, exact: bool = False, **settings: Any
-    ) -> dict[str, Measure]:
+    def measures(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> dict[str, Measure]:
         """By lines, or by blocks of a running text."""
         with evaluating(model):
-            return pseudo_measures(model, data, None if exact else self.every)
+            return pseudo_measures(model, data, self.spacing(settings))
+
+    def spacing(self, settings: Mapping[str, object]) -> int | None:
+        """Return the distance between tokens that are masked at once; None if each is masked alone."""
+        return None if read_settings(EvaluationSettings, settings).exact else self.every
 
     @property
     def every(self) -> int:
-        """How far apart tokens are that are masked at once."""
+        """The distance between tokens that are masked at once, as many as in training."""
         return max(1, round(1 / self.options.mask_rate))
 
     def baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
@@ -181,7 +202,7 @@ class Masking(Task):
         return read_items(sources, one_line=True)
 
     def answer(
-        self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: Any
+        self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
         """See `seriatim.tasks.filling`."""
         with evaluating(model):

@@ -1,7 +1,7 @@
 """Sequence to sequence: a text for every text."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -23,27 +23,34 @@ from ..layers.positions import learned_positions
 from ..models.ctc import CTCTranslator
 from ..models.seq2seq import EncoderDecoder
 from ..models.translator import Options, settled, translator
-from ..training.task import Figure, Task, evaluating
+from ..training.task import Figure, Task, evaluating, read_settings
+from ..training.task_view import TaskView
 from .answering import (
-    LONGER,
-    MORE,
-    Draws,
-    Search,
+    AnswerSettings,
+    Sources,
     alignments,
-    draw_by_steps,
-    find_at_once,
-    find_by_steps,
-    how_to_answer,
-    in_words,
-    never_written,
+    answer_limits,
+    answer_of,
+    excluded_tokens,
+    sample_stepwise,
+    search_at_once,
+    search_stepwise,
 )
 from .options import seeing_everything, split_options, with_kind
 from .overlong import read_lengths, warn_of_long
 
 TOGETHER = 32
+Translator: TypeAlias = EncoderDecoder | CTCTranslator
 
 
-class SequenceToSequence(Task):
+class TranslatorView(TaskView):
+    """Describes encoder-decoders."""
+
+    title = "translator"
+    answer_name = "the translation"
+
+
+class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
     """Trains a model to write one text for another."""
 
     own_options = Options
@@ -52,7 +59,7 @@ class SequenceToSequence(Task):
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
-    settings = (*Search._fields, *Draws._fields)
+    evaluation_settings = answer_settings = AnswerSettings
     per_token = ("loss", "perplexity")
     figures: ClassVar[tuple[Figure, ...]] = (
         Figure("loss", "loss (nats per target token)", 4),
@@ -79,6 +86,10 @@ class SequenceToSequence(Task):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.options, self.layer_options = split_options(Options, self.config)
+
+    def view(self) -> TaskView:
+        """Return the view of encoder-decoders."""
+        return TranslatorView()
 
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of both sides, or one for each.
@@ -146,7 +157,7 @@ class SequenceToSequence(Task):
         for _ in self.pairs(spec, split):
             pass
 
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Pairs and both sides."""
         pairs = self.read(spec, split, vocabulary)
         return {
@@ -164,11 +175,13 @@ class SequenceToSequence(Task):
         """Pairs of like length."""
         return Buckets(data.source.lengths + data.target.lengths, self.config.training.batch_size, data.batch)
 
-    def loss(self, model: Any, batch: PairBatch, state: State | None, *, progress: float = 0.0) -> tuple[Tensor, None]:
-        """Teacher forcing, or scheduled sampling; or the sum over alignments."""
+    def loss(
+        self, model: Translator, batch: PairBatch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, None]:
+        """Compute the loss by teacher forcing, by scheduled sampling, or as a sum over alignments (CTC)."""
+        if isinstance(model, CTCTranslator):
+            return alignment_losses(model, batch).sum(), None
         device = model.output.weight.device
-        if self.at_once:
-            return self.alignment_losses(model, batch).sum(), None
         total = model.loss(
             batch.source.to(device),
             batch.source_lengths,
@@ -179,59 +192,54 @@ class SequenceToSequence(Task):
         )
         return total, None
 
-    def validate(self, model: EncoderDecoder, data: Pairs) -> Metrics:
+    def validate(self, model: Translator, data: Pairs) -> Metrics:
         """The loss alone: writing every answer after every epoch would take as long as the epoch."""
         return _likelihood(self.losses(model, data))
 
-    def evaluate(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> Metrics:
+    def evaluate(self, model: Translator, data: Pairs, **settings: object) -> Metrics:
         """The loss, and what the answers are like beside the targets."""
         return _metrics(self.losses(model, data), self.texts(model, data, **settings), data)
 
-    def measures(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> dict[str, Measure]:
+    def measures(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
         """By pairs."""
         losses = Measure(self.losses(model, data), mean)
         return {"loss": losses, **translation_measures(self.texts(model, data, **settings), data.targets)}
 
-    def examine(self, model: EncoderDecoder, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
+    def examine(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
         """Both from the same answers."""
         losses, answers = self.losses(model, data), self.texts(model, data)
         measures = {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
         return _metrics(losses, answers, data), measures
 
-    def texts(self, model: EncoderDecoder, data: Pairs, **settings: Any) -> list[str]:
+    def texts(self, model: Translator, data: Pairs, **settings: object) -> list[str]:
         """The answer to every source."""
         return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
 
-    def alignment_losses(self, model: CTCTranslator, batch: PairBatch) -> Tensor:
-        """−log P of each target ``(batch,)``, summed over its alignments with the source."""
-        device = model.output.weight.device
-        source, targets = batch.source.to(device), batch.targets.to(device)
-        return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
-
-    def losses(self, model: Any, data: Pairs) -> np.ndarray:
+    def losses(self, model: Translator, data: Pairs) -> np.ndarray:
         """Of every pair: summed −log P in nats, and target tokens ``(pairs, 2)``."""
         batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
         found = np.zeros((len(data.sources), 2))
         with evaluating(model) as device:
             for batch in batches.read(batches.in_order()):
                 lengths, inputs, targets = batch.target_lengths, batch.inputs.to(device), batch.targets.to(device)
-                if self.at_once:
-                    total = self.alignment_losses(model, batch)
+                if isinstance(model, CTCTranslator):
+                    total = alignment_losses(model, batch)
                 else:
-                    given = (batch.source.to(device), batch.source_lengths, inputs, targets, lengths)
-                    total = model.token_losses(*given).double().sum(1)
+                    source = batch.source.to(device)
+                    losses = model.token_losses(source, batch.source_lengths, inputs, targets, lengths)
+                    total = losses.double().sum(1)
                 found[batch.rows, 0] = total.cpu().numpy()
                 found[batch.rows, 1] = lengths.numpy()
         return found
 
-    def combine(self, models: Sequence[Any]) -> EncoderDecoders:
+    def combine(self, models: Sequence[Translator]) -> EncoderDecoders:
         """The mean of their probabilities at every step.
 
         Raises:
             InputError: all of an answer is given at once, so that there are no steps.
         """
         if self.at_once:
-            raise InputError("model.options.factorisation: of ctc runs no mean is to be had; give one run")
+            raise InputError("model.options.factorisation: ensembles are not supported for ctc; give one run")
         return EncoderDecoders(models)
 
     def baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
@@ -246,40 +254,47 @@ class SequenceToSequence(Task):
         """Lines, or the sources of TSV or of JSONL; targets are not looked at."""
         return read_unpaired(sources, file_format=file_format)
 
-    def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[str], **settings: Any) -> list[Metrics]:
-        """The best answers to each source; ``settings`` are those of `Search` and `Draws`.
+    def answer(
+        self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
+    ) -> list[Metrics]:
+        """Find the best answers to each source; ``settings`` are fields of `AnswerSettings`.
 
-        Where positions are learned, neither what is read of a source nor an answer is longer than they are.
+        With learned positions, a source is read up to their number, and an answer is no longer than it.
         """
-        how, draws = how_to_answer(settings)
+        chosen = read_settings(AnswerSettings, settings)
         side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)
         longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
         if places is not None and self.at_once:
             places //= self.options.upsample
         side = side._replace(lengths=read_lengths(side.lengths, places))
         warn_of_long(side.lengths, self.config, name="predict", items="sources")
-        if draws is not None and self.at_once:
-            raise InputError("--temperature, --seed: nothing is drawn where all of an answer is given at once")
-        find = find_at_once if self.at_once else find_by_steps
-        looks = how.alignments and not self.at_once and self.options.attention not in ("none", "multi-head")
-        never = never_written(vocabulary.target)
+        if chosen.sampled and self.at_once:
+            raise InputError("--temperature, --seed: not supported for a model that writes whole answers at once")
+        attends = self.options.attention not in ("none", "multi-head")
+        excluded = excluded_tokens(vocabulary.target)
         batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
         answers: list[Metrics] = [{}] * len(items)
         with evaluating(model) as device:
             for rows, source, lengths in batches.read(batches.in_order()):
-                source = source.to(device)
-                most = (lengths * LONGER + MORE).clamp(max=longest)
-                if draws is None:
-                    found = find(model, source, lengths, how, most=most, never=never)
+                sources = Sources(source.to(device), lengths, answer_limits(lengths, longest), excluded)
+                if isinstance(model, CTCTranslator):
+                    best = search_at_once(model, sources, chosen)
                 else:
-                    found = draw_by_steps(model, source, lengths, draws, count=how.n_best, most=most, never=never)
-                written = [in_words(best, vocabulary.target) for best in found]
-                if looks:
-                    seen_at = alignments(model, source, lengths, [best[0].tokens for best in found], vocabulary)
-                    written = [answer | seen for answer, seen in zip(written, seen_at, strict=True)]
-                for row, answer in zip(rows.tolist(), written, strict=True):
+                    best = (sample_stepwise if chosen.sampled else search_stepwise)(model, sources, chosen)
+                texts = [answer_of(hypotheses, vocabulary.target) for hypotheses in best]
+                if chosen.alignments and attends and not isinstance(model, CTCTranslator):
+                    aligned = alignments(model, sources, [hypotheses[0].tokens for hypotheses in best], vocabulary)
+                    texts = [answer | alignment for answer, alignment in zip(texts, aligned, strict=True)]
+                for row, answer in zip(rows.tolist(), texts, strict=True):
                     answers[row] = answer
         return answers
+
+
+def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
+    """Return −log P of each target ``(batch,)``, summed over its alignments with the source."""
+    device = model.output.weight.device
+    source, targets = batch.source.to(device), batch.targets.to(device)
+    return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
 
 
 def _likelihood(losses: np.ndarray) -> Metrics:

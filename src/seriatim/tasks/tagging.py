@@ -4,7 +4,7 @@ import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, Taggers
 from ..models.word_tagger import Options, refuse_contradictions, tagger
 from ..training.task import Figure, Task, evaluating
+from ..training.task_view import TaskView
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import parts_of, warn_of_long
 
@@ -38,7 +39,14 @@ TOGETHER, TOKENS_TOGETHER = 256, 8192
 """Sentences of a batch that is tagged, and its tokens, so that what it computes stays in the cache."""
 
 
-class Tagging(Task):
+class TaggerView(TaskView):
+    """Describes taggers."""
+
+    title = "tagger"
+    answer_name = "the tag"
+
+
+class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     """Trains a model to tag words."""
 
     selects = "accuracy"
@@ -69,6 +77,10 @@ class Tagging(Task):
         self.options, self.layer_options = split_options(Options, self.config)
         self.vectors: tuple[list[str], np.ndarray] | None = None
 
+    def view(self) -> TaskView:
+        """Return the view of taggers."""
+        return TaggerView()
+
     def learn_vocabulary(self) -> Vocabulary:
         """Words, characters and tags of the training sentences, and the vectors to begin with.
 
@@ -95,13 +107,16 @@ class Tagging(Task):
     def make_model(self, vocabulary: Vocabulary) -> Tagger:
         """A tagger, which begins with the vectors that came with the vocabulary, if any."""
         chunks = marks_chunks(vocabulary.labels)
-        self.selects = "f1" if chunks else "accuracy"
         field = self.options.output == "crf" or (self.options.output is None and chunks)
         model = tagger(self.options, self.config.model, self.layer_options, vocabulary, field=field)
         if self.vectors is not None:
             ids, known = self.with_vector(vocabulary)
             model.set_vectors(torch.from_numpy(ids[known]), torch.from_numpy(self.vectors[1][known]))
         return model
+
+    def selection_metric(self, vocabulary: Vocabulary) -> str:
+        """Return ``f1`` if the tags mark chunks, else ``accuracy``."""
+        return "f1" if marks_chunks(vocabulary.labels) else "accuracy"
 
     def named_files(self) -> dict[str, str]:
         """As of every task, and the vectors."""
@@ -148,7 +163,7 @@ class Tagging(Task):
                 f"{self.validation_spec()}: none of its tags occurs in the training data; give held-out data with the "
                 "same tags"
             )
-        if valid is not None and self.selects == "f1" and not marks_chunks(tags_of(valid)):
+        if valid is not None and self.selection_metric(train.vocabulary) == "f1" and not marks_chunks(tags_of(valid)):
             raise InputError(
                 f"{self.validation_spec()}: no chunks marked there (or other tags beside them), as there are in "
                 "training; give held-out data tagged alike"
@@ -159,7 +174,7 @@ class Tagging(Task):
         for _ in self.sentences(spec, split):
             pass
 
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Sentences, words and tags."""
         corpus = self.read(spec, split, vocabulary)
         assert corpus.tags is not None
@@ -187,7 +202,7 @@ class Tagging(Task):
         """Cross-entropy of tags, or of sequences of them."""
         return model.loss(batch.to(model.output.weight.device)), None
 
-    def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: Any) -> Metrics:
+    def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: object) -> Metrics:
         """The loss over tags seen in training (NaN where there are none), and `tagging_metrics` over all tags."""
         losses, found = self.tagged(model, data)
         counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
@@ -196,7 +211,7 @@ class Tagging(Task):
             metrics["unseen"] = list(data.unseen)
         return metrics | ({"repairs": data.repairs.facts()} if any(data.repairs) else {})
 
-    def measures(self, model: Tagger, data: TaggedCorpus, **settings: Any) -> dict[str, Measure]:
+    def measures(self, model: Tagger, data: TaggedCorpus, **settings: object) -> dict[str, Measure]:
         """By sentences."""
         losses, found = self.tagged(model, data)
         return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), found)}
@@ -216,7 +231,7 @@ class Tagging(Task):
                     found[row] = [data.tag_names[tag] for tag in tags]
         return losses, found
 
-    def combine(self, models: Sequence[Any]) -> Taggers:
+    def combine(self, models: Sequence[Tagger]) -> Taggers:
         """The mean of their probabilities of each word's tags."""
         return Taggers(models)
 
@@ -248,7 +263,7 @@ class Tagging(Task):
         """Sentences of files in columns, lines of plain text."""
         return read_untagged(sources, file_format=file_format, column=self.config.data.column)
 
-    def check_item(self, item: Any, name: str) -> None:
+    def check_item(self, item: object, name: str) -> None:
         """A line of text, a list of words, or a `Sentence` of a file in columns.
 
         Raises:
@@ -264,7 +279,7 @@ class Tagging(Task):
             if not word:
                 raise InputError(f"{name}: a word is empty; remove it")
 
-    def answer(self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Item], **settings: Any) -> list[Metrics]:
+    def answer(self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Item], **settings: object) -> list[Metrics]:
         """The tags of each sentence: the lines of its file with other tags, or one line for a line or a list of words.
 
         Where positions are learned, a sentence longer than they are is tagged in parts.

@@ -55,7 +55,7 @@ class CountingTrainer:
         progress.tokens = len(train.ids)
         if self.job.valid is not None:
             self.metrics = metrics = self.task.validate(self.model, self.job.valid)
-            progress.best_valid = float(metrics[self.task.selects])
+            progress.best_valid = float(metrics[self.task.selection_metric(self.job.vocabulary)])
             progress.seconds = progress.training_seconds + time.perf_counter() - started
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": progress.seconds, **metrics}
             log = MetricsLog(self.job.folder, step=0, records=0)

@@ -271,7 +271,7 @@ class Trainer:
             return
         with count_experts(self.model) as chosen:
             metrics = self.task.validate(self.model, self.job.valid)
-        found = float(metrics[self.task.selects])
+        found = float(metrics[self.task.selection_metric(self.job.vocabulary)])
         if not (math.isfinite(found) and math.isfinite(metrics["loss"])):
             raise TrainingError(
                 f"step {progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint with a "

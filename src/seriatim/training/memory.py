@@ -17,7 +17,7 @@ from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
 from ..models.bounds import TooLargeError, bounded
-from .task import Task
+from .task import AnyTask
 
 GRADIENT, MOMENTS = 1, {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers kept for each parameter beside its value: the gradient, and what the optimizer remembers."""
@@ -56,7 +56,7 @@ def fitting_memory(config: Config) -> Iterator[None]:
         raise _too_large(config, "parameters, while they are computed,", memory, memory) from None
 
 
-def build_model(task: Task, vocabulary: Vocabulary) -> nn.Module:
+def build_model(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
     """A new model of a task, if it can be trained in the memory of this machine.
 
     Raises:
@@ -64,10 +64,11 @@ def build_model(task: Task, vocabulary: Vocabulary) -> nn.Module:
     """
     check_memory(task, vocabulary)
     with fitting_memory(task.config):
-        return task.make_model(vocabulary)
+        model: nn.Module = task.make_model(vocabulary)
+    return model
 
 
-def count_parameters(task: Task, vocabulary: Vocabulary) -> int:
+def count_parameters(task: AnyTask, vocabulary: Vocabulary) -> int:
     """The number of parameters of a task's model, which is not built in memory for it.
 
     Raises:
@@ -76,7 +77,7 @@ def count_parameters(task: Task, vocabulary: Vocabulary) -> int:
     return _parameters(_shapes(task, vocabulary))
 
 
-def check_memory(task: Task, vocabulary: Vocabulary) -> None:
+def check_memory(task: AnyTask, vocabulary: Vocabulary) -> None:
     """Checks the size of a task's model before any of its values are allocated.
 
     Raises:
@@ -106,7 +107,7 @@ class _Size(NamedTuple):
     state_bytes: int
 
 
-def _size(task: Task, vocabulary: Vocabulary) -> _Size:
+def _size(task: AnyTask, vocabulary: Vocabulary) -> _Size:
     """The size of a task's model; that of a deep one follows from those of two and of three layers, to save time."""
     num_layers = task.config.model.num_layers
     if num_layers <= DEEP:
@@ -120,7 +121,7 @@ def _size(task: Task, vocabulary: Vocabulary) -> _Size:
     return _Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
 
 
-def _size_of(task: Task, vocabulary: Vocabulary) -> _Size:
+def _size_of(task: AnyTask, vocabulary: Vocabulary) -> _Size:
     model = _shapes(task, vocabulary)
     return _Size(_parameters(model), sum(state_bytes(layer.initial_state(1)) for layer in _outermost(model)))
 
@@ -129,18 +130,20 @@ def _parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _shapes(task: Task, vocabulary: Vocabulary) -> nn.Module:
+def _shapes(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
     """A task's model on PyTorch's ``meta`` device, where tensors have shapes and no values.
 
     A layer of the user's own that cannot be built there, because it looks at values, is built in memory instead.
     """
+    model: nn.Module
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                return task.make_model(vocabulary)
+                model = task.make_model(vocabulary)
         except RuntimeError:
             with fitting_memory(task.config):
-                return task.make_model(vocabulary)
+                model = task.make_model(vocabulary)
+    return model
 
 
 def _bytes_per_value(config: Config) -> int:

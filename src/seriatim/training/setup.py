@@ -17,18 +17,18 @@ from .checkpoints import kept_weights
 from .initial import Initial, open_initial, set_to_zero
 from .memory import build_model
 from .outputs import RUN_FILES, RUN_FOLDERS, RUN_MARKS, check_name
-from .task import Task, TaskBatches, TaskData
+from .task import AnyTask, TaskBatch, TaskBatches, TaskData
 
 
 @dataclass
 class Job:
     """A training, ready to begin."""
 
-    task: Task
+    task: AnyTask
     folder: Path
     vocabulary: Vocabulary
     model: nn.Module
-    batches: TaskBatches
+    batches: TaskBatches[TaskBatch]
     train: TaskData
     valid: Any
 
@@ -101,7 +101,7 @@ def check_initial(config: Config) -> None:
         raise InputError("model.initial: zeros has no meaning with training.init; leave one of them out")
 
 
-def learn(task: Task) -> tuple[Vocabulary, Initial | None]:
+def learn(task: AnyTask) -> tuple[Vocabulary, Initial | None]:
     """The vocabulary of a training, and the run it starts from, if any, whose tokenizer it takes.
 
     Raises:
@@ -115,7 +115,7 @@ def learn(task: Task) -> tuple[Vocabulary, Initial | None]:
     return (vocabulary if initial is None else initial.with_tokenizer(vocabulary)), initial
 
 
-def prepare(task: Task, folder: Path, vocabulary: Vocabulary | None = None) -> Job:
+def prepare(task: AnyTask, folder: Path, vocabulary: Vocabulary | None = None) -> Job:
     """Reads the data, learns the vocabulary unless one is given, and builds the model.
 
     With a vocabulary a training goes on, and ``training.init`` has done its work.

@@ -1,17 +1,18 @@
-"""What a task gives to the training of a sequence model: its data, its model, its loss and its measure."""
+"""The interface of a task: its data, its model, its loss, its metrics and its answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ..config import Config, Section
-from ..core.errors import InputError
+from ..config import Config, Section, explain
+from ..core.errors import InputError, nearest
 from ..core.state import State
 from ..data.arguments import check_text
 from ..data.paths import skipped_files
@@ -21,13 +22,14 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics, written
 from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
+from .task_view import TaskView
 
-NAMED = 3
+NAMED_ROWS = 3
 """Rows of a batch that a message names."""
 
 
 class Figure(NamedTuple):
-    """A metric as people are shown it."""
+    """A metric and how it is displayed."""
 
     key: str
     name: str
@@ -36,17 +38,17 @@ class Figure(NamedTuple):
     """Whether it is shown after every validation."""
 
     def of(self, metrics: Metrics) -> str:
-        """Its value as a table shows it."""
+        """Return the value as a table shows it."""
         return written(metrics[self.key], self.digits)
 
     def span(self, metrics: Metrics) -> str:
-        """Its interval in words; empty where there is none."""
+        """Return the confidence interval in words, or an empty string if the metrics have none."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
         return "" if low is None or high is None else f"{written(low, self.digits)} to {written(high, self.digits)}"
 
 
 class MetricsTable(NamedTuple):
-    """Metrics that need a table of their own: headings, rows of cells, and a line below."""
+    """Metrics that are shown in a table of their own: headings, rows of cells, and a note below the table."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -54,71 +56,88 @@ class MetricsTable(NamedTuple):
 
 
 class TaskBatch(Protocol):
-    """Some sequences, or a window of them."""
+    """A batch of sequences, or one window of them."""
 
     @property
     def rows(self) -> np.ndarray:
-        """Which of the data's sequences these are, from 0 ``(batch,)``; of a running text which of its parts."""
+        """Indices of the sequences in the data, from 0 ``(batch,)``; for a running text, the indices of its parts."""
 
     @property
     def fresh(self) -> bool:
-        """Whether the sequences begin here, so that no state is carried to them."""
+        """Whether the sequences begin in this batch, so that no state is carried into it."""
 
     @property
     def tokens(self) -> int:
-        """Tokens read, for the speed."""
+        """Number of tokens read, from which the speed is computed."""
 
     @property
     def terms(self) -> int:
-        """What the loss is a sum over: tokens, documents."""
-
-
-class TaskBatches(Protocol):
-    """Batches of a data set, in an order that is a function of seed and epoch alone."""
-
-    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """Groups of rows, as they are read in an epoch."""
-
-    def windows(self, groups: list[np.ndarray]) -> int:
-        """How many batches the groups make."""
-
-    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[Any]:
-        """The batches, the first ``skip`` left out."""
+        """Number of terms that the loss sums over, for example tokens or documents."""
 
 
 class TaskData(Protocol):
-    """What a task has read: ``key`` is the same for the same data read the same way, and only for it."""
+    """Data that a task has read."""
 
-    key: str
+    @property
+    def key(self) -> str:
+        """An identifier that is equal for equal data read in the same way, and only then."""
 
 
-class Task(ABC):
-    """One kind of work for sequence models. Everything here is a function of the configuration.
+Data = TypeVar("Data", bound=TaskData)
+Batch = TypeVar("Batch", bound=TaskBatch)
+BatchRead = TypeVar("BatchRead", bound=TaskBatch, covariant=True)
+Model = TypeVar("Model", bound=nn.Module)
+Settings = TypeVar("Settings", bound=Section)
+
+
+class TaskBatches(Protocol[BatchRead]):
+    """The batches of a data set, in an order that depends only on the seed and the epoch."""
+
+    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """Return groups of rows in the order in which an epoch reads them."""
+
+    def windows(self, groups: list[np.ndarray]) -> int:
+        """Return the number of batches that the groups make."""
+
+    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[BatchRead]:
+        """Yield the batches, without the first ``skip``."""
+
+
+class NoSettings(Section):
+    """The settings of a task that has none."""
+
+
+class Task(ABC, Generic[Data, Batch, Model]):
+    """One kind of work for sequence models. All its results are functions of the configuration.
+
+    The type parameters are what `read` returns, the batches that `loss` takes, and the model.
 
     Attributes:
-        selects: the metric that says which weights are best.
-        more_is_better: of that metric.
-        figures: what people are shown of the metrics, in order, as far as they are there.
-        counts: what they are shown of the data measured.
-        baseline_name: the simplest model that figures are held against.
-        usage: what to do with a run, as a command; ``{run}`` stands for its folder.
-        caution: what the model card says of its limits.
-        settings: what `answer` takes by name.
-        own_options: what stands beside the layer's own in ``model.options``.
-        items_name: what the rows of a batch are.
-        together: items answered at once: more means batches of more alike lengths, and later first answers.
-        suffixes: of the files that are read of a folder.
-        per_token: metrics that can be compared where the tokens are the same alone.
+        selects: key of the metric that selects the best weights; see `selection_metric`.
+        more_is_better: whether a larger value of that metric is better.
+        figures: the metrics to display, in order; metrics that a model does not have are left out.
+        counts: keys of the counts that are displayed with the metrics.
+        baseline_name: name of the simplest model, to which the metrics are compared.
+        usage: an example command for a trained run; ``{run}`` is replaced by its folder.
+        caution: a sentence on the limits of the model, for the model card.
+        evaluation_settings: keyword arguments of `evaluate` and `measures`.
+        answer_settings: keyword arguments of `answer`.
+        own_options: options of the task in ``model.options``, beside those of the layer.
+        items_name: plural noun for the rows of a batch.
+        together: number of items answered at once; larger values need less padding and delay the first answer.
+        suffixes: suffixes of the files that are read from a folder.
+        per_token: keys of metrics that are comparable only between models with the same tokens.
     """
 
-    selects: str = "loss"
+    selects: ClassVar[str] = "loss"
     more_is_better: ClassVar[bool] = False
     figures: ClassVar[tuple[Figure, ...]]
     counts: ClassVar[tuple[str, ...]] = ()
     baseline_name: ClassVar[str]
     usage: ClassVar[str]
     caution: ClassVar[str]
-    settings: ClassVar[tuple[str, ...]] = ()
+    evaluation_settings: ClassVar[type[Section]] = NoSettings
+    answer_settings: ClassVar[type[Section]] = NoSettings
     items_name: ClassVar[str] = "lines"
     together: ClassVar[int] = 256
     suffixes: ClassVar[tuple[str, ...]] = TEXT_SUFFIXES
@@ -129,167 +148,167 @@ class Task(ABC):
     def __init__(self, config: Config) -> None:
         self.config = self.settle(config)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(task={self.config.task!r}, layer={self.config.model.layer!r})"
+
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """The configuration with what the task implies written out."""
+        """Return the configuration with the defaults of the task filled in."""
         return config
 
     @abstractmethod
-    def learn_vocabulary(self) -> Vocabulary:
-        """Tokenizers and labels of the training data."""
+    def view(self) -> TaskView:
+        """Return what inspection and comparison need to know of the task."""
+
+    # Data
 
     @abstractmethod
-    def make_model(self, vocabulary: Vocabulary) -> nn.Module:
-        """The model that the configuration describes, with fresh parameters."""
-
-    def load_model(self, vocabulary: Vocabulary, weights: Path) -> nn.Module:
-        """The model with parameters from a file.
+    def learn_vocabulary(self) -> Vocabulary:
+        """Learn the tokenizers and collect the labels from the training data.
 
         Raises:
-            InputError: the file is missing, damaged, or another model's.
+            InputError: the training data cannot be read.
+        """
+
+    @abstractmethod
+    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Data:
+        """Read and encode data.
+
+        Args:
+            spec: the name of the data, as ``data.train`` gives it.
+            split: the part to read where the data has several: ``train``, ``valid`` or ``test``.
+            vocabulary: encodes the data.
+            file_format: the format of the files; None for ``data.format`` of the configuration.
+
+        Raises:
+            InputError: the data cannot be read.
+        """
+
+    def skim(self, spec: str, split: str) -> None:
+        """Read data without a vocabulary and discard it, to find errors in it.
+
+        Raises:
+            InputError: the data cannot be read.
+        """
+        file_format = self.config.data.format
+        for _ in read_pieces(find_sources(spec, file_format=file_format, split=split, suffixes=self.suffixes)):
+            pass
+
+    @abstractmethod
+    def batches(self, data: Data) -> TaskBatches[Batch]:
+        """Return the batches of some data for training."""
+
+    def name_batch(self, batch: Batch) -> str:
+        """Return in words which of the training data is in a batch, counted from 1 like the lines of a file."""
+        rows = [f"{row + 1:,}" for row in sorted(batch.rows.tolist())]
+        more = f" and {len(rows) - NAMED_ROWS} more" if len(rows) > NAMED_ROWS else ""
+        return f"{self.items_name} {', '.join(rows[:NAMED_ROWS])}{more}"
+
+    @abstractmethod
+    def describe(self, data: Data) -> str:
+        """Return the size of some data in a few words."""
+
+    @abstractmethod
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
+        """Return statistics of data, by name. The arguments are those of `read`."""
+
+    def report(self, vocabulary: Vocabulary) -> dict[str, dict[str, object]]:
+        """Return statistics of the tokenizer and of each part of the data that the configuration names."""
+        tokenizer = self.written_by(vocabulary)
+        parts: dict[str, dict[str, object]] = {
+            "tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
+        }
+        for part in ("train", "valid", "test"):
+            if spec := getattr(self.config.data, part):
+                parts[part] = self.count(spec, part, vocabulary)
+                if skipped := skipped_files(spec, self.suffixes):
+                    parts[part]["skipped_files"] = skipped
+        return parts
+
+    def written_by(self, vocabulary: Vocabulary) -> Tokenizer:
+        """Return the tokenizer of what is predicted, or of the inputs if no tokens are predicted."""
+        return vocabulary.tokenizer
+
+    def named_files(self) -> dict[str, str]:
+        """Return every file, folder or glob that a training reads, by the configuration field that names it."""
+        specs = {"data.train": self.config.data.train, "data.valid": self.validation_spec()}
+        return {field: spec for field, spec in specs.items() if spec is not None}
+
+    def facts(self, train: Data) -> Metrics:
+        """Return facts about the training data that `summary.json` records."""
+        return {}
+
+    def training_spec(self) -> str:
+        """Return ``data.train``.
+
+        Raises:
+            InputError: it is missing, or it cannot be read as often as it must be.
+        """
+        data = self.config.data
+        if data.train is None:
+            raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
+        if data.train == data.valid == "-":
+            raise InputError("data.valid: standard input is the training text already; give a file")
+        return data.train
+
+    def validation_spec(self) -> str | None:
+        """Return ``data.valid``, or the built-in corpus itself if the training text is one."""
+        train = self.config.data.train or ""
+        if self.config.data.valid is None and train.startswith("builtin:") and train.count(":") == 1:
+            return train
+        return self.config.data.valid
+
+    def check(self, train: Data, valid: Data | None) -> None:
+        """Check that the data and the configuration fit each other.
+
+        Raises:
+            InputError: they do not.
+        """
+        self.check_held_out()
+
+    def check_held_out(self) -> None:
+        """Check that held-out data is given if the schedule or early stopping needs it.
+
+        Raises:
+            InputError: it is missing.
+        """
+        settings = self.config.training
+        stopping = settings.tolerance is not None or settings.patience is not None
+        if self.validation_spec() is None and (settings.schedule == "plateau" or stopping):
+            key = "tolerance and patience need" if stopping else "schedule: plateau needs"
+            raise InputError(f"training.{key} held-out text; give --valid FILE")
+
+    # Model
+
+    @abstractmethod
+    def make_model(self, vocabulary: Vocabulary) -> Model:
+        """Build the model that the configuration describes, with newly initialized parameters."""
+
+    def load_model(self, vocabulary: Vocabulary, weights: Path) -> Model:
+        """Build the model and load its parameters from a file.
+
+        Raises:
+            InputError: the file is missing, damaged, or belongs to another model.
         """
         with no_larger_than(weights):
             model = self.make_model(vocabulary)
         load_weights(model, weights)
         return model
 
-    @abstractmethod
-    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Any:
-        """The data that ``spec`` names; ``file_format`` None is the configuration's."""
-
-    def skim(self, spec: str, split: str) -> None:
-        """Reads the data that ``spec`` names and keeps nothing, to find what is wrong without a vocabulary.
-
-        Raises:
-            InputError: the data cannot be read.
-        """
-        wanted = self.config.data.format
-        for _ in read_pieces(find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)):
-            pass
-
-    @abstractmethod
-    def batches(self, data: Any) -> TaskBatches:
-        """For training."""
-
-    @abstractmethod
-    def loss(
-        self, model: Any, batch: Any, state: State | None, *, progress: float = 0.0
-    ) -> tuple[Tensor, State | None]:
-        """The sum over the batch's terms of −log P, in nats, and the state to carry on, if any.
-
-        Args:
-            model: in training mode.
-            batch: of `batches`.
-            state: carried from the batch before; None where sequences begin.
-            progress: share of the training's budget that is spent, 0 to 1.
-        """
-
-    @abstractmethod
-    def evaluate(self, model: Any, data: Any, **settings: Any) -> Metrics:
-        """The metrics of some data; the model is put in evaluation mode while this runs."""
-
-    @abstractmethod
-    def measures(self, model: Any, data: Any, **settings: Any) -> dict[str, Measure]:
-        """Metrics by what every item adds to them, so that two models can be compared item by item."""
-
-    def examine(self, model: Any, data: Any) -> tuple[Metrics, dict[str, Measure]]:
-        """What `evaluate` and `measures` give, as far as can be in one pass."""
-        return self.evaluate(model, data), self.measures(model, data)
-
-    def tables(self, metrics: Metrics) -> list[MetricsTable]:
-        """Metrics that are shown in tables of their own, beside the figures."""
-        return []
-
-    def name_batch(self, batch: Any) -> str:
-        """What of the training data is in a batch, in words, counted from 1 as lines of a file are."""
-        rows = [f"{row + 1:,}" for row in sorted(batch.rows.tolist())]
-        more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-        return f"{self.items_name} {', '.join(rows[:NAMED])}{more}"
-
-    def validate(self, model: Any, data: Any) -> Metrics:
-        """The metrics that are measured again and again while a model trains: ``loss`` and ``selects`` among them."""
-        return self.evaluate(model, data)
-
-    @abstractmethod
-    def baseline(self, train: Any, valid: Any, vocabulary: Vocabulary) -> Metrics:
-        """The metrics of the simplest model, as far as it has them."""
-
-    @abstractmethod
-    def describe(self, data: Any) -> str:
-        """How much there is of some data, in a few words."""
-
-    @abstractmethod
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, Any]:
-        """What the data that ``spec`` names is like, in numbers."""
-
-    def written_by(self, vocabulary: Vocabulary) -> Tokenizer:
-        """The tokenizer whose tokens are predicted, or read where none are."""
-        return vocabulary.tokenizer
-
-    def report(self, vocabulary: Vocabulary) -> dict[str, Any]:
-        """What the data that the configuration names is like, for ``seriatim check``: a part of it to its counts."""
-        tokenizer = self.written_by(vocabulary)
-        found: dict[str, Any] = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
-        for part in ("train", "valid", "test"):
-            if spec := getattr(self.config.data, part):
-                found[part] = self.count(spec, part, vocabulary)
-                if skipped := skipped_files(spec, self.suffixes):
-                    found[part]["skipped_files"] = skipped
-        return found
-
-    def named_files(self) -> dict[str, str]:
-        """Every file, folder or glob that a training with this configuration reads, by the field that names it."""
-        named = {"data.train": self.config.data.train, "data.valid": self.validation_spec()}
-        return {field: spec for field, spec in named.items() if spec is not None}
-
-    def facts(self, train: Any) -> Metrics:
-        """What `summary.json` says of the training data."""
-        return {}
-
-    def check(self, train: Any, valid: Any | None) -> None:
-        """Raises InputError where data and configuration do not fit each other."""
-        self.check_held_out()
-
-    def carried(self, model: Any) -> State | None:
-        """A state of the kind that is carried from batch to batch; None where none is."""
+    def carried(self, model: Model) -> State | None:
+        """Return an example of the state that is carried from batch to batch, or None if none is."""
         return None
 
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Any]:
-        """What is to be answered, one after another: the lines of a text, or the texts of JSONL.
+    def combine(self, models: Sequence[Model]) -> nn.Module:
+        """Combine several models into one that averages their probabilities.
 
         Raises:
-            InputError: another format.
+            InputError: the task does not support ensembles.
         """
-        self.refuse_format(file_format)
-        return read_items(sources)
+        raise InputError(f"ensembles are not supported for {self.config.task}; give one run")
 
-    def refuse_format(self, file_format: str | None) -> None:
-        """Raises InputError for a format whose lines, taken as they are, would be answered as something else."""
-        if file_format not in (None, "auto", "text", "jsonl"):
-            raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
-
-    def check_item(self, item: Any, name: str) -> None:
-        """Refuses an item passed from Python that `answer` cannot read.
-
-        Args:
-            item: as the caller gave it.
-            name: which item it is, for the message.
-
-        Raises:
-            InputError: not a text.
-        """
-        check_text(item, name)
-
-    def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[Any], **settings: Any) -> list[Metrics]:
-        """An answer to each item: ``text``, what the command prints, and details of it.
-
-        Raises:
-            InputError: the task has no answers.
-        """
-        raise InputError("predict: a language model has no answers to lines; use generate, or score from Python")
-
-    def card_rows(self, model: Any, summary: Metrics) -> list[tuple[str, str]]:
-        """What the model card says of the model and of how it was trained: names and values."""
+    def card_rows(self, model: Model, summary: Metrics) -> list[tuple[str, str]]:
+        """Return the rows of the model card that describe the model and its training: names and values."""
         config, training = self.config.model, self.config.training
         skipped = f" ({summary['skipped_steps']:,} skipped: not finite)" if summary["skipped_steps"] else ""
         steps = f"{summary['steps']:,} steps{skipped}"
@@ -302,46 +321,133 @@ class Task(ABC):
             ("seed", str(training.seed)),
         ]
 
-    def combine(self, models: Sequence[Any]) -> nn.Module:
-        """Several models as one.
+    # Loss and metrics
+
+    @abstractmethod
+    def loss(
+        self, model: Model, batch: Batch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, State | None]:
+        """Compute the training loss of a batch.
+
+        Args:
+            model: in training mode.
+            batch: one of `batches`.
+            state: the state carried from the previous batch; None where sequences begin.
+            progress: the share of the training budget that is spent, 0 to 1.
+
+        Returns:
+            The sum of −log P over the terms of the batch, in nats, and the state to carry on, if any.
+        """
+
+    @abstractmethod
+    def evaluate(self, model: Model, data: Data, **settings: object) -> Metrics:
+        """Compute the metrics of some data. The model is in evaluation mode during the call.
+
+        Args:
+            model: the model.
+            data: what `read` returned.
+            settings: fields of `evaluation_settings`.
+        """
+
+    @abstractmethod
+    def measures(self, model: Model, data: Data, **settings: object) -> dict[str, Measure]:
+        """Compute the contribution of every item to each metric, so that two models can be compared item by item.
+
+        The arguments are those of `evaluate`.
+        """
+
+    def examine(self, model: Model, data: Data) -> tuple[Metrics, dict[str, Measure]]:
+        """Return the results of `evaluate` and `measures`, in one pass where the task can."""
+        return self.evaluate(model, data), self.measures(model, data)
+
+    def validate(self, model: Model, data: Data) -> Metrics:
+        """Compute the metrics that are measured repeatedly in training, with ``loss`` and `selection_metric`."""
+        return self.evaluate(model, data)
+
+    def selection_metric(self, vocabulary: Vocabulary) -> str:
+        """Return the key of the metric that selects the best weights."""
+        return self.selects
+
+    @abstractmethod
+    def baseline(self, train: Data, valid: Data, vocabulary: Vocabulary) -> Metrics:
+        """Compute the metrics of the simplest model, as far as it has them."""
+
+    def tables(self, metrics: Metrics) -> list[MetricsTable]:
+        """Return the metrics that are shown in tables of their own."""
+        return []
+
+    # Answers
+
+    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
+        """Read the items to answer: the lines of a text, or the texts of JSONL.
 
         Raises:
-            InputError: the task knows no mean of models.
+            InputError: the format has no such items.
         """
-        raise InputError(f"an ensemble of runs trained to {self.config.task} is not to be had; give one run")
+        self.refuse_format(file_format)
+        return read_items(sources)
 
-    def training_spec(self) -> str:
-        """``data.train``.
+    def refuse_format(self, file_format: str | None) -> None:
+        """Check that the format is one of plain lines.
 
         Raises:
-            InputError: none is named, or it cannot be read as often as it must be.
+            InputError: another format, whose lines would be answered as something else.
         """
-        data = self.config.data
-        if data.train is None:
-            raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
-        if data.train == data.valid == "-":
-            raise InputError("data.valid: standard input is the training text already; give a file")
-        return data.train
+        if file_format not in (None, "auto", "text", "jsonl"):
+            raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
 
-    def validation_spec(self) -> str | None:
-        """``data.valid``; a built-in corpus brings its own."""
-        train = self.config.data.train or ""
-        if self.config.data.valid is None and train.startswith("builtin:") and train.count(":") == 1:
-            return train
-        return self.config.data.valid
+    def check_item(self, item: object, name: str) -> None:
+        """Check an item that is passed from Python.
 
-    def check_held_out(self) -> None:
-        """Raises InputError where a schedule or patience lacks held-out data."""
-        settings = self.config.training
-        stopping = settings.tolerance is not None or settings.patience is not None
-        if self.validation_spec() is None and (settings.schedule == "plateau" or stopping):
-            key = "tolerance and patience need" if stopping else "schedule: plateau needs"
-            raise InputError(f"training.{key} held-out text; give --valid FILE")
+        Args:
+            item: the value that the caller passed.
+            name: names the item in the message.
+
+        Raises:
+            InputError: `answer` cannot read it; by default, anything but a text.
+        """
+        check_text(item, name)
+
+    def answer(self, model: Model, vocabulary: Vocabulary, items: Sequence[Any], **settings: object) -> list[Metrics]:
+        """Answer each item.
+
+        Args:
+            model: the model.
+            vocabulary: of the model.
+            items: values that `check_item` accepts.
+            settings: fields of `answer_settings`.
+
+        Returns:
+            For each item ``text``, which the command prints, and details.
+
+        Raises:
+            InputError: the task has no answers.
+        """
+        raise InputError("predict: a language model has no answers to lines; use generate, or score from Python")
+
+
+AnyTask: TypeAlias = Task[Any, Any, Any]
+"""A task whose types of data, batch and model are not known."""
+
+
+def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Settings:
+    """Check keyword arguments and return them as a settings object.
+
+    Raises:
+        InputError: there is no such setting, or a value does not fit.
+    """
+    for name in settings:
+        if name not in kind.model_fields:
+            raise InputError(f"{name}: no such setting; {nearest(name, list(kind.model_fields))}")
+    try:
+        return kind.model_validate(dict(settings))
+    except ValidationError as error:
+        raise InputError(explain(error)) from None
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[torch.device]:
-    """Within it a model is in evaluation mode and without gradients; gives the device it computes on."""
+    """Put a model in evaluation mode without gradients for the duration, and yield the device it computes on."""
     training = [part for part in model.modules() if part.training]
     for part in training:
         part.training = False
