@@ -1,19 +1,25 @@
-# Two commands for a newcomer: `make demo` and `make test`. Each makes .venv if it is not there.
+# Start with `make demo` and `make test`. Each target creates .venv if it does not exist.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 TEST_OPTIONS ?= -n 2 --dist worksteal
+# The subjects of the commits after this one are checked.
+COMMITS_SINCE ?= bf00fe82a39847366b1054af663ff59174b9d5ca
 
-.PHONY: demo test test-exhaustive test-all check format clean
+.PHONY: demo test test-exhaustive test-all check format docs picture clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) -e ".[dev]"
 	touch $@
 
 $(VENV)/peers: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[peers]" || \
-		echo "kenlm cannot be built here; tests that compare with it are skipped"
+	$(PIP) -e ".[peers]" || echo "kenlm cannot be built here; the tests that compare with it are skipped"
+	touch $@
+
+$(VENV)/docs: $(VENV)/installed
+	$(PIP) -e ".[docs]"
 	touch $@
 
 demo: $(VENV)/installed
@@ -31,10 +37,18 @@ check: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/check_commit_subjects.py --since $(COMMITS_SINCE)
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "The documentation is in site/index.html"
+
+picture: $(VENV)/installed
+	$(BIN)/python scripts/comparison_picture.py
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

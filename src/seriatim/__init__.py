@@ -1,6 +1,6 @@
-"""Sequence models on your own text, behind one contract.
+"""Train, measure, stream and explain sequence models on your own text.
 
-Names are imported when first used, so that ``import seriatim`` and ``seriatim --help`` stay quick.
+The names are imported when they are first used, so that ``import seriatim`` and ``seriatim --help`` are quick.
 """
 
 import importlib
@@ -8,7 +8,7 @@ import importlib
 from .version import __version__
 
 TYPE_CHECKING = False
-"""As of `typing`, whose import would take up to half of the time before Ctrl-C is handled."""
+"""Replaces `typing.TYPE_CHECKING`, because importing `typing` takes a large part of the start-up time."""
 if TYPE_CHECKING:
     from . import layers as layers
     from . import recurrence as recurrence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .config import Config as Config
     from .core.contract import RecurrentCell as RecurrentCell
     from .core.contract import SequenceLayer as SequenceLayer
+    from .core.errors import InputError as InputError
     from .core.state import State as State
     from .inspection.inspection import inspect as inspect
     from .layers import Bidirectional as Bidirectional
@@ -25,17 +26,21 @@ if TYPE_CHECKING:
     from .layers import layer as layer
     from .layers import register as register
     from .recurrence import Recurrent as Recurrent
+    from .runs.ensembles import ensemble as ensemble
+    from .runs.ensembles import interpolate as interpolate
     from .runs.launch import resume as resume
     from .runs.launch import train as train
     from .runs.run import Run as Run
     from .runs.run import load as load
+    from .runs.stream import Stream as Stream
     from .training.reporting import Reporter as Reporter
 
-_HOMES = {
+_MODULES = {
     "Bidirectional": "layers",
     "Comparison": "comparison.comparing",
     "Config": "config",
     "ConsoleReporter": "cli.console",
+    "InputError": "core.errors",
     "Recurrent": "recurrence",
     "RecurrentCell": "core.contract",
     "Reporter": "training.reporting",
@@ -43,22 +48,27 @@ _HOMES = {
     "SequenceLayer": "core.contract",
     "Stack": "layers",
     "State": "core.state",
+    "Stream": "runs.stream",
     "compare": "comparison.comparing",
+    "ensemble": "runs.ensembles",
     "inspect": "inspection.inspection",
+    "interpolate": "runs.ensembles",
     "layer": "layers",
     "load": "runs.run",
     "register": "layers",
     "resume": "runs.launch",
     "train": "runs.launch",
 }
+"""The module that defines each public name."""
+_SUBPACKAGES = ("layers", "recurrence")
 
-__all__ = ["__version__", "layers", "recurrence", *_HOMES]
+__all__ = ["__version__", *_SUBPACKAGES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    if name in ("layers", "recurrence", "unroll"):
+    if name in _MODULES:
+        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    if name in _SUBPACKAGES or name == "unroll":
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
