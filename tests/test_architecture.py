@@ -1,8 +1,11 @@
-"""The house is in order: imports point one way, the command starts quickly."""
+"""The structure of the package: imports point one way without circles, and the command starts quickly."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ LEVELS = (
     ("compiler",),
     ("recurrence", "unroll"),
     ("layers",),
+    ("testing",),
     ("models",),
     ("decoding", "evaluation"),
     ("training",),
@@ -32,46 +36,157 @@ LEVELS = (
     ("__main__",),
 )
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
-FEW = 25
-"""Entries of the package, at most."""
+MAX_ENTRIES = 25
+"""The largest number of entries of the package."""
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+DUPLICATES = {
+    *("answers.py", "attention.py", "build.py", "cache.py", "classification.py", "counting.py", "ctc.py", "memory.py"),
+    *("paths.py", "progress.py", "seq2seq.py", "sparsity.py", "summary.py"),
+}
+"""File names that still occur twice; the list may only shrink."""
+NAMED_TASKS = {
+    *("comparison/answers.py", "comparison/distance.py", "comparison/items.py", "comparison/plan.py"),
+    *("comparison/summary.py", "inspection/alignment.py", "inspection/answers.py", "inspection/flow_section.py"),
+    *("inspection/influence.py", "inspection/inspection.py", "inspection/last_predictions.py"),
+    *("inspection/memory_section.py", "inspection/mistakes.py", "inspection/model_sections.py"),
+    *("inspection/reading.py", "inspection/sections.py", "inspection/subject.py", "inspection/word_order.py"),
+    "inspection/word_section.py",
+}
+"""Files above the tasks that still name a single task or the n-gram model; the list may only shrink."""
+MAX_ANY: int | None = None
+"""The largest number of occurrences of ``Any`` in the package; None until it is reached."""
 
 
-def imported(path: Path) -> set[str]:
-    """Top-level parts of the package that a file imports."""
-    inside = list(path.relative_to(SOURCE).parts)
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = inside[: len(inside) - node.level]
-            target = [*base, *(node.module.split(".") if node.module else [])]
-            names = [target[0]] if target else [alias.name for alias in node.names]
-            found.update(name for name in names if name in LEVEL)
-    return found
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def part(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def imported(path: Path) -> set[Path]:
+    """The files that a file imports anywhere: at the top, within functions and for type checkers only."""
+    folder = path.relative_to(SOURCE).parts[:-1]
+    files = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = SOURCE.joinpath(*folder[: len(folder) - node.level + 1], *(node.module or "").split("."))
+            names = [base / alias.name for alias in node.names]
+            files.update(file for file in map(file_of, names) if file is not None)
+            if not all(map(file_of, names)) and (file := file_of(base)) is not None:
+                files.add(file)
+    return files
+
+
+def file_of(module: Path) -> Path | None:
+    candidates = (module.with_name(f"{module.name}.py"), module / "__init__.py")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def circles(graph: dict[Path, set[Path]]) -> list[list[Path]]:
+    """The groups of files that import one another: the strongly connected components (Tarjan, 1972)."""
+    index: dict[Path, int] = {}
+    low: dict[Path, int] = {}
+    stack: list[Path] = []
+    groups = []
+
+    def visit(node: Path) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            groups.append(stack[at:])
+            del stack[at:]
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return [group for group in groups if len(group) > 1 or group[0] in graph[group[0]]]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_imports_point_one_way(path: Path) -> None:
     name = part(path)
     assert name in LEVEL, f"{name} has no level"
-    for other in imported(path):
-        assert LEVEL[other] <= LEVEL[name], f"{name} imports {other}, which stands above it"
+    for other in {part(file) for file in imported(path)} - {"__init__"}:
+        assert LEVEL[other] <= LEVEL[name], f"{name} imports {other}, which is above it"
+
+
+def test_files_import_without_circles() -> None:
+    graph = {path: imported(path) & set(FILES) for path in FILES}
+    assert [[name_of(path) for path in group] for group in circles(graph)] == []
+
+
+def test_circles_are_detected() -> None:
+    a, b, c = Path("a"), Path("b"), Path("c")
+    assert circles({a: {b}, b: {c}, c: set()}) == []
+    assert sorted(circles({a: {b}, b: {c}, c: {b}})[0]) == [b, c]
+    assert circles({a: {a}}) == [[a]]
+
+
+def test_a_file_name_occurs_once() -> None:
+    counts = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert {name for name, count in counts.items() if count > 1} <= DUPLICATES
 
 
 def test_the_package_has_few_parts() -> None:
-    assert len([path for path in SOURCE.iterdir() if path.name != "__pycache__"]) <= FEW
+    assert len([path for path in SOURCE.iterdir() if path.name != "__pycache__"]) <= MAX_ENTRIES
 
 
 def test_no_architecture_is_named_outside_layers() -> None:
     names = {cls.__name__ for cls in seriatim.layers.REGISTRY.values()}
     for path in FILES:
-        if part(path) != "layers":
-            used = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        if part(path) not in ("layers", "testing"):
+            used = {node.id for node in ast.walk(parsed(path)) if isinstance(node, ast.Name)}
             assert not names & used, f"{path.name} names {names & used}"
+
+
+def names_a_task(path: Path) -> bool:
+    """Whether a file compares with or looks up the name of a task or of the n-gram model, or imports one task."""
+    from seriatim.tasks import TASKS
+
+    special = {*TASKS, "ngram"}
+    single = {file_of(SOURCE.joinpath(*task.__module__.split(".")[1:])) for task in TASKS.values()}
+    for node in ast.walk(parsed(path)):
+        operands: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            operands = list(node.keys)
+        elif isinstance(node, ast.MatchValue):
+            operands = [node.value]
+        inner = [part for operand in operands if operand is not None for part in elements(operand)]
+        if any(isinstance(part, ast.Constant) and part.value in special for part in inner):
+            return True
+    return bool(imported(path) & single)
+
+
+def elements(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+
+
+def test_no_task_is_named_above_the_tasks() -> None:
+    named = {
+        name_of(path) for path in FILES if part(path) in ("inspection", "comparison", "cli") and names_a_task(path)
+    }
+    assert named <= NAMED_TASKS
+
+
+def test_any_is_rare() -> None:
+    count = sum(len(re.findall(r"\bAny\b", path.read_text(encoding="utf-8"))) for path in SOURCE.rglob("*.py"))
+    assert MAX_ANY is None or count <= MAX_ANY
 
 
 def test_help_imports_nothing_heavy() -> None:

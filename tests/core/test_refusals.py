@@ -11,7 +11,7 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.config import resolve
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.errors import InputError
-from seriatim.data.tokenizers import fit_tokenizer
+from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
 from seriatim.tasks import find
 from seriatim.training import memory

@@ -140,7 +140,7 @@ def test_writing_ones_own_tags_gives_the_file(tmp_path: Path, kind: str, seed: i
 
 def test_the_format_shows_in_the_first_word(tmp_path: Path) -> None:
     assert sentences(written(tmp_path, CONLLU, "a.txt"))[0].tags[0] == "VERB"
-    with pytest.raises(InputError, match=r"a\.txt:4: 1 columns between tabs.*spaces where tabs are meant"):
+    with pytest.raises(InputError, match=r"a\.txt:4: 1 columns between tabs.*tab instead of spaces"):
         sentences(written(tmp_path, CONLLU.replace("\t", " ").replace("1-2 ", "# "), "a.txt"))
     assert sentences(written(tmp_path, "# O\n1 O\n", "a.txt"))[0].words == ["#", "1"]
 
@@ -170,11 +170,11 @@ WORD = "1\ta\ta\tNOUN\tN\t_\t0\troot\t_\t_"
     ("text", "message"),
     [
         (f"{WORD}\n2\tb\n", "a.conllu:2: 2 columns between tabs, CoNLL-U has 10"),
-        (WORD.replace("\t", "  "), "a.conllu:1: 1 columns .* spaces where tabs are meant"),
-        (f"{WORD}\n3{WORD[1:]}\n", "a.conllu:2: id 3 where 2 is due"),
-        (f"{WORD}\n{WORD}\n", "a.conllu:2: id 1 where 2 is due; put a blank line"),
-        (f"2{WORD[1:]}\n", "a.conllu:1: id 2 where 1 is due"),
-        (f"{'9' * 5000}{WORD[1:]}\n", "a.conllu:1: id 9+ where 1 is due"),
+        (WORD.replace("\t", "  "), "a.conllu:1: 1 columns .* tab instead of spaces"),
+        (f"{WORD}\n3{WORD[1:]}\n", "a.conllu:2: id 3 where 2 is expected"),
+        (f"{WORD}\n{WORD}\n", "a.conllu:2: id 1 where 2 is expected; put a blank line"),
+        (f"2{WORD[1:]}\n", "a.conllu:1: id 2 where 1 is expected"),
+        (f"{'9' * 5000}{WORD[1:]}\n", "a.conllu:1: id 9+ where 1 is expected"),
         (f"x{WORD[1:]}\n", "a.conllu:1: 'x' is not the id of a word"),
         (f"{WORD}\n\n# one\n# two\n\n{WORD}\n", "a.conllu:3: comments without a word"),
         (f"{WORD}\n\n# one\n", "a.conllu:3: comments without a word"),
@@ -194,11 +194,11 @@ def test_conllu_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tO\nb\tN\tO\n", "a.conll:2: 3 columns between tabs, where the first word of the file has 2"),
+        ("a\tO\nb\tN\tO\n", "a.conll:2: 3 columns between tabs, but the first word of the file has 2"),
         ("a\tO\n\nb O\n", "a.conll:3: 1 columns between tabs"),
         ("a O\nb\tO\n", "a.conll:2: 1 columns between spaces"),
         ("a O\nb x\tO O\n", "a.conll:2: 3 columns between spaces"),
-        ("a\nb\n", "a.conll:1: 1 column, and tags should stand in column 2"),
+        ("a\nb\n", "a.conll:1: 1 column, but the tags are expected in column 2"),
         ("a\tO\n\tO\n", "a.conll:2: an empty word"),
         (" a O\n", "a.conll:1: an empty word"),
         ("a\tO\nb\t\n", "a.conll:2: an empty tag"),
@@ -221,9 +221,9 @@ def test_columns_that_are_wrong_are_named(tmp_path: Path, text: str, message: st
     ("options", "message"),
     [
         ({"column": "uppos"}, "did you mean 'upos'"),
-        ({"column": "upos", "file_format": "conll"}, "by number"),
-        ({"column": "1", "file_format": "conll"}, "by number"),
-        ({"column": "12", "file_format": "conll"}, ":1: 10 columns, and tags should stand in column 12"),
+        ({"column": "upos", "file_format": "conll"}, "give the number of a column"),
+        ({"column": "1", "file_format": "conll"}, "give the number of a column"),
+        ({"column": "12", "file_format": "conll"}, ":1: 10 columns, but the tags are expected in column 12"),
         ({"file_format": "conlu"}, "did you mean 'conllu'"),
         ({"scheme": "iob"}, "did you mean 'iob1'"),
     ],

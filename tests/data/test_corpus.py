@@ -14,8 +14,8 @@ from seriatim.data.batching import Batches
 from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import Statistics, write_encoded, write_words
 from seriatim.data.readers import find_sources, read_pieces
-from seriatim.data.spelling import Spelling
-from seriatim.data.tokenizers import END, fit_tokenizer
+from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.tokenizers import END, Spelling
 
 
 def encode(path: Path, kind: str, unit: str, **options) -> tuple[Corpus, object]:

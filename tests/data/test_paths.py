@@ -9,7 +9,7 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.data import paths
+from seriatim.data import paths, pipes
 from seriatim.data.paths import check_named_by_run
 from seriatim.data.readers import find_sources
 from seriatim.inspection.model_sections import mistakes
@@ -65,11 +65,11 @@ def test_a_device_without_an_end_is_refused(device: str) -> None:
 
 
 def test_an_endless_pipe_stops_before_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "SPARE_BYTES", 1 << 62)
+    monkeypatch.setattr(pipes, "SPARE_BYTES", 1 << 62)
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"text\n",))
     writer.start()
-    with pytest.raises(InputError, match="can hold"):
+    with pytest.raises(InputError, match="free space"):
         find_sources(str(tmp_path / "pipe"))
     writer.join()
 

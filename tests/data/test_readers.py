@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.data import paths, readers
+from seriatim.data import pipes, readers
 from seriatim.data.readers import find_sources, read_lines, read_pieces
 
 PACKED = gzip.compress(b"hello world" * 99, mtime=0)
@@ -75,7 +75,7 @@ def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_once_and_used_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    paths.spool.cache_clear()
+    pipes.spool.cache_clear()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
     assert lines_of("-") == ["one", "two"]
     assert lines_of("-") == ["one", "two"]
@@ -106,7 +106,7 @@ def test_a_pipe_goes_by_its_own_name(tmp_path: Path) -> None:
         (b'{"text": "a"}\n{"txt": 1}\n', "a.jsonl", r"a\.jsonl:2: no string field"),
         (b'{"text": "a"}\n{"text": 1\n', "a.jsonl", r"a\.jsonl:2: not JSON"),
         (b'{"text": "a"}\n\n{"text": "b"}\n', "a.jsonl", r"a\.jsonl:2: an empty line"),
-        (b'{"text": "\\ud800"}\n', "a.jsonl", r"a\.jsonl:1: half a surrogate"),
+        (b'{"text": "\\ud800"}\n', "a.jsonl", r"a\.jsonl:1: half of a surrogate"),
         (b'{"text": "a\\u0000"}\n', "a.jsonl", r"a\.jsonl:1: a NUL"),
         (b"[" * 100_000, "a.jsonl", r"a\.jsonl:1: not JSON"),
         (b"not gzip", "a.txt.gz", r"a\.txt\.gz: cannot be read"),

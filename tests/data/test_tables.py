@@ -136,7 +136,7 @@ def test_rows_come_one_by_one(tmp_path: Path) -> None:
         ('{"text": "a", "label": "x"}\n[]', "a.jsonl", ":2: not an object"),
         ('{"text": "a", "label": "x"}\n\n', "a.jsonl", ":2: an empty line"),
         ('{"text": "a\\u0000", "label": "x"}', "a.jsonl", ":1: a NUL"),
-        ('{"text": "a", "label": "\\ud800"}', "a.jsonl", ":1: half a surrogate"),
+        ('{"text": "a", "label": "\\ud800"}', "a.jsonl", ":1: half of a surrogate"),
         ("text\tlabel\na\tx\0\n", "a.tsv", ":2: a NUL"),
         (b"text\tlabel\n\xe9\tx\n", "a.tsv", ":2: not UTF-8"),
         ('text,label\na,x\n"b\nc,x\nd,x\n', "a.csv", ":3: the row that begins here is not CSV.*end it with a quote"),

@@ -9,9 +9,9 @@ import pytest
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data.spelling import Spelling
-from seriatim.data.tokenizers import Tokenizer, fit_tokenizer
-from seriatim.data.words import WordTokenizer
+from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.tokenizers import Spelling, Tokenizer
+from seriatim.data.word_tokenizer import WordTokenizer
 from seriatim.interchange.arpa import ESCAPED, write_arpa
 from seriatim.interchange.arpa_reader import read_arpa
 from seriatim.models.ngram import NGram

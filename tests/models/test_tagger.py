@@ -13,9 +13,9 @@ import seriatim
 from seriatim.config import Tokenizer
 from seriatim.core.errors import InputError
 from seriatim.core.lengths import valid_mask
-from seriatim.data.bucketing import Buckets
+from seriatim.data.batching import Buckets
 from seriatim.data.conll import Sentence
-from seriatim.data.tagging import LONGEST, NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
+from seriatim.data.tagged_corpus import LONGEST, NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from seriatim.data.vocabulary import Vocabulary
 from seriatim.models.characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from seriatim.models.crf import CRF, bio_transitions

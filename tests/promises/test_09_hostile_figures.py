@@ -18,7 +18,7 @@ import yaml
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.data.words import WordTokenizer
+from seriatim.data.word_tokenizer import WordTokenizer
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 from seriatim.training.checkpoints import MANIFEST, _sum, checkpoints
 
@@ -111,7 +111,7 @@ def test_a_cache_of_absurd_size_is_refused(counted, tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_larger_than_the_tables_is_refused(counted, tmp_path: Path) -> None:
-    from seriatim.data.spelling import Spelling
+    from seriatim.data.tokenizers import Spelling
     from seriatim.data.vocabulary import Vocabulary
     from seriatim.runs.identity import identity, read_config
 

@@ -13,7 +13,8 @@ import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
 from seriatim.data import tokenizers
-from seriatim.data.tokenizers import Tokenizer, fit_tokenizer, load_tokenizer
+from seriatim.data.tokenizer_factory import fit_tokenizer, load_tokenizer
+from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.vocabulary import Vocabulary, load_vocabulary
 from seriatim.runs.identity import identity
 from seriatim.storage.weights import load_tensors, save_tensors

@@ -23,14 +23,13 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
 from seriatim.data import readers
 from seriatim.data.conll import read_sentences, write
-from seriatim.data.live import standard_input
 from seriatim.data.pairs import read_pairs
-from seriatim.data.readers import find_sources, read_lines, read_pieces
-from seriatim.data.spelling import Spelling
+from seriatim.data.readers import find_sources, read_lines, read_pieces, standard_input
 from seriatim.data.tables import read_labelled
-from seriatim.data.tokenizers import END, Tokenizer, fit_tokenizer
+from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.tokenizers import END, Spelling, Tokenizer
 from seriatim.data.vectors import read_vectors
-from seriatim.data.words import WordTokenizer
+from seriatim.data.word_tokenizer import WordTokenizer
 from seriatim.interchange.arpa import write_arpa
 from seriatim.interchange.arpa_reader import read_arpa
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.data.spelling import Spelling
+from seriatim.data.tokenizers import Spelling
 from seriatim.decoding.sampling import Sampling, sample
 from seriatim.runs import text_batches
 from seriatim.runs.ensembles import compare, ensemble, interpolate

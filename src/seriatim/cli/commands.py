@@ -187,8 +187,8 @@ def _evaluate_interpolated(options: argparse.Namespace) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """``seriatim predict RUN [F]``: one line in, one line out, from a file or as standard input comes."""
-    from ..data.live import ready, standard_input
-    from ..data.readers import TEXT_SUFFIXES, find_sources
+    from ..data.pipes import ready
+    from ..data.readers import TEXT_SUFFIXES, find_sources, standard_input
     from ..runs.ensembles import ensemble
     from ..runs.run import chunks
 
@@ -254,8 +254,7 @@ def generate(options: argparse.Namespace) -> None:
 
 def _standard_input() -> str:
     """The text of standard input, without the line end after its last line."""
-    from ..data.live import standard_input
-    from ..data.readers import read_lines
+    from ..data.readers import read_lines, standard_input
 
     lines, size = [], 0
     for line in read_lines([standard_input()]):

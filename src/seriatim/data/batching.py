@@ -5,16 +5,22 @@ group of spans is read side by side in windows of ``sequence_length``; the state
 group, and a fresh group starts from the initial state. The order is a function of seed, epoch and index alone.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .bucketing import shuffled_groups, sorted_groups
 from .corpus import Corpus
 from .tokenizers import END
+
+POOL = 8
+"""Batches' worth of shuffled sequences that are sorted by length together: larger pads less and mixes worse."""
+MOST_TOKENS = 1 << 16
+"""Tokens of a batch at most, padding included, so that a few long documents do not fill the memory."""
+
+AnyBatch = TypeVar("AnyBatch")
 
 
 class Batch(NamedTuple):
@@ -104,3 +110,107 @@ class Batches:
             rows=group,
             start=start,
         )
+
+
+class Windows(NamedTuple):
+    """A corpus in windows: a stream in stretches of one length, a line whole or, where it is longer, likewise.
+
+    Attributes:
+        corpus: the encoded text.
+        starts: where each window begins in its ids ``(windows,)``.
+        lengths: tokens of each ``(windows,)``, at least 1.
+        lines: which line of the corpus each is of ``(windows,)``; None for a stream.
+        key: the same for the same text cut the same way, and only for it.
+    """
+
+    corpus: Corpus
+    starts: np.ndarray
+    lengths: np.ndarray
+    lines: np.ndarray | None
+    key: str
+
+    def ids(self, rows: np.ndarray) -> np.ndarray:
+        """Tokens of some windows ``(rows, time)``, int64, zero on padding."""
+        return padded(self.corpus.ids, self.starts[rows], self.lengths[rows])
+
+
+def cut(corpus: Corpus, length: int) -> Windows:
+    """Windows of at most ``length`` tokens."""
+    begins, ends = corpus.spans(1)
+    pieces = -(-(ends - begins) // length)
+    lines = np.repeat(np.arange(len(begins)), pieces)
+    place = np.arange(len(lines)) - np.repeat(pieces.cumsum() - pieces, pieces)
+    starts = begins[lines] + place * length
+    lengths = np.minimum(ends[lines] - starts, length)
+    return Windows(corpus, starts, lengths, None if corpus.ends is None else lines, f"{corpus.key} by {length}")
+
+
+def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    """Rows sorted by length and cut into batches."""
+    ordered = rows[np.argsort(lengths[rows], kind="stable")]
+    return [ordered[i : i + batch_size] for i in range(0, len(ordered), batch_size)]
+
+
+def shuffled_groups(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Rows shuffled, then put beside others of about their length; the batches are shuffled too."""
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(lengths))
+    pool = batch_size * POOL
+    pools = (order[i : i + pool] for i in range(0, len(order), pool))
+    groups = [group for rows in pools for group in sorted_groups(lengths, rows, batch_size)]
+    return [groups[i] for i in generator.permutation(len(groups))]
+
+
+class Buckets(Generic[AnyBatch]):
+    """Whole sequences in batches.
+
+    Args:
+        lengths: tokens of each sequence ``(items,)``.
+        batch_size: sequences side by side, fewer where they are long.
+        make: a batch of these rows.
+        most_tokens: of a batch, padding included.
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int,
+        make: Callable[[np.ndarray], AnyBatch],
+        *,
+        most_tokens: int = MOST_TOKENS,
+    ) -> None:
+        self.lengths, self.batch_size, self.make, self.most_tokens = lengths, batch_size, make, most_tokens
+
+    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """Groups of rows for training."""
+        return self._bounded(shuffled_groups(self.lengths, self.batch_size, seed, epoch))
+
+    def in_order(self) -> list[np.ndarray]:
+        """Groups of rows for evaluation, from the shortest to the longest."""
+        return self._bounded(sorted_groups(self.lengths, np.arange(len(self.lengths)), self.batch_size))
+
+    def windows(self, groups: list[np.ndarray]) -> int:
+        """How many batches the groups make."""
+        return len(groups)
+
+    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[AnyBatch]:
+        """Makes one batch after another, the first ``skip`` left out."""
+        return (self.make(rows) for rows in groups[skip:])
+
+    def _bounded(self, groups: list[np.ndarray]) -> list[np.ndarray]:
+        """Cuts groups that hold more than ``most_tokens``."""
+        found = []
+        for rows in groups:
+            most = max(1, self.most_tokens // max(1, int(self.lengths[rows].max())))
+            found += [rows[i : i + most] for i in range(0, len(rows), most)]
+        return found
+
+
+def padded(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, *, time: int | None = None) -> np.ndarray:
+    """Sequences of one flat array as rows ``(rows, time)``, int64, zero behind their ends."""
+    time = max(1, int(lengths.max(initial=0))) if time is None else time
+    position = np.arange(time)
+    index = (starts[:, None] + position).clip(max=max(0, len(ids) - 1))
+    found = ids[index].astype(np.int64) if len(ids) else np.zeros((len(starts), time), np.int64)
+    found[position >= lengths[:, None]] = 0
+    return found

@@ -1,51 +1,40 @@
-"""Sentences in columns: a word a line, its tag in one of the columns, blank lines between sentences.
+"""Sentences in columns: one word on each line, its tag in one of the columns, blank lines between sentences.
 
-CoNLL-U (https://universaldependencies.org/format.html) has ten columns between tabs; a line that begins with ``#`` is
-a comment, and ids such as ``1-2`` (a range of words written as one) and ``8.1`` (a word that is not written) are no
-words. What CoNLL-2003 handed out has the word first and the tag last, between tabs or spaces; ``-DOCSTART-`` begins a
-document. Chunks are tagged BIO: ``B-X`` begins a chunk of type X, ``I-X`` continues it, ``O`` is outside. An ``I-X``
-that continues nothing begins a chunk, as in conlleval and seqeval; it is read as ``B-X`` and recorded as a repair.
+The formats are CoNLL-U and the columns of CoNLL-2003 (see `conll_lines`). Chunks are tagged in BIO: ``B-X`` begins a
+chunk of type X, ``I-X`` continues it, and ``O`` is outside. An ``I-X`` that continues nothing begins a chunk, as in
+conlleval and seqeval; it is read as ``B-X`` and recorded as a repair.
 
-A sentence keeps its lines, so that `write` gives them back with other tags and nothing else changed.
+A `Sentence` keeps its lines, so that `write` can return them with other tags and no other change.
 """
 
 import itertools
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..core.errors import InputError, nearest, shown
+from .conll_lines import BLANKS, CONLLU, DOCUMENT, FIELD, ID, BadLineError, ColumnsFormat, ConlluFormat, LineFormat
 from .paths import plain_name
-from .readers import Source, read_lines
+from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import Repairs
 
-CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-TAG_COLUMNS = ("form", "lemma", "upos", "xpos", "feats", "deprel")
-NEVER_MISSING = ("upos", "xpos", "deprel")
-"""Columns where ``_`` says that there is no tag; in the others it can be one."""
-MISSING = "_"
-DOCUMENT = "-DOCSTART-"
-BLANKS = " \t"
-ID = re.compile(r"[0-9]+([-.][0-9]+)?")
-NUMBER = re.compile("[2-9]|[1-9][0-9]{1,3}")
-FIELD = re.compile("[^ ]+")
-TYPED = re.compile("[BI]-.")
-DIGITS = 18
-"""Of an id that a message shows."""
+CHUNK_TAG = re.compile("[BI]-.")
+UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
 
 
 class Sentence(NamedTuple):
-    """A sentence as it stands in a file.
+    """A sentence of a file.
 
     Attributes:
-        words: each word.
-        tags: each word's tag; ``_`` where there is none.
-        lines: every line from the first to the last blank one behind it, comments included, without line ends.
-        rows: which of ``lines`` hold the words.
-        column: where in a line the tag stands, from 0; the number of columns where it is yet to be added.
+        words: the words.
+        tags: the tag of each word; ``_`` where there is none.
+        lines: the lines of the sentence without line ends, including comments and the blank lines that follow it.
+        rows: the index in ``lines`` of each word.
+        column: the index of the column of the tag; the number of columns if the tag has to be added.
         name: the file.
-        number: line of the file, from 1, of the first of ``lines``.
-        raw_tags: the tags as they are in the file, where some of ``tags`` are repaired; else None.
+        number: the line number in the file, from 1, of the first of ``lines``.
+        raw_tags: the tags as the file has them, if some of ``tags`` are repaired; else None.
     """
 
     words: list[str]
@@ -67,83 +56,130 @@ def read_sentences(
     labelled: bool = True,
     repairs: Repairs | None = None,
 ) -> Iterator[Sentence]:
-    """Reads sentences one by one.
+    """Read sentences one by one.
 
     Args:
         sources: from `find_sources`.
-        file_format: ``conllu``, ``conll``, or ``auto`` to go by the name, else by the first line that holds a word.
-        column: which holds the tags: in CoNLL-U its name (``upos`` where None), else its number, from 2 on (the last
-            where None).
-        scheme: how chunks are tagged: ``bio``, or ``iob1``, which is made BIO. Tags of CoNLL-U are no chunks.
-        labelled: whether there must be tags. Without, they are not looked at, and the last column may be missing.
-        repairs: where repairs are recorded; None to refuse what needs one.
+        file_format: ``conllu``, ``conll``, or ``auto`` to choose by the name of the file, or else by the first line
+            that holds a word.
+        column: the column of the tags. In CoNLL-U its name (``upos`` if None), else its number from 2 (the last if
+            None).
+        scheme: the scheme of the chunks: ``bio``, or ``iob1``, which is converted to BIO. Tags of CoNLL-U are not
+            chunks.
+        labelled: whether tags are required. If not, tags are ignored and the last column may be missing.
+        repairs: records the repairs; if None, data that needs a repair is refused.
 
     Raises:
-        InputError: a line that is not what the format asks for, tags that are not BIO, or a file without sentences.
+        InputError: a line does not fit the format, a tag is not BIO, or a file holds no sentences.
     """
     for source in sources:
-        yield from parse(
-            read_lines([source]),
-            source.name,
-            file_format=file_format,
-            column=column,
-            scheme=scheme,
-            labelled=labelled,
-            repairs=repairs,
-        )
+        yield from _parse(read_lines([source]), source.name, file_format, column, scheme, labelled, repairs)
 
 
-def parse(
+def read_untagged(
+    sources: Iterable[Source], *, file_format: str | None = None, column: str | None = None
+) -> Iterator[Sentence | str]:
+    """Read what a tagger is to tag: sentences in columns, or lines of text with spaces between the words.
+
+    Args:
+        sources: from `find_sources`.
+        file_format: ``conllu``, ``conll``, ``text`` or ``jsonl``. With None or ``auto`` a file is in columns if its
+            name ends in ``.conllu`` or ``.conll``, or if its first line of content has a tab or begins with
+            ``-DOCSTART-``. A first line that looks like JSON is read as text, with a warning.
+        column: as in `read_sentences`.
+
+    Raises:
+        InputError: another format, or a line that does not fit the format.
+    """
+    requested = file_format or "auto"
+    if requested not in UNTAGGED_FORMATS:
+        raise InputError(f"format {requested!r}: sentences are not read from it; give conllu, conll or text")
+    for source in sources:
+        named = _format_of_name(source)
+        if source.format == "jsonl" or requested in ("text", "jsonl"):
+            yield from read_items([source])
+            continue
+        lines = read_lines([source])
+        if requested == "auto" and not named:
+            first, lines = _first_content(lines)
+            if "\t" not in first and not first.startswith(DOCUMENT):
+                if "text" in object_fields(first):
+                    warnings.warn(
+                        f"{source.name}:1: looks like JSONL, but is read as text; use --format jsonl for JSONL",
+                        stacklevel=2,
+                    )
+                yield from lines
+                continue
+        yield from _parse(lines, source.name, named or requested, column, "bio", False, None)
+
+
+def write(sentence: Sentence, tags: Sequence[str]) -> str:
+    """Return the lines of a sentence with other tags and no other change; every line ends in LF.
+
+    Raises:
+        ValueError: the number of tags is not the number of words.
+    """
+    lines = sentence.lines.copy()
+    for row, tag in zip(sentence.rows, tags, strict=True):
+        lines[row] = _with_tag(lines[row], sentence.column, tag)
+    return "\n".join([*lines, ""])
+
+
+def to_bio(tags: Sequence[str]) -> list[str]:
+    """Convert IOB1, in which ``B-`` only separates adjacent chunks of the same type, to BIO. BIO is unchanged."""
+    previous = ["O", *tags]
+    return [
+        f"B{tag[1:]}" if tag.startswith("I-") and before not in (tag, f"B{tag[1:]}") else tag
+        for before, tag in zip(previous, tags, strict=False)
+    ]
+
+
+def _parse(
     lines: Iterator[str],
     name: str,
-    *,
-    file_format: str = "auto",
-    column: str | None = None,
-    scheme: str = "bio",
-    labelled: bool = True,
-    repairs: Repairs | None = None,
+    file_format: str,
+    column: str | None,
+    scheme: str,
+    labelled: bool,
+    repairs: Repairs | None,
 ) -> Iterator[Sentence]:
-    """As `read_sentences`, of the lines of one file called ``name``."""
+    """Read the sentences of one file called ``name``; the arguments are those of `read_sentences`."""
     for value, known, what in (
         (file_format, ["auto", "conllu", "conll"], "format"),
         (scheme, ["bio", "iob1"], "scheme"),
     ):
         if value not in known:
-            raise InputError(f"{what} {value!r}: not known; {nearest(value, known)}")
-    found = file_format
-    if found == "auto":
-        found, lines = _guess(name, lines)
-    kind = _CoNLLU if found == "conllu" else _Columns
-    sentences = _sentences(lines, name, kind(column, labelled))
-    if found == "conll" and labelled:
-        sentences = _as_bio(sentences, scheme, repairs or Repairs(strict=True))
+            raise InputError(f"unknown {what} {value!r}; {nearest(value, known)}")
+    if file_format == "auto":
+        first, lines = _first_content(lines)
+        fields = first.split()
+        is_conllu = len(fields) == len(CONLLU) and ID.fullmatch(fields[0])
+        file_format = "conllu" if is_conllu or plain_name(name).endswith(".conllu") else "conll"
+    line_format = ConlluFormat(column, labelled) if file_format == "conllu" else ColumnsFormat(column, labelled)
+    sentences = _sentences(lines, name, line_format)
+    if file_format == "conll" and labelled:
+        sentences = _with_bio_tags(sentences, scheme, repairs or Repairs(strict=True))
     yield from sentences
 
 
-def write(sentence: Sentence, tags: Sequence[str]) -> str:
-    """The sentence's lines with other tags and nothing else changed; every line ends in LF.
-
-    Raises:
-        ValueError: not one tag a word.
-    """
-    lines = sentence.lines.copy()
-    for row, tag in zip(sentence.rows, tags, strict=True):
-        lines[row] = _retagged(lines[row], sentence.column, tag)
-    return "\n".join([*lines, ""])
+def _format_of_name(source: Source) -> str:
+    """Return the format that the name of a file says, or an empty string."""
+    name = plain_name(source.name)
+    return next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
 
 
-def to_bio(tags: Sequence[str]) -> list[str]:
-    """IOB1, where ``B-`` only parts a chunk from one of its type right before, made BIO; BIO stays as it is."""
-    previous = ["O", *tags]
-    return [f"B{tag[1:]}" if _begins(tag, before) else tag for before, tag in zip(previous, tags, strict=False)]
+def _first_content(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
+    """Return the first line that is neither blank nor a comment, and an iterator over all lines."""
+    read: list[str] = []
+    for line in lines:
+        read.append(line)
+        if line.strip(BLANKS) and not line.startswith("#"):
+            return line, itertools.chain(read, lines)
+    return "", iter(read)
 
 
-def _begins(tag: str, before: str) -> bool:
-    """Whether an ``I-X`` does not go on with what is before it."""
-    return tag.startswith("I-") and before not in (tag, f"B{tag[1:]}")
-
-
-def _retagged(line: str, column: int, tag: str) -> str:
+def _with_tag(line: str, column: int, tag: str) -> str:
+    """Return a line with another tag in a column."""
     if "\t" in line:
         fields = line.split("\t", column + 1)
         fields[column : column + 1] = [tag]
@@ -154,172 +190,51 @@ def _retagged(line: str, column: int, tag: str) -> str:
     return line + ("" if line.endswith(" ") else " " if len(places) > 1 else "\t") + tag
 
 
-def _guess(name: str, lines: Iterator[str]) -> tuple[str, Iterator[str]]:
-    """The format, and all lines, those looked at included."""
-    held = []
-    for line in lines:
-        held.append(line)
-        if line.strip(BLANKS) and not line.startswith("#"):
-            break
-    fields = held[-1].split() if held else []
-    named = plain_name(name).endswith(".conllu")
-    like = len(fields) == len(CONLLU) and ID.fullmatch(fields[0])
-    return "conllu" if named or like else "conll", itertools.chain(held, lines)
-
-
-class _BadLineError(Exception):
-    """What is wrong with a line, and what to do."""
-
-
-class _Format(Protocol):
-    """How the lines of one file are read; it remembers those before."""
-
-    column: int
-
-    def parts(self, line: str) -> bool:
-        """Whether a line stands between sentences."""
-
-    def read(self, line: str) -> tuple[str, str] | None:
-        """A word and its tag, or None where the line holds no word."""
-
-
-class _CoNLLU:
-    def __init__(self, column: str | None, labelled: bool) -> None:
-        name = column or "upos"
-        if name not in TAG_COLUMNS:
-            raise InputError(f"column {name!r}: CoNLL-U has no such tags; {nearest(name, list(TAG_COLUMNS))}")
-        self.column, self.due = CONLLU.index(name), 1
-        self.labelled = labelled
-        self.required = name if labelled and name in NEVER_MISSING else None
-
-    def parts(self, line: str) -> bool:
-        if line.strip(BLANKS):
-            return False
-        self.due = 1
-        return True
-
-    def read(self, line: str) -> tuple[str, str] | None:
-        if line.startswith("#"):
-            return None
-        fields = line.split("\t")
-        if len(fields) != len(CONLLU):
-            spaces = len(fields) < len(CONLLU) <= len(line.split())
-            hint = "spaces where tabs are meant; put one tab between columns" if spaces else "mend this line"
-            raise _BadLineError(f"{len(fields)} columns between tabs, CoNLL-U has {len(CONLLU)}; {hint}")
-        place, word, tag = fields[0], fields[1], fields[self.column]
-        if not ID.fullmatch(place):
-            raise _BadLineError(f"{shown(place)} is not the id of a word; ids count up from 1, or are like 1-2 or 8.1")
-        if not place.isdigit():
-            return None
-        if place != str(self.due):
-            hint = "put a blank line between sentences" if place == "1" else "number the words 1, 2, 3, ..."
-            raise _BadLineError(f"id {place[:DIGITS]} where {self.due} is due; {hint}")
-        self.due += 1
-        if not word:
-            raise _BadLineError("an empty word; write it into the second column")
-        if not tag:
-            raise _BadLineError(f"an empty column {CONLLU[self.column]}; write a tag, or _ for none")
-        _refuse_line_end(tag, self.labelled)
-        if tag == MISSING and self.required:
-            raise _BadLineError(f"no tag in column {self.required}; tag this word, or choose another column")
-        return word, tag
-
-
-class _Columns:
-    def __init__(self, column: str | None, labelled: bool) -> None:
-        if column is not None and not NUMBER.fullmatch(column):
-            raise InputError(f"column {column!r}: columns without names are chosen by number; give one from 2 on")
-        self.wanted, self.labelled = column, labelled
-        self.column, self.count, self.tabs = 0, 0, False
-
-    def parts(self, line: str) -> bool:
-        return not line.strip(BLANKS) or re.split(r"[ \t]", line, maxsplit=1)[0] == DOCUMENT
-
-    def read(self, line: str) -> tuple[str, str]:
-        if not self.count:
-            self._begin(line)
-        fields = line.split("\t") if self.tabs else line.split(" ")
-        if not fields[0]:
-            raise _BadLineError("an empty word; write it into the first column")
-        if not self.tabs:
-            fields = [field for field in fields if field]
-        if len(fields) != self.count or (not self.tabs and "\t" in line):
-            between = "tabs" if self.tabs else "spaces"
-            raise _BadLineError(
-                f"{len(fields)} columns between {between}, where the first word of the file has {self.count}; "
-                "give every line the same columns"
-            )
-        tag = fields[self.column] if self.column < self.count else MISSING
-        _refuse_line_end(tag, self.labelled)
-        if not tag and self.labelled:
-            raise _BadLineError("an empty tag; write one, such as O")
-        if " " in tag and self.labelled:
-            raise _BadLineError(
-                f"{shown(tag)} is no tag but a text; is this a file of columns? a word and its tag a line"
-            )
-        return fields[0], tag or MISSING
-
-    def _begin(self, line: str) -> None:
-        """The first word of a file says how many columns there are, and what is between them."""
-        self.tabs = "\t" in line
-        self.count = len(line.split("\t")) if self.tabs else len(FIELD.findall(line))
-        self.column = max(1, self.count - 1) if self.wanted is None else int(self.wanted) - 1
-        most = self.count - self.labelled
-        if self.column > most:
-            raise _BadLineError(
-                f"{self.count} column{'s'[: self.count > 1]}, and tags should stand in column {self.column + 1}; "
-                "write them there, or choose another column"
-            )
-
-
-def _refuse_line_end(tag: str, labelled: bool) -> None:
-    """Raises where an answer that holds this tag would end a line within it."""
-    if labelled and "\r" in tag:
-        raise _BadLineError(f"a lone CR in the tag {shown(tag)}; line ends are LF or CRLF, take it out")
-
-
-def _sentences(lines: Iterable[str], name: str, form: _Format) -> Iterator[Sentence]:
-    """Cuts a file before each first line that is neither blank nor part of the sentence before."""
-    now = _start(name, 1)
-    begun = ended = 0
+def _sentences(lines: Iterable[str], name: str, line_format: LineFormat) -> Iterator[Sentence]:
+    """Split a file before the first line of content after each separator."""
+    sentence = _empty_sentence(name, 1)
+    first_line = 0  # of the content of the sentence; 0: none yet
+    complete = False
     for number, line in enumerate(lines, start=1):
-        if form.parts(line):
-            _refuse_wordless(now, begun)
-            ended = len(now.rows)
+        if line_format.separates(line):
+            _refuse_wordless(sentence, first_line)
+            complete = bool(sentence.rows)
         else:
-            if ended:
-                yield now._replace(column=form.column)
-                now, begun, ended = _start(name, number), 0, 0
-            begun = begun or number
+            if complete:
+                yield sentence._replace(column=line_format.column)
+                sentence, first_line, complete = _empty_sentence(name, number), 0, False
+            first_line = first_line or number
             try:
-                found = form.read(line)
-            except _BadLineError as reason:
+                word_and_tag = line_format.read(line)
+            except BadLineError as reason:
                 raise InputError(f"{name}:{number}: {reason}") from None
-            if found:
-                now.rows.append(len(now.lines))
-                now.words.append(found[0])
-                now.tags.append(found[1])
-        now.lines.append(line)
-    _refuse_wordless(now, begun)
-    if not now.rows:
-        raise InputError(f"{name}: no sentences; give a file with a word a line and blank lines between sentences")
-    yield now._replace(column=form.column)
+            if word_and_tag:
+                sentence.rows.append(len(sentence.lines))
+                sentence.words.append(word_and_tag[0])
+                sentence.tags.append(word_and_tag[1])
+        sentence.lines.append(line)
+    _refuse_wordless(sentence, first_line)
+    if not sentence.rows:
+        raise InputError(f"{name}: no sentences; give a file with one word on each line and blank lines between them")
+    yield sentence._replace(column=line_format.column)
 
 
-def _start(name: str, number: int) -> Sentence:
+def _empty_sentence(name: str, number: int) -> Sentence:
     return Sentence([], [], [], [], 0, name, number)
 
 
-def _refuse_wordless(sentence: Sentence, begun: int) -> None:
-    if begun and not sentence.rows:
-        raise InputError(f"{sentence.name}:{begun}: comments without a word; delete them, or the blank line after them")
+def _refuse_wordless(sentence: Sentence, first_line: int) -> None:
+    if first_line and not sentence.rows:
+        raise InputError(
+            f"{sentence.name}:{first_line}: comments without a word; delete them, or the blank line after them"
+        )
 
 
-def _as_bio(sentences: Iterable[Sentence], scheme: str, repairs: Repairs) -> Iterator[Sentence]:
-    """Makes all chunks BIO. Tags are taken for chunks from the first ``O``, ``B-X`` or ``I-X`` on."""
+def _with_bio_tags(sentences: Iterable[Sentence], scheme: str, repairs: Repairs) -> Iterator[Sentence]:
+    """Convert all chunks to BIO. Tags count as chunks from the first ``O``, ``B-X`` or ``I-X`` of the file on."""
     chunks = False
     for sentence in sentences:
-        chunks = chunks or any(tag == "O" or TYPED.match(tag) for tag in sentence.tags)
+        chunks = chunks or any(tag == "O" or CHUNK_TAG.match(tag) for tag in sentence.tags)
         if not chunks:
             yield sentence
             continue
@@ -331,20 +246,15 @@ def _as_bio(sentences: Iterable[Sentence], scheme: str, repairs: Repairs) -> Ite
         if scheme == "iob1" or tags == sentence.tags:
             yield sentence._replace(tags=tags)
             continue
-        for row, before, tag in zip(sentence.rows, sentence.tags, tags, strict=True):
-            if before != tag:
-                _record_stray(repairs, sentence.name, sentence.number + row, before)
+        for row, before, after in zip(sentence.rows, sentence.tags, tags, strict=True):
+            if before != after:
+                stray = shown(before)[1:-1]  # without quotes
+                repairs.add(
+                    "stray I- tag",
+                    sentence.name,
+                    sentence.number + row,
+                    problem=f"{stray} begins a chunk, where BIO has B{stray[1:]}",
+                    reading=f"read as B{stray[1:]}, as conlleval does",
+                    remedy="correct the tag; if the file is IOB1, set model.options.scheme to iob1",
+                )
         yield sentence._replace(tags=tags, raw_tags=sentence.tags)
-
-
-def _record_stray(repairs: Repairs, name: str, line: int, tag: str) -> None:
-    """Records an ``I-X`` that begins a chunk."""
-    tag = shown(tag)[1:-1]  # without quotes
-    repairs.add(
-        "stray I- tag",
-        name,
-        line,
-        problem=f"{tag} begins a chunk, where BIO has B{tag[1:]}",
-        reading=f"read as B{tag[1:]}, as conlleval does",
-        remedy="correct the tag; if the file is IOB1, set model.options.scheme to iob1",
-    )

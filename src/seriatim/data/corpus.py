@@ -7,24 +7,27 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..storage.disk_cache import cached
-from .encoding import BLOCK, Statistics, id_type, no_text, write_encoded, write_words
+from .encoding import BLOCK, Statistics, id_type, measure, no_text, write_encoded, write_words
 from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
-from .tokenizers import Tokenizer, fit_tokenizer, load_tokenizer
+from .tokenizer_factory import fit_tokenizer, load_tokenizer
+from .tokenizers import Tokenizer
 
 FORMAT = 2
 """Part of the key of a corpus, which checkpoints hold: another one would stop older trainings from going on."""
 CONTENTS = 2
 """Increased whenever what a folder of the cache holds changes, so that no older one is opened."""
 Kept = TypeVar("Kept")
+SHOWN = 5
 
 
 @dataclass
@@ -153,3 +156,28 @@ def _refuse_empty(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[s
         yield text
     if not found:
         raise no_text(sources)
+
+
+def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: Literal["stream", "line"]) -> dict[str, Any]:
+    """Reads a whole text and counts, also how much of it a tokenizer does not know.
+
+    Raises:
+        InputError: the first thing wrong, by file and line.
+    """
+    corpus = encode_corpus(sources, tokenizer, unit=unit)
+    words: Counter[str] = Counter()
+    longest = unfinished = 0
+    for text, _ in measure(sources, unit=unit):
+        words.update(text.split())
+        first, *others = map(len, text.split("\n"))
+        unfinished = (unfinished if unit == "stream" else 0) + first
+        longest = max(longest, unfinished, *others)
+        unfinished = others[-1] if others else unfinished
+    return {
+        "files": [source.name for source in sources],
+        **vars(corpus.statistics),
+        "distinct_words": len(words),
+        "words_seen_once": sum(count == 1 for count in words.values()),
+        "commonest_words": [word for word, _ in words.most_common(SHOWN)],
+        "longest_line": longest,
+    }

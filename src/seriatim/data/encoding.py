@@ -12,9 +12,8 @@ import numpy as np
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
 from .readers import Source, read_pieces, read_whole_lines
-from .spelling import Spelling
-from .tokenizers import BOUNDARY, END, Tokenizer
-from .words import WordNumbers
+from .tokenizers import BOUNDARY, END, Spelling, Tokenizer
+from .word_tokenizer import WordNumbers
 
 BLOCK = 1 << 20
 """Token ids that are looked at together."""

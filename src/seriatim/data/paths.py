@@ -6,23 +6,16 @@ files, and folders and globs of a bounded size, are accepted there. What the use
 
 import glob
 import os
-import shutil
 import stat
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from functools import cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from ..core.errors import InputError, printable
+from .pipes import spool
 
-PIECE_BYTES = 1 << 20
-SPARE_BYTES = 1 << 28
-"""Free space that copying a pipe leaves on its disk."""
 NAMED = 3
 """Skipped files that a warning names."""
 MAX_ENTRIES, MAX_SECONDS = 100_000, 5.0
@@ -133,54 +126,6 @@ def _walk(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (Path(place, name) for name in files)
-
-
-@cache
-def spool(spec: str) -> Path:
-    """A copy of standard input (``-``) or of a pipe, which can be read once, where the text is read more often.
-
-    Raises:
-        InputError: it is a device without an end, or more than the disk can hold.
-    """
-    folder = tempfile.TemporaryDirectory(prefix="seriatim-")
-    path = Path(folder.name) / "text"
-    try:
-        with path.open("wb") as file, nullcontext(sys.stdin.buffer) if spec == "-" else _open_pipe(spec) as pipe:
-            _refuse_device(spec, pipe)
-            while block := pipe.read(PIECE_BYTES):
-                if shutil.disk_usage(folder.name).free < SPARE_BYTES:
-                    raise InputError(f"{spec}: more than the disk of {folder.name} can hold; give a file")
-                file.write(block)
-    except BaseException:
-        folder.cleanup()
-        raise
-    _KEEP.append(folder)
-    return path
-
-
-_KEEP: list[tempfile.TemporaryDirectory[str]] = []
-
-
-def _open_pipe(spec: str) -> BinaryIO:
-    mode = os.stat(spec).st_mode
-    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-        raise InputError(f"{spec}: a device, not a text; give a file or a pipe")
-    try:
-        return open(spec, "rb")
-    except OSError as error:
-        raise InputError(f"{spec}: cannot be read ({error.strerror}); check the file") from None
-
-
-def _refuse_device(spec: str, pipe: BinaryIO) -> None:
-    """Raises InputError for a device other than a terminal and the empty one: it may have no end."""
-    try:
-        found = os.fstat(pipe.fileno())
-    except OSError:  # standard input may be an object in memory
-        return
-    if not stat.S_ISCHR(found.st_mode) or os.isatty(pipe.fileno()):
-        return
-    if found.st_rdev != os.stat(os.devnull).st_rdev:
-        raise InputError(f"{spec}: a device without an end, not a text; give a file or a pipe")
 
 
 def check_named_by_run(spec: str, key: str, *, downloads: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Text in: plain files, folders, globs, standard input, gzip, JSONL and built-in corpora.
+"""Text from plain files, folders, globs, pipes, gzip, JSONL, built-in corpora and the hub.
 
-Text is UTF-8. A byte-order mark is dropped and CRLF becomes LF; nothing else is changed, and what cannot be read is
-refused by file and line. Files are read in pieces, so that neither a file nor a line has to fit in memory.
+Text is UTF-8. A byte-order mark is dropped and CRLF becomes LF; nothing else is changed. What cannot be read is refused
+by file and line. Files are read in pieces, so that neither a file nor a line has to fit in memory.
 """
 
 import functools
@@ -10,13 +10,16 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from ..core.errors import InputError, shown
 from ..storage.safe_files import is_text
 from .builtin import builtin_format, builtin_text
-from .paths import PIECE_BYTES, find_paths, plain_name, spool
+from .hub import hub_source
+from .paths import find_paths, plain_name
+from .pipes import PIECE_BYTES, LiveInput, spool
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
 TAGGED_SUFFIXES = (".conllu", ".conll")
@@ -27,13 +30,19 @@ UNREADABLE = (OSError, EOFError, zlib.error)
 SPACES = (b" ", b"\t", b"\v", b"\f")
 MARK = b"\xef\xbb\xbf"
 WRONG_MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""Of UTF-16, and of UTF-32."""
-CONTINUED = 3
-"""Bytes of a character after its first, at most."""
+"""The byte-order marks of UTF-16, which also begin those of UTF-32."""
+CONTINUATION_BYTES = 3
+"""The largest number of bytes of a UTF-8 character after its first byte."""
 
 
 class Source(NamedTuple):
-    """A readable file: what to call it in messages, how to open it, its format (``text`` unless more is known)."""
+    """A readable file.
+
+    Attributes:
+        name: its name in messages.
+        open: opens it.
+        format: ``text``, ``jsonl`` or ``tsv``, as far as it is known; else ``text``.
+    """
 
     name: str
     open: Callable[[], BinaryIO]
@@ -41,7 +50,7 @@ class Source(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A stretch of a document, cut after a line end where there is one, or after a space, or anywhere."""
+    """A part of a document, which ends after a line end, or else after a space, or else anywhere."""
 
     text: str
     begins_document: bool
@@ -50,54 +59,61 @@ class Piece(NamedTuple):
 def find_sources(
     spec: str, *, file_format: str = "auto", split: str = "train", suffixes: Sequence[str] = TEXT_SUFFIXES
 ) -> list[Source]:
-    """The files that ``spec`` names: a path, a folder, a glob, ``-``, ``builtin:NAME[:SPLIT]`` or ``hf:NAME``.
+    """Find the files that ``spec`` names.
 
     Args:
-        spec: what the user wrote.
-        file_format: ``text``, ``jsonl``, or ``auto`` to go by the name.
-        split: which part of a built-in corpus, where ``spec`` does not say.
-        suffixes: which files of a folder are meant, packed (``.gz``) or not; hidden files never are.
+        spec: a path, a folder, a glob, ``-``, ``builtin:NAME[:SPLIT]`` or ``hf:NAME``.
+        file_format: ``text``, ``jsonl``, or ``auto`` to choose by the name.
+        split: the part of a built-in corpus or a hub data set, if ``spec`` does not name one.
+        suffixes: the files of a folder that are read, compressed (``.gz``) or not; hidden files are skipped.
 
     Raises:
-        InputError: nothing there, or nothing that holds text.
+        InputError: no file is found.
     """
     if not spec:
         raise InputError("the name of the text is empty; give a file, a folder, a glob, - or builtin:python-docs")
     if spec.startswith("builtin:"):
-        return [Source(spec, functools.partial(_open_builtin, spec, split), builtin_format(spec))]
+        return [Source(spec, lambda: builtin_text(spec, split).open("rb"), builtin_format(spec))]
     if spec.startswith("hf:"):
-        from .hub import hub_source
-
         return [Source(spec, functools.partial(hub_source, spec, split), "jsonl")]
     if spec == "-":
         return [Source("<stdin>", functools.partial(_open, spool("-")), _format("", file_format))]
     paths = find_paths(spec, tuple(suffixes))
-    if not Path(spec).is_file() and not Path(spec).is_dir() and Path(spec).exists():  # a pipe, of which this is a copy
+    if not Path(spec).is_file() and not Path(spec).is_dir() and Path(spec).exists():  # a copy of a pipe
         return [Source(spec, functools.partial(_open, paths[0]), _format(spec, file_format))]
     return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in paths]
 
 
+def standard_input(file_format: str = "text") -> Source:
+    """Return standard input as a source that can be read once, while it is being written."""
+    return Source("<stdin>", lambda: cast(BinaryIO, LiveInput()), file_format)
+
+
 def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
-    """Reads every document, piece by piece.
+    """Read the documents piece by piece.
 
     Raises:
-        InputError: bytes that are not UTF-8 text, or a line that is not a JSON object with a ``text``.
+        InputError: bytes that are not UTF-8 text, or a line that is not a JSON object with a field ``text``.
     """
     for source in sources:
-        yield from _jsonl(source) if source.format == "jsonl" else _text(source)
+        if source.format == "jsonl":
+            for number, record in read_objects(source):
+                yield Piece(string_field(record, "text", f"{source.name}:{number}"), True)
+        else:
+            yield from _text_pieces(source)
 
 
 def read_lines(sources: Iterable[Source]) -> Iterator[str]:
-    """Reads line by line, without line ends. A last line needs no line end; a document never joins the next."""
+    """Read line by line, without line ends. The last line of a document needs no line end."""
     for lines in read_whole_lines(sources):
         yield from lines.split("\n")[:-1]
 
 
 def read_items(sources: Iterable[Source], *, one_line: bool = False) -> Iterator[str]:
-    """Reads what is answered one by one: the lines of a text; of JSONL the text of each object, one however long.
+    """Read the texts that are answered one by one: the lines of a text, and the ``text`` of each object of JSONL.
 
     Raises:
-        InputError: as `read_pieces`, and with ``one_line`` for the text of an object that holds a line end.
+        InputError: as for `read_pieces`; with ``one_line`` also if the text of an object holds a line end.
     """
     for source in sources:
         if source.format != "jsonl":
@@ -107,12 +123,12 @@ def read_items(sources: Iterable[Source], *, one_line: bool = False) -> Iterator
             where = f"{source.name}:{number}"
             text = string_field(record, "text", where)
             if one_line and "\n" in text:
-                raise InputError(f'{where}: a line end in "text", whose answer would be two lines; part it')
+                raise InputError(f'{where}: a line end in "text", whose answer would be two lines; split the text')
             yield text
 
 
 def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
-    """Reads some lines at a time, all with their line ends; otherwise as `read_lines`."""
+    """Read some lines at a time, all with their line ends; otherwise as `read_lines`."""
     unfinished: list[str] = []
     for text, begins_document in read_pieces(sources):
         if begins_document and unfinished:
@@ -130,73 +146,82 @@ def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
         yield "".join([*unfinished, "\n"])
 
 
-def read_objects(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file, each with its line.
+def read_objects(source: Source) -> Iterator[tuple[int, dict[str, object]]]:
+    """Read the objects of a JSONL file with their line numbers.
 
     Raises:
-        InputError: a line that is not one JSON object.
+        InputError: a line is not one JSON object.
     """
     for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
+        where = f"{source.name}:{number}"
         if not line.strip():
-            raise InputError(f"{source.name}:{number}: an empty line; every line of JSONL holds one object, delete it")
+            raise InputError(f"{where}: an empty line; every line of JSONL holds one object, delete it")
         try:
             record = DECODER.decode(line)
         except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", "a number too long, or nested too deeply")
-            raise InputError(f"{source.name}:{number}: not JSON ({reason}); mend this line") from None
-        except _TwiceError as error:
-            raise InputError(f"{source.name}:{number}: the field {error} stands there twice; delete one") from None
+            reason = getattr(error, "msg", "a number is too long, or values are nested too deeply")
+            raise InputError(f"{where}: not JSON ({reason}); correct this line") from None
+        except _DuplicateFieldError as error:
+            raise InputError(f"{where}: duplicate field {error}; delete one") from None
         if not isinstance(record, dict):
-            raise InputError(f"{source.name}:{number}: not an object; write {{...}} with a field for each value")
+            raise InputError(f"{where}: not an object; write {{...}} with a field for each value")
         yield number, record
 
 
-class _TwiceError(Exception):
-    """A field of an object, of which JSON readers would keep one and drop the other."""
+class _DuplicateFieldError(Exception):
+    """The name of a field that an object has twice; a JSON reader would drop one of the values."""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _object_of_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
         counts = Counter(field for field, _ in pairs)
-        raise _TwiceError(shown(counts.most_common(1)[0][0]))
-    return found
+        raise _DuplicateFieldError(shown(counts.most_common(1)[0][0]))
+    return record
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=_object)
+DECODER = json.JSONDecoder(object_pairs_hook=_object_of_pairs)
 
 
-def string_field(record: dict[str, Any], field: str, where: str, *, option: str = "") -> str:
-    """A field of a JSON object that must be a string; CRLF becomes LF.
+def object_fields(line: str) -> list[str]:
+    """Return the names of the fields if a line is a JSON object; else an empty list."""
+    if line.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            return list(json.loads(line))
+    return []
+
+
+def string_field(record: dict[str, object], field: str, where: str, *, option: str = "") -> str:
+    """Return a field of a JSON object that must be a string; CRLF becomes LF.
 
     Args:
         record: the object.
         field: the name of the field.
         where: file and line, for messages.
-        option: the field of the configuration that names another, if any.
+        option: the field of the configuration by which the user names another field, if there is one.
 
     Raises:
-        InputError: it is missing or not a string, or holds what is not text; the message begins with ``where``.
+        InputError: the field is missing, not a string, or not valid text; the message begins with ``where``.
     """
     value = record.get(field)
-    named = json.dumps(field)
+    quoted = json.dumps(field)
     if not isinstance(value, str):
         other = f", or name another field with --{option}" if option else ""
-        raise InputError(f'{where}: no string field {named}; write {{{named}: "..."}}{other}')
+        raise InputError(f'{where}: no string field {quoted}; write {{{quoted}: "..."}}{other}')
     if not is_text(value):
-        raise InputError(f"{where}: half a surrogate pair in {named}; escape it whole")
+        raise InputError(f"{where}: half of a surrogate pair in {quoted}; write both halves")
     if "\0" in value:
-        raise InputError(f"{where}: a NUL character in {named}; remove it")
+        raise InputError(f"{where}: a NUL character in {quoted}; remove it")
     return value.replace("\r\n", "\n")
 
 
 def unreadable(source: Source, error: Exception) -> InputError:
-    """What to say of a file that cannot be opened or unpacked."""
+    """Return the error for a file that cannot be opened or decompressed."""
     reason = getattr(error, "strerror", None) or str(error)
     return InputError(f"{source.name}: cannot be read ({reason}); check the file")
 
 
-def _text(source: Source) -> Iterator[Piece]:
+def _text_pieces(source: Source) -> Iterator[Piece]:
     begins, line = True, 1
     for raw in _raw_pieces(source):
         text = _decode(raw, source.name, line).replace("\r\n", "\n")
@@ -206,13 +231,8 @@ def _text(source: Source) -> Iterator[Piece]:
             begins = False
 
 
-def _jsonl(source: Source) -> Iterator[Piece]:
-    for number, record in read_objects(source):
-        yield Piece(string_field(record, "text", f"{source.name}:{number}"), True)
-
-
 def _raw_pieces(source: Source) -> Iterator[bytes]:
-    """Bytes in pieces cut where text may be cut, the byte-order mark dropped."""
+    """Read bytes in pieces that end where text may be cut, without the byte-order mark."""
     held = b""
     try:
         with source.open() as file:
@@ -231,7 +251,7 @@ def _raw_pieces(source: Source) -> Iterator[bytes]:
 
 
 def _first_bytes(name: str, file: BinaryIO) -> bytes:
-    """What a file begins with, without its mark, of which a pipe may give a byte at a time."""
+    """Read the first bytes without the byte-order mark; a pipe may return it in several reads."""
     held = block = file.read(PIECE_BYTES)
     while block and MARK.startswith(held):
         block = file.read(PIECE_BYTES)
@@ -242,20 +262,20 @@ def _first_bytes(name: str, file: BinaryIO) -> bytes:
 
 
 def _cut(held: bytes) -> int:
-    """Where to cut: after the last line end, else after the last space, else between characters, else nowhere."""
+    """Return where to cut: after the last line end, else the last space, else between characters; 0 for nowhere."""
     cut = held.rfind(b"\n") + 1 or max(map(held.rfind, SPACES)) + 1
     if cut or len(held) < PIECE_BYTES:
         return cut
-    cut = len(held) - 1  # a CR may be the last byte before it, but no LF is behind it
-    back = (at for at in range(cut, max(0, cut - CONTINUED) - 1, -1) if held[at] & 0xC0 != 0x80)
-    return next(back, cut)
+    cut = len(held) - 1  # the last byte may be a CR whose LF is still to come
+    starts = (at for at in range(cut, max(0, cut - CONTINUATION_BYTES) - 1, -1) if held[at] & 0xC0 != 0x80)
+    return next(starts, cut)
 
 
 def _decode(raw: bytes, name: str, line: int) -> str:
     nul = raw.find(b"\0")
     if nul >= 0:
         at = line + raw.count(b"\n", 0, nul)
-        raise InputError(f"{name}:{at}: a NUL byte: this is a binary file, or damaged; give plain UTF-8 text")
+        raise InputError(f"{name}:{at}: a NUL byte: the file is binary or damaged; give plain UTF-8 text")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -266,15 +286,11 @@ def _decode(raw: bytes, name: str, line: int) -> str:
         ) from None
 
 
-def _format(name: str, wanted: str) -> str:
-    if wanted != "auto":
-        return wanted
+def _format(name: str, requested: str) -> str:
+    if requested != "auto":
+        return requested
     return "jsonl" if plain_name(name).endswith(JSONL_SUFFIXES) else "text"
 
 
 def _open(path: Path) -> BinaryIO:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _open_builtin(spec: str, split: str) -> BinaryIO:
-    return builtin_text(spec, split).open("rb")
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")

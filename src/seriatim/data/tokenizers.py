@@ -8,25 +8,67 @@ import codecs
 import functools
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
-from ..storage.safe_files import is_text, read_text
-from .spelling import Spelling
 
 END = 0
 BOUNDARY = np.array([END], dtype=np.int32)
-STRETCH = 1 << 20
+BYTES = 256
 END_TEXT, UNKNOWN_TEXT = "</s>", "<unk>"
 MOST = 1 << 27
 """Bytes of the file of a vocabulary, at most: about ten million words."""
+
+
+class Spelling:
+    """A unigram distribution over the 256 bytes and an end.
+
+    Args:
+        counts: how often each of the 257 symbols was seen.
+    """
+
+    def __init__(self, counts: list[int] | None = None) -> None:
+        self.counts = counts or [0] * (BYTES + 1)
+        assert len(self.counts) == 257
+        total = math.log(sum(self.counts) + 257)
+        self.cost = [total - math.log(count + 1) for count in self.counts]
+
+    @classmethod
+    def of_json(cls, counts: Any) -> "Spelling":
+        """That of a file.
+
+        Raises:
+            ValueError: its counts are none.
+        """
+        whole = isinstance(counts, list) and len(counts) == BYTES + 1 and {int}.issuperset(map(type, counts))
+        if not whole or not all(0 <= count < 2**53 for count in counts):
+            raise ValueError("counts that are none")
+        return cls(counts)
+
+    @classmethod
+    def fit(cls, words: Iterable[str]) -> "Spelling":
+        """Counts the bytes of every word type once."""
+        return cls(cls.letters(list(words)).tolist())
+
+    @staticmethod
+    def letters(words: Sequence[str], times: Sequence[int] | None = None) -> np.ndarray:
+        """How often each symbol stands in words, of which each stands so many ``times``, or once ``(257,)``."""
+        symbols, weights = np.frombuffer("".join(words).encode(), dtype=np.uint8), None
+        if times is not None:
+            weights = np.repeat(np.asarray(times, dtype=float), [len(word.encode()) for word in words])
+        found = np.bincount(symbols, weights, minlength=BYTES + 1).astype(np.int64)
+        found[BYTES] = len(words) if times is None else sum(times)
+        return found
+
+    def nats(self, letters: np.ndarray) -> float:
+        """What letters cost, in nats; in whatever order they were counted."""
+        return float(letters @ np.array(self.cost))
 
 
 class Tokenizer(ABC):
@@ -129,104 +171,6 @@ class Decoder:
         return self.decoder.decode(b"", final=True)
 
 
-class ByteTokenizer(Tokenizer):
-    """Every byte of the UTF-8 text is a token."""
-
-    kind = "byte"
-
-    def __init__(self, *, lowercase: bool = False) -> None:
-        self.lowercase = lowercase
-        self.vocabulary_size = 257
-
-    def encode(self, text: str) -> np.ndarray:
-        """Each byte's value, plus one."""
-        return np.frombuffer(self.prepare(text).encode(), dtype=np.uint8).astype(np.int32) + 1
-
-    def token_bytes(self, token: int) -> bytes:
-        """The byte itself."""
-        return b"" if token == END else bytes([token - 1])
-
-    def payload(self) -> dict[str, Any]:
-        """Nothing to learn, nothing to keep."""
-        return {}
-
-
-class CharTokenizer(Tokenizer):
-    """Every Unicode character seen in training is a token.
-
-    Args:
-        characters: the vocabulary, in order; ids start at 2.
-        spelling: what an unknown character costs.
-        lowercase: whether text is put in lower case first.
-    """
-
-    kind = "char"
-    unknown_id = 1
-
-    def __init__(self, characters: str, spelling: Spelling, *, lowercase: bool = False) -> None:
-        self.characters, self.spelling, self.lowercase = characters, spelling, lowercase
-        self.vocabulary_size = 2 + len(characters)
-        points = np.array([ord(c) for c in characters], dtype=np.uint32)
-        self._order = np.argsort(points)
-        self._points = points[self._order]
-
-    def encode(self, text: str) -> np.ndarray:
-        """Looks every character up, a stretch at a time: a line can be very long."""
-        text = self.prepare(text)
-        parts = [self._encode(text[i : i + STRETCH]) for i in range(0, len(text), STRETCH)]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
-
-    def _encode(self, text: str) -> np.ndarray:
-        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-        if not len(self._points):
-            return np.full(len(points), self.unknown_id, dtype=np.int32)
-        place = np.searchsorted(self._points, points).clip(max=len(self._points) - 1)
-        return np.where(self._points[place] == points, self._order[place] + 2, self.unknown_id).astype(np.int32)
-
-    def token_bytes(self, token: int) -> bytes:
-        """The character's UTF-8 bytes."""
-        if token < 2:
-            return b"" if token == END else UNKNOWN_TEXT.encode()
-        return self.characters[token - 2].encode()
-
-    def unknown_pieces(self, text: str) -> list[str]:
-        """The characters not in the vocabulary."""
-        known = set(self.characters)
-        return [c for c in self.prepare(text) if c not in known]
-
-    def payload(self) -> dict[str, Any]:
-        """The characters, and the counts of the spelling."""
-        return {"characters": self.characters, "spelling": self.spelling.counts}
-
-
-def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """Learns a vocabulary.
-
-    Args:
-        config: kind, size and minimum count.
-        texts: the training text in pieces, cut at white space where there is any.
-
-    Raises:
-        InputError: a vocabulary too small for its kind.
-    """
-    if config.kind == "byte":
-        return ByteTokenizer(lowercase=config.lowercase)
-    if config.kind in ("bpe", "unigram"):
-        from .subwords import SubwordTokenizer
-
-        return SubwordTokenizer.fit(config, texts)
-    counts: Counter[str] = Counter()
-    for text in texts:
-        text = text.lower() if config.lowercase else text
-        counts.update(text if config.kind == "char" else text.split())
-    if config.kind == "word":
-        from .words import WordTokenizer
-
-        return WordTokenizer.of_counts(counts, config)
-    ranked = most_common(counts, config)
-    return CharTokenizer("".join(sorted(ranked)), Spelling.fit(counts), lowercase=config.lowercase)
-
-
 def most_common(counts: Mapping[str, int], config: TokenizerConfig) -> list[str]:
     """The words or characters of a vocabulary, the most common first, those as common in order.
 
@@ -254,45 +198,3 @@ def lines_of_json(value: Any) -> str:
             return "[\n" + ",\n".join(map(lines_of_json, value)) + "\n]"
         return "[\n" + json.dumps(value, ensure_ascii=False, separators=(",\n", ": "))[1:-1] + "\n]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Opens a `tokenizer.json`.
-
-    Raises:
-        InputError: missing, damaged, or of another program.
-    """
-    text = read_text(path, most=MOST, hint="is this the folder of a run?")
-    try:
-        found = _of_json(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(
-            f"{path}: not a tokenizer of this program, or damaged; restore it from the run it belongs to"
-        ) from None
-    found.__dict__["_json"] = text  # which a large vocabulary takes long to write
-    return found
-
-
-def _of_json(kept: Any) -> Tokenizer:
-    """A tokenizer of what `Tokenizer.to_json` writes, and of nothing else."""
-    kind, lowercase = kept["kind"], kept["lowercase"]
-    if kept["seriatim"] != 1 or not isinstance(lowercase, bool):
-        raise ValueError("not of this program")
-    if kind == "byte":
-        return ByteTokenizer(lowercase=lowercase)
-    if kind in ("bpe", "unigram"):
-        from .subwords import SubwordTokenizer
-
-        return SubwordTokenizer(kind, kept["model"], lowercase=lowercase)
-    symbols: Any = kept[{"char": "characters", "word": "words"}[kind]]
-    if type(symbols) is not {"char": str, "word": list}[kind] or not {str}.issuperset(map(type, symbols)):
-        raise ValueError("symbols that are none")
-    if not is_text("".join(symbols)) or len(set(symbols)) < len(symbols):
-        raise ValueError("symbols that are no text, or stand there twice")
-    if kind == "char":
-        return CharTokenizer(symbols, Spelling.of_json(kept["spelling"]), lowercase=lowercase)
-    from .words import SPECIAL, WordTokenizer
-
-    if SPECIAL.intersection(symbols):
-        raise ValueError("a word that stands for something else")
-    return WordTokenizer(symbols, Spelling.of_json(kept["spelling"]), lowercase=lowercase)

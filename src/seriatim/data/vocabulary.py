@@ -11,7 +11,8 @@ from pathlib import Path
 from ..core.errors import InputError, shown
 from ..storage.atomic_files import write_whole
 from ..storage.safe_files import is_text, read_json
-from .tokenizers import MOST, Tokenizer, load_tokenizer
+from .tokenizer_factory import load_tokenizer
+from .tokenizers import MOST, Tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")
 """Of the inputs (or of everything), of the targets where they have their own, of the letters of words."""

@@ -3,7 +3,7 @@
 The text is read in one pass, and the state is carried from window to window: the context is never cut, and the size of
 a window does not change the result. ``loss`` is in nats per token and ``perplexity`` is its exponential; both count
 ``<unk>`` as one word, as published figures do. ``word_perplexity`` and ``bits_per_byte`` can be compared across
-tokenizers: they include the cost of spelling the unknown words (`seriatim.data.spelling`). They are per word, where
+tokenizers: they include the cost of spelling the unknown words (`seriatim.data.tokenizers`). They are per word, where
 line ends count as words, and per byte.
 """
 

@@ -15,8 +15,7 @@ import math
 import numpy as np
 import torch
 
-from ..data.bucketing import Buckets
-from ..data.windows import Windows
+from ..data.batching import Buckets, Windows
 from ..models import MaskedLanguageModel
 from .intervals import Measure, Metrics, mean, with_intervals
 from .perplexity import BLOCK

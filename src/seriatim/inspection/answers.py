@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..data.bucketing import padded
+from ..data.batching import padded
 from ..data.conll import Sentence
-from ..data.parallel import encode_side
-from ..data.tagging import TaggedCorpus
+from ..data.encoded_pairs import encode_side
+from ..data.tagged_corpus import TaggedCorpus
 from ..data.tokenizers import END
 from ..layers.positions import learned_positions
 from ..tasks.answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from ..core.errors import InputError
-from ..data.bucketing import padded
+from ..data.batching import padded
 from ..data.conll import Sentence
-from ..data.tagging import TaggedCorpus
+from ..data.tagged_corpus import TaggedCorpus
 from ..layers.positions import learned_positions
 from ..tasks.classification import encode
 from ..training.task import evaluating

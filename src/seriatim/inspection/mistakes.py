@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..data.bucketing import Buckets
+from ..data.batching import Buckets
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
-from ..data.tagging import TaggedCorpus
+from ..data.tagged_corpus import TaggedCorpus
 from ..evaluation.intervals import Metrics
 from ..evaluation.label_metrics import calibration
 from ..evaluation.translation import translation_measures

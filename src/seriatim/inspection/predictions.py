@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..data.batching import Batches
+from ..data.batching import Batches, cut
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.tokenizers import END, Tokenizer
-from ..data.windows import cut
 from ..models.masked_language_model import MaskedLanguageModel
 from ..models.text_model import TextModel
 from ..report.token_axis import visible

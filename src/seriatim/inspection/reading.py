@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..data.conll import Sentence
-from ..data.tagging import TaggedBatch, TaggedCorpus
+from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
 from ..data.tokenizers import END, Tokenizer
 from ..layers.positions import learned_positions
 from ..runs.run import Run

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from ..config import Config, resolve
 from ..core.errors import InputError, nearest
-from ..data.spelling import Spelling
+from ..data.tokenizers import Spelling
 from ..data.vocabulary import Vocabulary
-from ..data.words import WordTokenizer
+from ..data.word_tokenizer import WordTokenizer
 from ..models.ngram import NGram
 from ..models.ngrams.orders import pieces_of
 from ..runs.identity import identity

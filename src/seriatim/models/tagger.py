@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import valid_mask
-from ..data.tagging import NO_TAG, TaggedBatch
+from ..data.tagged_corpus import NO_TAG, TaggedBatch
 from ..layers.dropout import dropout as make_dropout
 from .characters import CharacterModel
 from .crf import CRF

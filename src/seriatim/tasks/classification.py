@@ -14,10 +14,11 @@ from torch import Tensor
 from ..config import Config, Rate, Section
 from ..core.errors import InputError, nearest, shown
 from ..core.state import State
-from ..data.bucketing import Buckets, padded
+from ..data.batching import Buckets, padded
 from ..data.readers import LABELLED_SUFFIXES, Source, find_sources
 from ..data.tables import Labelled, read_labelled
-from ..data.tokenizers import END, fit_tokenizer
+from ..data.tokenizer_factory import fit_tokenizer
+from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
 from ..evaluation.intervals import Measure, Metrics

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..data.bucketing import Buckets
+from ..data.batching import Buckets
 from ..data.tokenizers import END, Tokenizer
 from ..models import MaskedLanguageModel
 

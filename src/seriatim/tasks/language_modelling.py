@@ -11,10 +11,9 @@ from ..config import Config, Section
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batch, Batches
-from ..data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
+from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
 from ..data.readers import Source, find_sources
-from ..data.statistics import count_text
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics, mean

@@ -16,12 +16,10 @@ from torch import Tensor
 from ..config import Config, Section
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.bucketing import Buckets
-from ..data.corpus import encode_corpus, fit_corpus_tokenizer
+from ..data.batching import Buckets, Windows, cut
+from ..data.corpus import count_text, encode_corpus, fit_corpus_tokenizer
 from ..data.readers import Source, find_sources, read_items
-from ..data.statistics import count_text
 from ..data.vocabulary import Vocabulary
-from ..data.windows import Windows, cut
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures

@@ -9,11 +9,12 @@ from torch import Tensor
 from ..config import Config
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.bucketing import Buckets
+from ..data.batching import Buckets
+from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side
 from ..data.pairs import Pair, read_pairs, read_unpaired
-from ..data.parallel import PairBatch, Pairs, encode_pairs, encode_side
 from ..data.readers import PAIRED_SUFFIXES, Source
-from ..data.tokenizers import Tokenizer, fit_tokenizer
+from ..data.tokenizer_factory import fit_tokenizer
+from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval

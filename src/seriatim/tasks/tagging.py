@@ -14,15 +14,14 @@ from ..config import Config
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_text
-from ..data.bucketing import Buckets
-from ..data.conll import Sentence, read_sentences, write
+from ..data.batching import Buckets
+from ..data.conll import Sentence, read_sentences, read_untagged, write
 from ..data.readers import TAGGED_SUFFIXES, Source, find_sources
 from ..data.repairs import Repairs
-from ..data.tagging import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
-from ..data.untagged import read_untagged
+from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
-from ..data.words import WordTokenizer
+from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.label_metrics import CHUNK, tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions

@@ -19,9 +19,10 @@ from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
 from .conll import Sentence
 from .repairs import Repairs
-from .tokenizers import END, Tokenizer, fit_tokenizer
+from .tokenizer_factory import fit_tokenizer
+from .tokenizers import END, Tokenizer
 from .vocabulary import Vocabulary, check_label
-from .words import WordTokenizer
+from .word_tokenizer import WordTokenizer
 
 NO_TAG = -1
 """The id of a tag that is not known, and of padding."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .bucketing import padded
+from .batching import padded
 from .pairs import Pair
 from .tokenizers import END, Tokenizer
 from .vocabulary import Vocabulary

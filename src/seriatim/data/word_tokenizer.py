@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from .spelling import Spelling
-from .tokenizers import END, UNKNOWN_TEXT, Tokenizer, most_common
+from .tokenizers import END, UNKNOWN_TEXT, Spelling, Tokenizer, most_common
 
 LINE_END, NO_CHARACTER = "\0", "\N{REPLACEMENT CHARACTER}"
 """What stands for a line end while words are looked up: no text holds it, and readers refuse it."""

@@ -1,0 +1,168 @@
+"""The two column formats of CoNLL files: how one line becomes a word and its tag.
+
+CoNLL-U (https://universaldependencies.org/format.html) has ten columns separated by tabs. A line that begins with ``#``
+is a comment. Ids such as ``1-2`` (a multiword token) and ``8.1`` (an empty node) are not words.
+
+The columns of CoNLL-2003 are separated by tabs or spaces, with the word first and the tag last. ``-DOCSTART-`` begins
+a document.
+"""
+
+import re
+from typing import Protocol
+
+from ..core.errors import InputError, nearest, shown
+
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+TAG_COLUMNS = ("form", "lemma", "upos", "xpos", "feats", "deprel")
+NEVER_MISSING = ("upos", "xpos", "deprel")
+"""Columns in which ``_`` means that there is no tag. In the other columns ``_`` can be a tag."""
+MISSING = "_"
+DOCUMENT = "-DOCSTART-"
+BLANKS = " \t"
+ID = re.compile(r"[0-9]+([-.][0-9]+)?")
+COLUMN_NUMBER = re.compile("[2-9]|[1-9][0-9]{1,3}")
+FIELD = re.compile("[^ ]+")
+SHOWN_DIGITS = 18
+"""The number of characters of an id that a message shows."""
+
+
+class BadLineError(Exception):
+    """The problem and the remedy for one line; the caller adds the file and the line number."""
+
+
+class LineFormat(Protocol):
+    """Reads the lines of one file in order, and remembers what it needs of the earlier lines.
+
+    Attributes:
+        column: the index of the column that holds the tag.
+    """
+
+    column: int
+
+    def separates(self, line: str) -> bool:
+        """Return whether a line separates two sentences."""
+
+    def read(self, line: str) -> tuple[str, str] | None:
+        """Return the word and its tag, or None if the line holds no word.
+
+        Raises:
+            BadLineError: the line does not fit the format.
+        """
+
+
+class ConlluFormat:
+    """The lines of a CoNLL-U file.
+
+    Args:
+        column: the name of the column that holds the tag; ``upos`` if None.
+        labelled: whether tags are required.
+
+    Raises:
+        InputError: the format has no such column of tags.
+    """
+
+    def __init__(self, column: str | None, labelled: bool) -> None:
+        name = column or "upos"
+        if name not in TAG_COLUMNS:
+            raise InputError(f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}")
+        self.column, self.next_id = CONLLU.index(name), 1
+        self.labelled = labelled
+        self.required = name if labelled and name in NEVER_MISSING else None
+
+    def separates(self, line: str) -> bool:
+        """Return whether a line is blank."""
+        if line.strip(BLANKS):
+            return False
+        self.next_id = 1
+        return True
+
+    def read(self, line: str) -> tuple[str, str] | None:
+        """Return the word and its tag, or None for comments, multiword tokens and empty nodes."""
+        if line.startswith("#"):
+            return None
+        fields = line.split("\t")
+        if len(fields) != len(CONLLU):
+            spaces = len(fields) < len(CONLLU) <= len(line.split())
+            remedy = "put one tab instead of spaces between columns" if spaces else "fix this line"
+            raise BadLineError(f"{len(fields)} columns between tabs, CoNLL-U has {len(CONLLU)}; {remedy}")
+        word_id, word, tag = fields[0], fields[1], fields[self.column]
+        if not ID.fullmatch(word_id):
+            raise BadLineError(
+                f"{shown(word_id)} is not the id of a word; ids count up from 1, or look like 1-2 or 8.1"
+            )
+        if not word_id.isdigit():
+            return None
+        if word_id != str(self.next_id):
+            remedy = "put a blank line between sentences" if word_id == "1" else "number the words 1, 2, 3, ..."
+            raise BadLineError(f"id {word_id[:SHOWN_DIGITS]} where {self.next_id} is expected; {remedy}")
+        self.next_id += 1
+        if not word:
+            raise BadLineError("an empty word; write it into the second column")
+        if not tag:
+            raise BadLineError(f"an empty column {CONLLU[self.column]}; write a tag, or _ for none")
+        _refuse_line_end(tag, self.labelled)
+        if tag == MISSING and self.required:
+            raise BadLineError(f"no tag in column {self.required}; tag this word, or choose another column")
+        return word, tag
+
+
+class ColumnsFormat:
+    """The lines of a file in the columns of CoNLL-2003.
+
+    Args:
+        column: the number of the column that holds the tag, from 2; the last column if None.
+        labelled: whether tags are required. If not, the tag column may be missing.
+
+    Raises:
+        InputError: ``column`` is not such a number.
+    """
+
+    def __init__(self, column: str | None, labelled: bool) -> None:
+        if column is not None and not COLUMN_NUMBER.fullmatch(column):
+            raise InputError(f"column {column!r}: the columns have no names; give the number of a column, from 2")
+        self.requested, self.labelled = column, labelled
+        self.column, self.count, self.tabs = 0, 0, False
+
+    def separates(self, line: str) -> bool:
+        """Return whether a line is blank or begins a document."""
+        return not line.strip(BLANKS) or re.split(r"[ \t]", line, maxsplit=1)[0] == DOCUMENT
+
+    def read(self, line: str) -> tuple[str, str]:
+        """Return the word and its tag; ``_`` stands for a missing tag."""
+        if not self.count:
+            self._read_layout(line)
+        fields = line.split("\t") if self.tabs else line.split(" ")
+        if not fields[0]:
+            raise BadLineError("an empty word; write it into the first column")
+        if not self.tabs:
+            fields = [field for field in fields if field]
+        if len(fields) != self.count or (not self.tabs and "\t" in line):
+            separator = "tabs" if self.tabs else "spaces"
+            raise BadLineError(
+                f"{len(fields)} columns between {separator}, but the first word of the file has {self.count}; "
+                "give every line the same columns"
+            )
+        tag = fields[self.column] if self.column < self.count else MISSING
+        _refuse_line_end(tag, self.labelled)
+        if not tag and self.labelled:
+            raise BadLineError("an empty tag; write one, such as O")
+        if " " in tag and self.labelled:
+            raise BadLineError(f"{shown(tag)} is a text, not a tag; write one word and its tag on each line")
+        return fields[0], tag or MISSING
+
+    def _read_layout(self, line: str) -> None:
+        """Set the separator and the number of columns from the first word of a file."""
+        self.tabs = "\t" in line
+        self.count = len(line.split("\t")) if self.tabs else len(FIELD.findall(line))
+        self.column = max(1, self.count - 1) if self.requested is None else int(self.requested) - 1
+        if self.column > self.count - self.labelled:
+            raise BadLineError(
+                f"{self.count} column{'s'[: self.count > 1]}, but the tags are expected in column {self.column + 1}; "
+                "write them there, or choose another column"
+            )
+
+
+def _refuse_line_end(tag: str, labelled: bool) -> None:
+    """Raise BadLineError for a tag that would end the line of an answer."""
+    if labelled and "\r" in tag:
+        raise BadLineError(f"a lone CR in the tag {shown(tag)}; line ends are LF or CRLF, remove it")
