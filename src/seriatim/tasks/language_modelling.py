@@ -1,10 +1,10 @@
 """Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import SkipValidation
 from torch import Tensor
 
 from ..config import Config, Section
@@ -40,7 +40,7 @@ class Options(ScheduledSampling):
 class EvaluationSettings(Section):
     """How a language model is evaluated. ``window`` is the number of tokens read at once."""
 
-    window: Annotated[int, Field(ge=1)] = WINDOW
+    window: SkipValidation[int] = WINDOW  # checked where the text is read
 
 
 class LanguageModelView(TaskView):
