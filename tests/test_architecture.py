@@ -20,7 +20,7 @@ LEVELS = (
     ("config",),
     ("data",),
     ("compiler",),
-    ("recurrence", "unroll"),
+    ("recurrence",),
     ("layers",),
     ("testing",),
     ("models",),

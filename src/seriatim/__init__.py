@@ -68,7 +68,7 @@ __all__ = ["__version__", *_SUBPACKAGES, *_MODULES]
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
-    if name in _SUBPACKAGES or name == "unroll":
+    if name in _SUBPACKAGES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -15,8 +15,8 @@ from seriatim.decoding.ensemble import Ensemble
 from seriatim.models import LanguageModel
 from seriatim.recurrence.fast_path import uncompiled
 
-from ..models.test_ngrams import model as counted
-from ..models.test_ngrams import text
+from ..models.test_ngram import model as counted
+from ..models.test_ngram import text
 
 ROWS = 5
 

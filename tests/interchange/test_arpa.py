@@ -17,8 +17,8 @@ from seriatim.interchange.arpa_reader import read_arpa
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.orders import orders_of
 from seriatim.models.ngrams.smoothing import Smoothing
+from seriatim.models.ngrams.table import orders_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 LINES = [

@@ -9,7 +9,7 @@ from seriatim.config import Model
 from seriatim.layers.positions import positions, sinusoids
 from seriatim.models import LanguageModel
 from seriatim.models.classifier import Classifier
-from seriatim.models.seq2seq import EncoderDecoder
+from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.translator import Options, settled, translator
 from seriatim.recurrence import uncompiled
 

@@ -10,7 +10,7 @@ from seriatim.config import resolve
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.orders import orders_of
+from seriatim.models.ngrams.table import orders_of
 from seriatim.runs.run import Run
 from seriatim.tasks import find
 from seriatim.tasks.counting import LAYER, Counting

@@ -12,8 +12,8 @@ from ..core.contract import SequenceLayer
 from ..core.state import State, state_bytes
 from ..decoding.sampling import Sampling, read, sample
 from ..evaluation.intervals import Metrics
-from ..models.seq2seq import EncoderDecoder
-from ..models.text_model import TextModel
+from ..models.base_models import TextModel
+from ..models.encoder_decoder import EncoderDecoder
 from ..runs.run import Run
 from ..training.task import evaluating
 from .items import items

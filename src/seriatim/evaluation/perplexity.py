@@ -18,7 +18,7 @@ from ..core.state import State
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
-from ..models.text_model import TextModel
+from ..models.base_models import TextModel
 from .intervals import Metrics
 
 WINDOW = 256

@@ -17,8 +17,8 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.tokenizers import END
+from ..models.base_models import TextModel
 from ..models.language_model import LanguageModel
-from ..models.text_model import TextModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ from ..data.batching import Batches, cut
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.tokenizers import END, Tokenizer
+from ..models.base_models import TextModel
 from ..models.masked_language_model import MaskedLanguageModel
-from ..models.text_model import TextModel
 from ..report.token_axis import visible
 from ..runs.stream import refuse_unknown
 from ..training.task import evaluating

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..core.errors import InputError
-from ..models.ngrams.sparsity import sparsity as figures_of
+from ..models.ngrams.unseen import sparsity as figures_of
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, plain, style
 from ..tasks.counting import counts_of
@@ -16,9 +16,9 @@ from .sections import Found
 from .subject import Subject
 
 Rows = Sequence[Mapping[str, Any]]
-"""The ``ngrams`` of a text, an order each; see `seriatim.models.ngrams.sparsity`."""
+"""The ``ngrams`` of a text, an order each; see `seriatim.models.ngrams.unseen`."""
 Figures = Mapping[str, Any]
-"""All figures of `seriatim.models.ngrams.sparsity` for a text."""
+"""All figures of `seriatim.models.ngrams.unseen` for a text."""
 UNKNOWN = "not known"
 
 

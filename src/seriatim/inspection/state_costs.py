@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ..core.errors import InputError
 from ..core.state import State, map_state, state_to_dict
 from ..layers.positions import learned_positions
-from ..models.text_model import TextModel
+from ..models.base_models import TextModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

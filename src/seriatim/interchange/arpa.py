@@ -21,7 +21,7 @@ from typing import IO
 import numpy as np
 
 from ..data.tokenizers import END, Tokenizer
-from ..models.ngrams.orders import Order
+from ..models.ngrams.table import Order
 from ..storage.atomic_files import whole
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"

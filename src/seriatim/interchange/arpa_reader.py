@@ -17,8 +17,7 @@ import numpy as np
 from ..core.errors import InputError, shown
 from ..data.readers import UNREADABLE
 from ..data.tokenizers import END
-from ..models.ngrams.orders import Order
-from ..models.ngrams.table import Table
+from ..models.ngrams.table import Order, Table
 from .arpa import BEGIN, ESCAPED, FINISH, NOTHING, OTHER_UNKNOWN, UNKNOWN
 
 LARGEST = 300.0

@@ -8,7 +8,7 @@ from ..data.tokenizers import Spelling
 from ..data.vocabulary import Vocabulary
 from ..data.word_tokenizer import WordTokenizer
 from ..models.ngram import NGram
-from ..models.ngrams.orders import pieces_of
+from ..models.ngrams.table import pieces_of
 from ..runs.identity import identity
 from ..runs.run import Run, load
 from ..storage.lock import locked

@@ -1,11 +1,11 @@
-"""A language model: P(w₁…w_T) = Π P(w_t | w_<t), by any causal sequence layer.
+"""A neural language model: P(w₁…w_T) = Π P(w_t | w_<t), with any causal sequence layer.
 
     x_t = E[w_{t−1}],  h_t = layer(x_t, state),  P(w_t | w_<t) = softmax(W h_t + b)
 
-With tied weights W is E (Press & Wolf 2017; Inan et al. 2017).
+With tied weights W is E (O. Press and L. Wolf 2017; H. Inan et al. 2017).
 """
 
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,28 +13,27 @@ from torch import Tensor, nn
 from ..config import Model
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
-from ..core.lengths import check_lengths, valid_mask
+from ..core.lengths import check_lengths
 from ..core.state import State
 from ..layers.dropout import dropout as make_dropout
-from .build import layer_from_config
+from .base_models import LayerModel, TextModel, layer_from_config, on_positions, valid_positions
 from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses
-from .text_model import TextModel
 
 
-class LanguageModel(TextModel):
+class LanguageModel(TextModel, LayerModel):
     """Token ids ``(batch, time)`` to logits ``(batch, time, vocabulary)``, with the contract of a sequence layer.
 
     Args:
         layer: any causal sequence layer.
         vocabulary_size: number of token ids.
-        tie_weights: share the embedding with the output layer.
-        dropout: rate on embeddings and before the output layer.
-        variational: one dropout mask a sequence instead of one a step.
-        output_bias: whether there is b.
+        tie_weights: use the embedding as the weight of the output layer.
+        dropout: dropout rate of the embeddings and before the output layer.
+        variational: use one dropout mask per sequence instead of one per step.
+        output_bias: whether the output layer has the bias b.
 
     Raises:
-        InputError: a layer that sees the future, or tied weights of different widths.
+        InputError: the layer is not causal or needs a memory, or weights of different widths are tied.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class LanguageModel(TextModel):
         self.layer = layer
         self.output = nn.Linear(layer.output_size, vocabulary_size, bias=output_bias)
         self.dropout = make_dropout(dropout, variational=variational)
-        nn.init.normal_(self.embedding.weight)  # the unit variance that the layers' initialisation counts on
+        nn.init.normal_(self.embedding.weight)  # the initialization of the layers expects inputs of unit variance
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
         if output_bias:
             nn.init.zeros_(self.output.bias)
@@ -73,8 +72,8 @@ class LanguageModel(TextModel):
             self.embedding.weight = self.output.weight
 
     @classmethod
-    def from_config(cls, config: Model, vocabulary_size: int, options: dict[str, Any]) -> "LanguageModel":
-        """Builds the model that a configuration describes; ``options`` are those of the layer."""
+    def from_config(cls, config: Model, vocabulary_size: int, options: Mapping[str, object]) -> "LanguageModel":
+        """Build the model that a configuration describes; ``options`` are the options of the layer."""
         return cls(
             layer_from_config(config, options),
             vocabulary_size,
@@ -85,23 +84,23 @@ class LanguageModel(TextModel):
         )
 
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first token."""
+        """Return the state before the first token."""
         return self.layer.initial_state(batch_size)
 
     def forward(
         self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """As of every `TextModel`; padded logits are those of a zero vector."""
+        """Return the logits of the next tokens and the state; see `TextModel.forward`."""
         hidden, state = self.features(tokens, state, lengths)
         return self.output(hidden), state
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token a row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
+        """Read one token per row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
         hidden, state = self.layer.step(self.dropout(self.embedding(tokens)), state)
         return self.output(self.dropout(hidden)), state
 
     def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """What the output layer reads: ``(batch, time, size)``, and the state."""
+        """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
         hidden, state = self.layer(self.dropout(self.embedding(tokens)), state, lengths=lengths)
         return self.dropout(hidden), state
 
@@ -114,40 +113,32 @@ class LanguageModel(TextModel):
         lengths: Tensor | None = None,
         own_predictions: float = 0.0,
     ) -> tuple[Tensor, State]:
-        """The sum of −log P(target) over valid positions, in nats, with its gradient; and the state.
+        """Return the sum of −log P(target) over the valid positions, in nats, with its gradient; and the state.
 
         Args:
             tokens: ids ``(batch, time)``.
-            targets: the token after each, ids ``(batch, time)``.
-            state: to go on from.
-            lengths: ``(batch,)``.
-            own_predictions: probability that a step after the first reads the model's likeliest token instead of the
-                true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once.
+            targets: the token after each of ``tokens``, ids ``(batch, time)``.
+            state: the state to continue from; None for the initial state.
+            lengths: ``(batch,)``, or None if all rows are full.
+            own_predictions: the probability that a step after the first reads the model's most probable token instead
+                of the true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once.
         """
         lengths = check_lengths(lengths, *tokens.shape)
         if own_predictions and tokens.numel():
-            begun = self.initial_state(len(tokens)) if state is None else state
-            hidden, state = sampled_features(self.features, self.output, tokens, begun, own_predictions, lengths)
+            first = self.initial_state(len(tokens)) if state is None else state
+            hidden, state = sampled_features(self.features, self.output, tokens, first, own_predictions, lengths)
         else:
             hidden, state = self.features(tokens, state, lengths)
-        hidden, targets = _valid(hidden, lengths), _valid(targets, lengths)
+        hidden, targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
         return summed_loss(hidden, self.output.weight, self.output.bias, targets), state
 
     @torch.no_grad()
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """−log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
+        """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         lengths = check_lengths(lengths, *tokens.shape)
         hidden, state = self.features(tokens, state, lengths)
-        valid = token_losses(_valid(hidden, lengths), self.output.weight, self.output.bias, _valid(targets, lengths))
-        if lengths is None:
-            return valid.view(tokens.shape), state
-        losses = valid.new_zeros(tokens.shape)
-        losses[valid_mask(lengths, tokens.shape[1])] = valid
-        return losses, state
-
-
-def _valid(values: Tensor, lengths: Tensor | None) -> Tensor:
-    """Valid positions only: ``(batch, time, ...)`` to ``(positions, ...)``."""
-    return values.flatten(0, 1) if lengths is None else values[valid_mask(lengths, values.shape[1])]
+        hidden, valid_targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
+        losses = token_losses(hidden, self.output.weight, self.output.bias, valid_targets)
+        return on_positions(losses, tokens.shape, lengths), state

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError
 from ..core.state import State
-from .text_model import TextModel
+from .base_models import TextModel
 
 TOLERANCE = 1e-7
 """Nats a token by which a round must raise the likelihood to be followed by another."""

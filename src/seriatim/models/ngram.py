@@ -1,7 +1,7 @@
-"""A language model of counts: P(w_t | w_{t−n+1} … w_{t−1}), read from tables. See `ngrams.smoothing` for how.
+"""An n-gram language model: P(w_t | w_{t−n+1} … w_{t−1}), read from tables; see `ngrams.smoothing` for the formulas.
 
-It has the contract of any other: its state is the last n−1 tokens, a boundary among them. No n-gram goes across one, so
-that what was before it is forgotten.
+It has the contract of every language model. Its state is the last n−1 tokens, which may include a boundary symbol. No
+n-gram crosses a boundary, so the model forgets what came before it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,21 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.lengths import check_lengths, valid_mask
+from ..core.lengths import valid_mask
 from ..core.state import State
 from ..storage.weights import stream_tensors
+from .base_models import TextModel
 from .ngrams.counts import BOUNDARY
-from .ngrams.orders import Order, Part, Piece, check_order
-from .ngrams.parallel import for_all
-from .ngrams.sparsity import NAMES, Lookups, Seen, unseen
-from .ngrams.table import Table
-from .text_model import TextModel
+from .ngrams.resources import run_for_all
+from .ngrams.table import Order, Part, Piece, Table, check_order
+from .ngrams.unseen import TENSOR_NAMES, Lookups, Seen, count_unseen
+from .unigram_cache import NO_TOKEN, append_tokens
 
-NONE = -1
-"""In the state, where there is no token yet."""
-PARTS: Mapping[Part, str] = {"key": "keys", "probability": "probabilities", "backoff": "backoffs"}
-"""Of orders, and what the parameters are called."""
-TOGETHER = 1 << 18
+PARAMETER_NAMES: Mapping[Part, str] = {"key": "keys", "probability": "probabilities", "backoff": "backoffs"}
+LOOKUP_SIZE = 1 << 18
 """Tokens of a text that are looked up at once."""
 
 
@@ -33,8 +30,8 @@ class NGram(TextModel):
     """Token ids ``(batch, time)`` to log probabilities ``(batch, time, vocabulary)``.
 
     Args:
-        orders: shortest first; see `ngrams.orders`.
-        seen: what was counted in the training text; None where that is not known.
+        orders: shortest first; see `ngrams.table`.
+        seen: the counts of the training text; None if they are unknown.
     """
 
     def __init__(self, orders: Sequence[Order], seen: Seen | None = None) -> None:
@@ -52,103 +49,94 @@ class NGram(TextModel):
         self.order, self.vocabulary_size = len(orders), self.table.vocabulary_size
 
     def initial_state(self, batch_size: int) -> State:
-        """No tokens: ``(batch, order − 1)`` of `NONE`."""
-        return torch.full((batch_size, self.order - 1), NONE)
+        """Return a state without tokens: ``(batch, order − 1)`` of `NO_TOKEN`."""
+        return torch.full((batch_size, self.order - 1), NO_TOKEN)
 
     def forward(
         self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """As of every `TextModel`; logits are logarithms of probabilities."""
-        past, state = self.read(tokens, state, lengths)
+        """Return log probabilities and the state; see `TextModel.forward`."""
+        past, state = append_tokens(self, tokens, state, lengths)
         if not tokens.shape[1]:
             return torch.empty(*tokens.shape, self.vocabulary_size), state
         windows = past.unfold(1, max(1, self.order - 1), 1)[:, -tokens.shape[1] :]
-        found = self.table.distributions(windows.reshape(-1, windows.shape[2]).numpy())
+        probabilities = self.table.distributions(windows.reshape(-1, windows.shape[2]).numpy())
         with np.errstate(divide="ignore"):
-            logits = torch.from_numpy(np.log(found)).to(torch.get_default_dtype())
+            logits = torch.from_numpy(np.log(probabilities)).to(torch.get_default_dtype())
         return logits.view(*tokens.shape, self.vocabulary_size), state
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """−log P(target) of every position ``(batch, time)``, in nats and float64, zero on padding; and the state."""
-        past, state = self.read(tokens, state, lengths)
+        """Return −log P(target) of every position ``(batch, time)``, in nats, in float64, and the state."""
+        past, state = append_tokens(self, tokens, state, lengths)
         losses = -torch.from_numpy(self.table.log_probabilities(past.numpy(), targets.numpy()))
         if lengths is not None:
             losses = losses.masked_fill(~valid_mask(lengths, tokens.shape[1]), 0.0)
         return losses, state
 
     def text_losses(self, ids: np.ndarray) -> np.ndarray:
-        """−log P of every token of a text ``(tokens,)``, in nats."""
+        """Return −log P of every token of a text ``(tokens,)``, in nats."""
         return self.look_up(ids).losses
 
     def look_up(self, ids: np.ndarray) -> Lookups:
-        """−log P of every token of a text ``(tokens,)``, and how many of its n-grams the tables lack."""
-        none, losses = np.full(self.order - 1, NONE), np.empty(len(ids))
-        starts = range(0, len(ids), TOGETHER)
+        """Look up every token of a text ``(tokens,)`` and the n-grams that end with it."""
+        padding, losses = np.full(self.order - 1, NO_TOKEN), np.empty(len(ids))
+        starts = range(0, len(ids), LOOKUP_SIZE)
         tallies = np.zeros((len(starts), 2, self.order), np.int64)
         impossible = np.zeros(len(starts), np.int64)
 
         def look_up(start: int) -> None:
             before = ids[max(0, start - self.order) : start]
-            first = np.append(none, BOUNDARY)[len(before) :]  # where a text begins
-            text = np.concatenate([first, before, ids[start : start + TOGETHER]]).astype(np.int64, copy=False)
-            places = self.table.ending(text[None], self.order)
-            contexts, whole = [each[:, :-1] for each in places], [each[:, 1:] for each in places]
-            found = self.table.backed_off(contexts, whole)
-            losses[start : start + TOGETHER] = -found[0, self.order - 1 :]
+            first = np.append(padding, BOUNDARY)[len(before) :]  # the beginning of the text
+            text = np.concatenate([first, before, ids[start : start + LOOKUP_SIZE]]).astype(np.int64, copy=False)
+            indices = self.table.ending(text[None], self.order)
+            contexts, ngrams = [index[:, :-1] for index in indices], [index[:, 1:] for index in indices]
+            log_probabilities = self.table.backed_off(contexts, ngrams)
+            losses[start : start + LOOKUP_SIZE] = -log_probabilities[0, self.order - 1 :]
             if self.seen is not None:
-                zero = self.table.impossible(contexts, whole, self.seen.tokens)
-                impossible[start // TOGETHER] = np.count_nonzero(zero[self.order - 1 :])
-            tallies[start // TOGETHER] = unseen(text, [each[0] for each in places], self.order, self.seen)
+                is_impossible = self.table.impossible(contexts, ngrams, self.seen.tokens)
+                impossible[start // LOOKUP_SIZE] = np.count_nonzero(is_impossible[self.order - 1 :])
+            rows = [index[0] for index in indices]
+            tallies[start // LOOKUP_SIZE] = count_unseen(text, rows, self.order, self.seen)
 
-        for_all(look_up, starts)
-        predicted, lacking = tallies.sum(0)
-        return Lookups(losses, predicted, lacking, None if self.seen is None else int(impossible.sum()))
-
-    def read(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """The tokens with those kept before them ``(batch, order − 1 + time)``, and what is kept after them."""
-        lengths = check_lengths(lengths, *tokens.shape)
-        kept = self.initial_state(len(tokens)) if state is None else state
-        assert isinstance(kept, Tensor)
-        past = torch.cat([kept, tokens], dim=1)
-        size = self.order - 1
-        ends = torch.full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
-        return past, past.gather(1, ends.unsqueeze(1) + torch.arange(size))
+        run_for_all(look_up, starts)
+        predicted, missing = tallies.sum(0)
+        return Lookups(losses, predicted, missing, None if self.seen is None else int(impossible.sum()))
 
     @staticmethod
     def write(
         pieces: Iterable[Piece], path: Path, metadata: Mapping[str, str], seen: Callable[[], Seen] | None = None
     ) -> None:
-        """Writes the tables of a model, each piece as it comes; then what ``seen`` gives, once all pieces are made."""
+        """Write the tables of a model, each piece as it is computed; then the result of ``seen``, called at the end."""
 
         def arrays() -> Iterator[tuple[str, np.ndarray]]:
             for n, part, values in pieces:
-                yield f"{PARTS[part]}.{n - 1 - (part == 'key')}", values
+                yield f"{PARAMETER_NAMES[part]}.{n - 1 - (part == 'key')}", values
             if seen is not None:
-                yield from zip(NAMES, seen(), strict=True)
+                yield from zip(TENSOR_NAMES, seen(), strict=True)
 
         stream_tensors(arrays(), path, metadata)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], vocabulary_size: int) -> "NGram":
-        """The model whose parameters have these names and values; they are looked at here and there alone.
+        """Build a model from its parameters by name; only a sample of large tables is checked.
 
         Raises:
-            ValueError: some are missing, do not fit one another, or are of another vocabulary.
+            ValueError: tables are missing or damaged, or belong to another vocabulary.
         """
-        counted = {name: values for name, values in tensors.items() if name in NAMES}
-        tensors = {name: values for name, values in tensors.items() if name not in NAMES}
+        counts = {name: values for name, values in tensors.items() if name in TENSOR_NAMES}
+        tensors = {name: values for name, values in tensors.items() if name not in TENSOR_NAMES}
         order = sum(name.startswith("probabilities.") for name in tensors)
-        named = {f"probabilities.{n}" for n in range(order)}
-        named |= {f"{part}.{n}" for part in ("backoffs", "keys") for n in range(order - 1)}
-        if not order or named != set(tensors) or len(counted) not in (0, len(NAMES)):
+        expected = {f"probabilities.{n}" for n in range(order)}
+        expected |= {f"{part}.{n}" for part in ("backoffs", "keys") for n in range(order - 1)}
+        if not order or expected != set(tensors) or len(counts) not in (0, len(TENSOR_NAMES)):
             raise ValueError("not the tables of an n-gram model")
         for name, values in tensors.items():
             if values.dim() != 1 or values.dtype != (torch.int64 if name.startswith("keys.") else torch.float64):
-                raise ValueError(f"{name} is no table of numbers of its type")
+                raise ValueError(f"{name} has the wrong type or shape")
         if len(tensors["probabilities.0"]) != vocabulary_size:
-            raise ValueError("tables of another vocabulary")
+            raise ValueError("the tables belong to another vocabulary")
         orders: list[Order] = []
         for n in range(order):
             probability = tensors[f"probabilities.{n}"].numpy()
@@ -156,4 +144,4 @@ class NGram(TextModel):
             backoff = tensors[f"backoffs.{n}"].numpy() if n < order - 1 else np.ones(0)
             orders.append(Order(key, probability, backoff))
             check_order(orders, vocabulary_size, longest=n == order - 1)
-        return cls(orders, Seen.from_tensors(counted, order, vocabulary_size) if counted else None)
+        return cls(orders, Seen.from_tensors(counts, order, vocabulary_size) if counts else None)

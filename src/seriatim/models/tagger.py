@@ -21,9 +21,9 @@ from ..core.errors import InputError
 from ..core.lengths import valid_mask
 from ..data.tagged_corpus import NO_TAG, TaggedBatch
 from ..layers.dropout import dropout as make_dropout
+from .base_models import drop_words
 from .characters import CharacterModel
 from .crf import CRF
-from .word_dropout import drop_words
 
 
 class TagModel(nn.Module):

@@ -7,10 +7,10 @@ from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..layers import check_options, layer, options_of, split_names
 from .attentional import BahdanauDecoder, LuongDecoder
-from .ctc import CTCTranslator
+from .ctc_translator import CTCTranslator
+from .encoder_decoder import EncoderDecoder
 from .recurrent_decoder import ContextDecoder
 from .scheduled_sampling import ScheduledSampling
-from .seq2seq import EncoderDecoder
 
 
 class Options(ScheduledSampling):

@@ -8,7 +8,7 @@ from pydantic import Field
 from ..config import Config, Count, Model, Rate, Section
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from .build import layer_from_config
+from .base_models import layer_from_config
 from .characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from .crf import CRF, bio_transitions
 from .tagger import Tagger

@@ -12,7 +12,7 @@ from ..core.state import State, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer, check_text
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.sampling import WINDOW, Sampling, read, sample
-from ..models.text_model import TextModel
+from ..models.base_models import TextModel
 from ..storage.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.state import State, select_state, state_bytes
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.sampling import Sampling, read, sample
-from ..models.text_model import TextModel
+from ..models.base_models import TextModel
 from .stream import banned_tokens
 
 MEMORY = 1 << 28

@@ -19,7 +19,7 @@ from ..decoding.beam import Beam, Hypothesis, beam_search
 from ..decoding.ctc import best_alignments, search
 from ..decoding.sampling import Sampling, sample
 from ..evaluation.intervals import Metrics
-from ..models.ctc import CTCTranslator
+from ..models.ctc_translator import CTCTranslator
 
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
 """An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""

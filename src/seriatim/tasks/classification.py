@@ -25,7 +25,7 @@ from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.label_metrics import classification_measures, classification_metrics
 from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..models.word_dropout import drop_words
+from ..models.base_models import drop_words
 from ..training.task import Figure, Task, evaluating
 from ..training.task_view import TaskView
 from .options import seeing_everything, settled_options, split_options, with_kind

@@ -15,16 +15,16 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, sum_blocks, text_metrics
 from ..layers.describe import DISTANCES, TOKENS, WIDTH
-from ..models.cache import UnigramCache
+from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..models.ngram import NGram
 from ..models.ngrams.counts import count_ngrams
 from ..models.ngrams.estimation import smoothed
-from ..models.ngrams.room import Room
+from ..models.ngrams.resources import ArrayAllocator
 from ..models.ngrams.smoothing import Smoothing
-from ..models.ngrams.sparsity import seen_of, sparsity, tallied
-from ..models.ngrams.windows import PART
-from ..models.text_model import TextModel
+from ..models.ngrams.sorted_windows import PART_SIZE
+from ..models.ngrams.unseen import seen_of, sparsity, tallied
+from ..models.unigram_cache import UnigramCache
 from ..storage.weights import load_tensors
 from ..training.counting import CountingTrainer
 from ..training.task import MetricsTable, Task, read_settings
@@ -98,13 +98,15 @@ class Counting(LanguageModelling):
     def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> None:
         """Counts a text, and writes the tables of its n-grams."""
         tokenizer, size = vocabulary.tokenizer, vocabulary.tokenizer.vocabulary_size
-        room, part = Room(), PART
+        arrays, part_size = ArrayAllocator(), PART_SIZE
         if self.options.memory is not None:  # half of it for sorting, half for what is kept
             half = int(self.options.memory * 1e9 / 2)
-            room, part = Room(half), max(1, min(PART, half // SORTING // (1 + torch.get_num_threads())))
+            arrays = ArrayAllocator(half)
+            part_size = max(1, min(PART_SIZE, half // SORTING // (1 + torch.get_num_threads())))
         record: list[tuple[int, int, np.ndarray]] = []
-        levels = tallied(count_ngrams(train.ids, self.options.order, size, room=room, part=part), record)
-        pieces = smoothed(levels, size, self.options.how(), unknown=tokenizer.unknown_id, room=room)
+        levels = count_ngrams(train.ids, self.options.order, size, arrays=arrays, part_size=part_size)
+        levels = tallied(levels, record)
+        pieces = smoothed(levels, size, self.options.how(), unknown=tokenizer.unknown_id, arrays=arrays)
         NGram.write(pieces, weights, metadata, lambda: seen_of(record))
 
     def with_cache(self, model: NGram) -> TextModel:
@@ -127,7 +129,7 @@ class Counting(LanguageModelling):
         return self.with_cache(model)
 
     def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
-        """As of any language model, and how sparse the counts are; see `seriatim.models.ngrams.sparsity`."""
+        """As of any language model, and how sparse the counts are; see `seriatim.models.ngrams.unseen`."""
         return self._examined(model, data, read_settings(EvaluationSettings, settings).window)[0]
 
     def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
@@ -179,7 +181,7 @@ def counts_of(model: TextModel) -> NGram | None:
 
 
 def sparsity_tables(metrics: Metrics) -> list[MetricsTable]:
-    """The figures of `seriatim.models.ngrams.sparsity` as tables; none where a text has none."""
+    """The figures of `seriatim.models.ngrams.unseen` as tables; none where a text has none."""
     rows = metrics.get("ngrams")
     if not rows:
         return []

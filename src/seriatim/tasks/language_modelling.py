@@ -21,9 +21,9 @@ from ..evaluation.perplexity import WINDOW, block_losses, evaluate_language_mode
 from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
+from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
-from ..models.text_model import TextModel
 from ..training.task import Figure, Task, read_settings
 from ..training.task_view import TaskView
 from .options import split_options, with_kind

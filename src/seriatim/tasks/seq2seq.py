@@ -21,8 +21,8 @@ from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
 from ..layers.positions import learned_positions
-from ..models.ctc import CTCTranslator
-from ..models.seq2seq import EncoderDecoder
+from ..models.ctc_translator import CTCTranslator
+from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..training.task import Figure, Task, evaluating, read_settings
 from ..training.task_view import TaskView

@@ -1,1 +1,1 @@
-"""N-grams: counted, smoothed, kept in sorted tables."""
+"""N-grams: counting, smoothing and sorted tables."""

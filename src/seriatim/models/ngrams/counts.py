@@ -1,11 +1,12 @@
-"""Every n-gram of a text up to some order, counted by sorting.
+"""Counts of all n-grams of a text up to some order, by sorting.
 
-In the sorted `windows` of a text all occurrences of an n-gram are neighbours, whatever n, and how many words a window
-shares with the one before says which n-grams begin there. So that the n-grams of each order are read from the windows,
-block by block and whenever they are needed; kept is only where the rest of each lies, without its first word.
+In the sorted windows of a text (see `sorted_windows`) all occurrences of an n-gram are neighbours, for every n, and the
+number of words that a window shares with the window before it says which n-grams begin there. So the n-grams of each
+order are read from the windows, block by block, whenever they are needed. Only the index of each n-gram without its
+first word is stored.
 
-Sequences are parted by the boundary symbol, token 0: as the first word of an n-gram it is the beginning of a sequence,
-as its last word the end of one, and between the two it never stands.
+The boundary symbol, token 0, separates sequences: as the first word of an n-gram it is the beginning of a sequence, as
+the last word the end of one, and it is never between the two.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,22 +14,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .parallel import for_all
-from .room import Room
-from .windows import PART, Words, tally
+from .resources import ArrayAllocator, run_for_all
+from .sorted_windows import PART_SIZE, WindowSorter, count_numbers
 
 BOUNDARY = 0
-BLOCK = 1 << 18
-"""Windows or n-grams that are looked at together."""
+BLOCK_SIZE = 1 << 18
+"""Windows or n-grams that are processed together."""
 
 
 class Block(NamedTuple):
-    """N-grams of one order, neighbours, with all that follow a context or none.
+    """Consecutive n-grams of one order. All n-grams with the same context are in the same block.
 
     Attributes:
-        windows: where they stand among the sorted windows.
-        grams: which they are.
-        context: the place of the first one's context among the n-grams one shorter, or less.
+        windows: their windows among the sorted windows.
+        grams: their indices among the n-grams of the order.
+        context: the index of the first one's context among the (n−1)-grams, or less.
     """
 
     windows: slice
@@ -37,180 +37,188 @@ class Block(NamedTuple):
 
 
 class Unigrams:
-    """All tokens there are; their context is empty."""
+    """All tokens of the vocabulary; their context is empty."""
 
     def __init__(self, ids: np.ndarray, vocabulary_size: int) -> None:
         self.size, self.starting = vocabulary_size, 0
         self.suffix = np.zeros(vocabulary_size, dtype=np.int32)
-        self.seen = tally(ids, vocabulary_size).astype(np.int32)
+        self.token_counts = count_numbers(ids, vocabulary_size).astype(np.int32)
         self.blocks: Sequence[Block] = [Block(slice(0, 0), slice(0, vocabulary_size), 0)]
 
     def contexts(self, block: Block) -> np.ndarray:
-        """0 for each."""
+        """Return 0 for each."""
         return self.suffix[block.grams]
 
     def words(self, block: Block) -> np.ndarray:
-        """Their ids."""
+        """Return their ids."""
         return np.arange(block.grams.start, block.grams.stop, dtype=np.int32)
 
     def counts(self, block: Block) -> np.ndarray:
-        """How often each stands in the text."""
-        return self.seen[block.grams]
+        """Return the count of each in the text."""
+        return self.token_counts[block.grams]
 
 
 class Level:
-    """The n-grams of one order, n > 1, in the order of their words.
+    """The n-grams of one order n > 1, sorted by their words.
 
     Args:
-        text: whose windows are sorted; it knows where the n-grams one shorter lie.
-        n: their words.
+        text: the sorted windows; they hold the indices of the (n−1)-grams.
+        n: words per n-gram.
 
     Attributes:
-        size: how many there are.
-        suffix: the place of each one's last n−1 words among the n-grams one shorter ``(n-grams,)``.
-        starting: how many begin a sequence; they are the first.
-        blocks: all of them.
+        size: the number of n-grams.
+        suffix: the index of the last n−1 words of each among the (n−1)-grams ``(n-grams,)``.
+        starting: the number of n-grams that begin a sequence; they come first.
+        blocks: all n-grams, in blocks.
     """
 
     def __init__(self, text: "SortedText", n: int) -> None:
         self.text, self.n = text, n
         self.blocks: Sequence[Block] = list(self._blocks())
         self.size = self.blocks[-1].grams.stop
-        self.starting = int(np.count_nonzero(text.begins(n, slice(0, text.sequences))))
-        self.suffix = text.room.empty(self.size, np.int32)
-        for_all(self._find_suffixes, self.blocks)
+        self.starting = int(np.count_nonzero(text.is_first(n, slice(0, text.sequences))))
+        self.suffix = text.arrays.empty(self.size, np.int32)
+        run_for_all(self._find_suffixes, self.blocks)
 
     def contexts(self, block: Block) -> np.ndarray:
-        """The place of the first n−1 words of each n-gram of a block among the n-grams one shorter ``(n-grams,)``."""
+        """Return the index of the first n−1 words of each n-gram of a block among the (n−1)-grams ``(n-grams,)``."""
         if self.n == 2:
-            found: np.ndarray = self.text.ids[self._begin(block)]
-        else:
-            numbers = np.cumsum(self.text.begins(self.n - 1, block.windows), dtype=np.int32)
-            found = numbers[self.text.begins(self.n, block.windows)]
-            found += block.context - 1
-        return found
+            contexts: np.ndarray = self.text.ids[self._starts(block)]
+            return contexts
+        numbers = np.cumsum(self.text.is_first(self.n - 1, block.windows), dtype=np.int32)
+        contexts = numbers[self.text.is_first(self.n, block.windows)]
+        contexts += block.context - 1
+        return contexts
 
     def words(self, block: Block) -> np.ndarray:
-        """The last word of each ``(n-grams,)``."""
-        found: np.ndarray = self.text.ids[self._begin(block) + (self.n - 1)]
-        return found
+        """Return the last word of each n-gram of a block ``(n-grams,)``."""
+        words: np.ndarray = self.text.ids[self._starts(block) + (self.n - 1)]
+        return words
 
     def counts(self, block: Block) -> np.ndarray:
-        """How often each stands in the text ``(n-grams,)``."""
-        begins = self.text.begins(self.n, block.windows)[self.text.sizes[block.windows] >= self.n]
-        return np.diff(np.flatnonzero(begins), append=len(begins)).astype(np.int32)
+        """Return the count of each n-gram of a block in the text ``(n-grams,)``."""
+        is_first = self.text.is_first(self.n, block.windows)[self.text.sizes[block.windows] >= self.n]
+        return np.diff(np.flatnonzero(is_first), append=len(is_first)).astype(np.int32)
 
-    def number(self) -> None:
-        """Lets the text know where its n-grams lie."""
+    def store_indices(self) -> None:
+        """Store the index of the n-gram that begins at each token in the text, for the next order."""
 
         def write(block: Block) -> None:
-            numbers = np.cumsum(self.text.begins(self.n, block.windows), dtype=np.int32)
+            numbers = np.cumsum(self.text.is_first(self.n, block.windows), dtype=np.int32)
             numbers += block.grams.start - 1
-            self.text.known[self.text.places[block.windows]] = numbers
+            self.text.indices[self.text.starts[block.windows]] = numbers
 
-        for_all(write, self.blocks)
+        run_for_all(write, self.blocks)
 
-    def _begin(self, block: Block) -> np.ndarray:
-        """The token that each n-gram begins at, where it stands first among the windows."""
-        found: np.ndarray = self.text.places[block.windows][self.text.begins(self.n, block.windows)]
-        return found
+    def _starts(self, block: Block) -> np.ndarray:
+        """Return the token at which each n-gram begins in the first of its windows."""
+        starts: np.ndarray = self.text.starts[block.windows][self.text.is_first(self.n, block.windows)]
+        return starts
 
     def _find_suffixes(self, block: Block) -> None:
-        self.suffix[block.grams] = self.text.known[self._begin(block) + 1]
+        self.suffix[block.grams] = self.text.indices[self._starts(block) + 1]
 
     def _blocks(self) -> Iterator[Block]:
         grams = contexts = 0
-        for windows in self.text.cut(self.n - 1):
-            first, grams = grams, grams + int(np.count_nonzero(self.text.begins(self.n, windows)))
+        for windows in self.text.split(self.n - 1):
+            first, grams = grams, grams + int(np.count_nonzero(self.text.is_first(self.n, windows)))
             yield Block(windows, slice(first, grams), contexts)
-            contexts += int(np.count_nonzero(self.text.begins(self.n - 1, windows)))
+            contexts += int(np.count_nonzero(self.text.is_first(self.n - 1, windows)))
 
 
 class SortedText:
-    """The sorted windows of a text.
+    """A text and its sorted windows.
 
     Args:
-        ids: token ids; each sequence ends with the boundary, and before the first one it is added.
+        ids: token ids; each sequence ends with the boundary symbol, and one is added before the first sequence.
         order: words of the longest window.
         vocabulary_size: number of token ids.
-        room: where large arrays lie.
-        part: windows sorted at once, at most.
+        arrays: allocates large arrays.
+        part_size: windows sorted at once, at most.
 
     Attributes:
-        ids: the tokens, a boundary before them, and no word behind them.
-        places: the token that each window begins at ``(windows,)``.
-        shared: how many words it shares with the one before it.
-        sizes: words of the longest n-gram that it begins with: it goes on beyond the end of a sequence, no n-gram does.
-        known: where the n-gram that begins at each token lies, of the order that was last counted.
-        sequences: how many begin in the text; their windows are the first.
+        ids: the tokens after a boundary symbol; after them the text is filled with a number that is no word.
+        starts: the token at which each window begins ``(windows,)``.
+        shared: the number of words that a window shares with the window before it.
+        sizes: words of the longest n-gram at the beginning of each window. A window may extend beyond the end of a
+            sequence, an n-gram may not.
+        indices: the index of the n-gram that begins at each token, for the order that was counted last.
+        sequences: the number of sequences in the text; their first windows come first.
     """
 
-    def __init__(self, ids: np.ndarray, order: int, vocabulary_size: int, room: Room, part: int) -> None:
+    def __init__(
+        self, ids: np.ndarray, order: int, vocabulary_size: int, arrays: ArrayAllocator, part_size: int
+    ) -> None:
         tokens = len(ids) + 1
-        self.room, self.ids = room, room.empty(tokens + order, np.int32)
+        self.arrays, self.ids = arrays, arrays.empty(tokens + order, np.int32)
         self.ids[0] = BOUNDARY
         self.ids[1:tokens] = ids
-        self.ids[tokens:] = vocabulary_size  # which no n-gram holds
+        self.ids[tokens:] = vocabulary_size
         self.sequences = int(np.count_nonzero(self.ids[:tokens] == BOUNDARY))
-        sizes = _window_sizes(self.ids, room.empty(tokens, np.int8 if order < 128 else np.int32), order)
-        self.places, self.shared = room.empty(tokens, np.int32), room.empty(tokens, sizes.dtype)
-        self.sizes, end = room.empty(tokens, sizes.dtype), 0
-        for found in Words(self.ids, order, vocabulary_size + 1, part=part).sorted():
-            start, end = end, end + len(found.places)
-            self.places[start:end], self.shared[start:end] = found
+        sizes = _window_sizes(self.ids, arrays.empty(tokens, np.int8 if order < 128 else np.int32), order)
+        self.starts, self.shared = arrays.empty(tokens, np.int32), arrays.empty(tokens, sizes.dtype)
+        self.sizes, end = arrays.empty(tokens, sizes.dtype), 0
+        for part in WindowSorter(self.ids, order, vocabulary_size + 1, part_size=part_size).sorted():
+            start, end = end, end + len(part.starts)
+            self.starts[start:end], self.shared[start:end] = part
 
         def measure(start: int) -> None:
-            self.sizes[start : start + BLOCK] = sizes[self.places[start : start + BLOCK]]
+            self.sizes[start : start + BLOCK_SIZE] = sizes[self.starts[start : start + BLOCK_SIZE]]
 
-        for_all(measure, range(0, tokens, BLOCK))
-        self.known = room.empty(tokens + order, np.int32)
-        self.known[:] = self.ids
+        run_for_all(measure, range(0, tokens, BLOCK_SIZE))
+        self.indices = arrays.empty(tokens + order, np.int32)
+        self.indices[:] = self.ids
 
-    def begins(self, n: int, windows: slice) -> np.ndarray:
-        """Which windows are the first of an n-gram."""
-        found: np.ndarray = (self.sizes[windows] >= n) & (self.shared[windows] < n)
-        return found
+    def is_first(self, n: int, windows: slice) -> np.ndarray:
+        """Return which windows are the first window of an n-gram."""
+        is_first: np.ndarray = (self.sizes[windows] >= n) & (self.shared[windows] < n)
+        return is_first
 
-    def cut(self, n: int) -> Iterator[slice]:
-        """All windows, in parts that begin with another n-gram than the part before."""
-        start, end, windows = 0, BLOCK, len(self.places)
+    def split(self, n: int) -> Iterator[slice]:
+        """Yield all windows in parts; windows with the same n-gram are in the same part."""
+        start, end, windows = 0, BLOCK_SIZE, len(self.starts)
         while end < windows:
-            other = np.flatnonzero(self.shared[end : end + BLOCK] < n)
-            if len(other):
-                end += int(other[0])
+            changes = np.flatnonzero(self.shared[end : end + BLOCK_SIZE] < n)
+            if len(changes):
+                end += int(changes[0])
                 yield slice(start, end)
                 start = end
-            end += BLOCK
+            end += BLOCK_SIZE
         yield slice(start, windows)
 
 
 def count_ngrams(
-    ids: np.ndarray, order: int, vocabulary_size: int, *, room: Room | None = None, part: int = PART
+    ids: np.ndarray,
+    order: int,
+    vocabulary_size: int,
+    *,
+    arrays: ArrayAllocator | None = None,
+    part_size: int = PART_SIZE,
 ) -> Iterator[Unigrams | Level]:
-    """The n-grams of a text for n = 1, …, ``order``; nothing is counted across a boundary.
+    """Yield the n-grams of a text for n = 1, …, ``order``; no n-gram crosses a boundary.
 
     Args:
-        ids: token ids; each sequence ends with the boundary, and before the first one it is added.
-        order: the longest.
+        ids: token ids; each sequence ends with the boundary symbol, and one is added before the first sequence.
+        order: the largest n.
         vocabulary_size: number of token ids.
-        room: where large arrays lie; None for memory.
-        part: windows sorted at once, at most.
+        arrays: allocates large arrays; None for memory.
+        part_size: windows sorted at once, at most.
     """
     yield Unigrams(ids, vocabulary_size)
     if order == 1:
         return
-    text = SortedText(ids, order, vocabulary_size, room or Room(), part)
+    text = SortedText(ids, order, vocabulary_size, arrays or ArrayAllocator(), part_size)
     for n in range(2, order + 1):
         level = Level(text, n)
         if n < order:
-            level.number()
+            level.store_indices()
         else:
-            text.known = np.empty(0, dtype=np.int32)  # it is large
+            text.indices = np.empty(0, dtype=np.int32)  # frees a large array
         yield level
 
 
 def _window_sizes(text: np.ndarray, sizes: np.ndarray, order: int) -> np.ndarray:
-    """Words of the longest n-gram that begins at each token, written to ``sizes``: up to a boundary, that included."""
+    """Write the words of the longest n-gram that begins at each token, up to and including a boundary, to ``sizes``."""
     tokens = len(sizes)
     sizes[:] = order
     for size in range(order - 1, 0, -1):

@@ -1,165 +1,262 @@
-"""N-grams with their probabilities, found by binary search: whole corpora at once, or all words after one context."""
+"""N-grams with their probabilities, looked up by binary search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 
 from ...core.errors import InputError
-from .orders import Order
-from .windows import BITS
+from .sorted_windows import INTEGER_BITS
 
-FEW = 4096
-"""Searches that are made as they come; more are sorted first, so that memory is read in order."""
+Part = Literal["key", "probability", "backoff"]
+LARGE_TABLE, CHECKED, CHECKED_IN_LARGE = 1 << 20, 4096, 4
+"""How many n-grams of an order are checked when a model is opened. Each check may read up to a megabyte from disk, so
+only a few n-grams of a large table are checked."""
+FULLY_CHECKED = 1 << 24
+"""Up to this size all values of a table are checked; in a larger one only those of the checked n-grams."""
+ROUNDING = 1e-6
+"""Tolerance by which a probability may exceed 1."""
+UNSORTED_SEARCHES = 4096
+"""Up to this number searches run in the order given; more are sorted first, so that memory is read in order."""
+
+
+class Order(NamedTuple):
+    """The n-grams of one order, sorted by their words.
+
+    Attributes:
+        key: the index of the first n−1 words among the (n−1)-grams, times the vocabulary size, plus the last word:
+            ascending ``(n-grams,)``.
+        probability: p(w | h) ``(n-grams,)``, in float64.
+        backoff: γ of the whole n-gram as a context ``(n-grams,)``, 1 if nothing follows it; empty for the longest.
+    """
+
+    key: np.ndarray
+    probability: np.ndarray
+    backoff: np.ndarray
+
+
+class Piece(NamedTuple):
+    """Consecutive values of one part of an order; the pieces of a part come in order."""
+
+    n: int
+    part: Part
+    values: np.ndarray
+
+
+def pieces_of(orders: Sequence[Order]) -> Iterator[Piece]:
+    """Yield every part of every order; unigrams have no keys, and the longest n-grams no back-off weights."""
+    for n, order in enumerate(orders, 1):
+        if n > 1:
+            yield Piece(n, "key", order.key)
+        yield Piece(n, "probability", order.probability)
+        if n < len(orders):
+            yield Piece(n, "backoff", order.backoff)
+
+
+def orders_of(pieces: Iterable[Piece]) -> list[Order]:
+    """Join pieces to whole orders."""
+    parts: dict[tuple[int, Part], list[np.ndarray]] = {}
+    for n, part, values in pieces:
+        parts.setdefault((n, part), []).append(values)
+    orders = []
+    for n in range(1, 1 + max(n for n, _ in parts)):
+        key, probability, backoff = (np.concatenate(parts.get((n, part), [np.ones(0)])) for part in get_args(Part))
+        orders.append(Order(np.arange(len(probability)) if n == 1 else key, probability, backoff))
+    return orders
+
+
+def check_order(orders: Sequence[Order], vocabulary_size: int, *, longest: bool) -> None:
+    """Raise ValueError if the last of some orders is damaged.
+
+    A table can be larger than memory, so only a sample of a large one is read.
+
+    Args:
+        orders: shortest first.
+        vocabulary_size: number of token ids.
+        longest: whether no order follows.
+    """
+    n, (key, probability, backoff) = len(orders), orders[-1]
+    if len(key) != len(probability) or len(backoff) != (0 if longest else len(probability)):
+        raise ValueError(f"the tables of {n}-grams differ in length")
+    sample_size = CHECKED if len(key) < LARGE_TABLE else CHECKED_IN_LARGE
+    sample = np.linspace(0, len(key) - 1, min(len(key), sample_size)).astype(np.int64)
+    keys = key[sample]
+    contexts = len(orders[-2].probability) if n > 1 else 1
+    if len(keys) and (keys[0] < 0 or keys[-1] // vocabulary_size >= contexts or (keys[1:] <= keys[:-1]).any()):
+        raise ValueError(f"the {n}-grams are not in order")
+    if len(probability) > FULLY_CHECKED:
+        probability, backoff = probability[sample], backoff[sample] if len(backoff) else backoff
+    if not _within(probability, 1 + ROUNDING):
+        raise ValueError(f"probabilities.{n - 1} holds values that are not probabilities")
+    if not _within(backoff, np.finfo(np.float64).max):
+        raise ValueError(f"backoffs.{n - 1} holds values that are not back-off weights")
+
+
+def _within(values: np.ndarray, largest: float) -> bool:
+    """Return whether all values are between 0 and ``largest``, which NaN is not."""
+    return not len(values) or bool(values.min() >= 0 and values.max() <= largest)
 
 
 class Table:
-    """What a model of n-grams knows.
+    """The tables of an n-gram model.
 
     Args:
-        orders: shortest first; unigrams are all tokens there are.
+        orders: shortest first; the unigrams are all tokens of the vocabulary.
     """
 
     def __init__(self, orders: Sequence[Order]) -> None:
         self.orders, self.vocabulary_size = list(orders), len(orders[0].probability)
 
     def find(self, n: int, context: np.ndarray, word: np.ndarray) -> np.ndarray:
-        """Where n-grams lie, −1 for those that are not there.
+        """Return the indices of n-grams, −1 for those that are not in the table.
 
         Args:
-            n: their order.
-            context: where their first n−1 words lie, or −1, of any shape.
-            word: their last word, or −1, of the same shape.
+            n: the order of the n-grams.
+            context: the index of the first n−1 words, or −1, of any shape.
+            word: the last word, or −1, of the same shape.
         """
         if n == 1:
             return word.astype(np.int64)
-        keys, found = self.orders[n - 1].key, np.full(context.shape, -1, dtype=np.int64)
-        asked = np.flatnonzero((context >= 0) & (word >= 0))
-        wanted = context.ravel()[asked] * self.vocabulary_size + word.ravel()[asked]
-        if not len(keys) or not len(wanted):
-            return found
-        if len(wanted) > FEW:
-            wanted, order = _sorted(wanted)
-            asked = asked[order]
-        other = np.append(True, wanted[1:] != wanted[:-1])  # what stands twice is searched for once
-        wanted = wanted[other]
-        place = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(wanted)).numpy()
-        np.minimum(place, len(keys) - 1, out=place)
-        place[np.take(keys, place) != wanted] = -1
-        found.ravel()[asked] = place[np.cumsum(other) - 1]
-        return found
+        keys, indices = self.orders[n - 1].key, np.full(context.shape, -1, dtype=np.int64)
+        searched = np.flatnonzero((context >= 0) & (word >= 0))
+        targets = context.ravel()[searched] * self.vocabulary_size + word.ravel()[searched]
+        if not len(keys) or not len(targets):
+            return indices
+        if len(targets) > UNSORTED_SEARCHES:
+            targets, order = _sorted(targets)
+            searched = searched[order]
+        is_new = np.append(True, targets[1:] != targets[:-1])  # duplicates are searched once
+        targets = targets[is_new]
+        index = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(targets)).numpy()
+        np.minimum(index, len(keys) - 1, out=index)
+        index[np.take(keys, index) != targets] = -1
+        indices.ravel()[searched] = index[np.cumsum(is_new) - 1]
+        return indices
 
     def ending(self, tokens: np.ndarray, longest: int) -> list[np.ndarray]:
-        """Where the n-grams that end at each token lie, for n = 1 to ``longest``.
+        """Return the indices of the n-grams that end at each token, for n = 1 to ``longest``.
 
         Args:
-            tokens: ids ``(batch, time)``, −1 for none.
-            longest: at most the model's order.
+            tokens: ids ``(batch, time)``, −1 for no token.
+            longest: at most the order of the model.
         """
-        found = [tokens.astype(np.int64)]
+        indices = [tokens.astype(np.int64)]
         for n in range(2, longest + 1):
             before = np.full(tokens.shape, -1, dtype=np.int64)
-            before[:, 1:] = found[-1][:, :-1]
-            found.append(self.find(n, before, tokens))
-        return found
+            before[:, 1:] = indices[-1][:, :-1]
+            indices.append(self.find(n, before, tokens))
+        return indices
 
     def log_probabilities(self, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The logarithm of p of each target ``(batch, time)``, in nats.
+        """Return log p of each target ``(batch, time)``, in nats.
 
         Args:
-            tokens: ids ``(batch, more + time)``, −1 for none: a target stands after the token of its place from the
-                end, and everything before that.
+            tokens: ids ``(batch, more + time)``, −1 for no token. Aligned at the end with ``targets``: the context of a
+                target is the token at its position and all tokens before it.
             targets: ids ``(batch, time)``.
         """
-        before = tokens.shape[1] - targets.shape[1]
-        contexts = [places[:, before:] for places in self.ending(tokens, len(self.orders) - 1)]
+        more = tokens.shape[1] - targets.shape[1]
+        contexts = [indices[:, more:] for indices in self.ending(tokens, len(self.orders) - 1)]
         longer = zip(range(2, len(self.orders) + 1), contexts, strict=False)
-        whole = [targets, *(self.find(n, context, targets) for n, context in longer)]
-        return self.backed_off(contexts, whole)
+        ngrams = [targets, *(self.find(n, context, targets) for n, context in longer)]
+        return self.backed_off(contexts, ngrams)
 
-    def backed_off(self, contexts: Sequence[np.ndarray], whole: Sequence[np.ndarray]) -> np.ndarray:
-        """Logarithms of p, from the longest n-gram there is.
+    def backed_off(self, contexts: Sequence[np.ndarray], ngrams: Sequence[np.ndarray]) -> np.ndarray:
+        """Return log p of words, each from the longest n-gram in the table that ends with it.
 
         Args:
-            contexts: where the n-grams before each word lie, for n = 1, …
-            whole: where those lie that end with the word itself, from n = 1 to the longest.
+            contexts: the indices of the n-grams before each word, for n = 1, …
+            ngrams: the indices of the n-grams that end with the word itself, from n = 1 to the longest.
         """
-        total, left = np.zeros(whole[0].size), np.arange(whole[0].size)
+        total, remaining = np.zeros(ngrams[0].size), np.arange(ngrams[0].size)
         with np.errstate(divide="ignore"):
             for n in range(len(self.orders) - 1, 0, -1):
-                place = whole[n].ravel()[left]
-                there = place >= 0
-                total[left[there]] += np.log(self.orders[n].probability[place[there]])
-                left = left[~there]
-                context = contexts[n - 1].ravel()[left]
-                known = context >= 0
-                total[left[known]] += np.log(self.orders[n - 1].backoff[context[known]])
-            total[left] += np.log(self.orders[0].probability[whole[0].ravel()[left]])
+                index = ngrams[n].ravel()[remaining]
+                is_known = index >= 0
+                total[remaining[is_known]] += np.log(self.orders[n].probability[index[is_known]])
+                remaining = remaining[~is_known]
+                context = contexts[n - 1].ravel()[remaining]
+                known_context = context >= 0
+                total[remaining[known_context]] += np.log(self.orders[n - 1].backoff[context[known_context]])
+            total[remaining] += np.log(self.orders[0].probability[ngrams[0].ravel()[remaining]])
         if not (total < np.inf).all():
             raise InputError("the n-gram tables hold NaN or infinity; restore model.safetensors")
-        return total.reshape(whole[0].shape)
+        return total.reshape(ngrams[0].shape)
 
-    def impossible(self, contexts: Sequence[np.ndarray], whole: Sequence[np.ndarray], counts: np.ndarray) -> np.ndarray:
-        """Which words have probability zero under maximum likelihood, whatever the smoothing of these tables.
+    def impossible(
+        self, contexts: Sequence[np.ndarray], ngrams: Sequence[np.ndarray], counts: np.ndarray
+    ) -> np.ndarray:
+        """Return which words have probability zero under maximum likelihood, whatever the smoothing of these tables.
 
-        A word has if it never follows the longest context that anything follows.
+        These are the words that never follow the longest context that any word follows.
 
         Args:
-            contexts: as of `backed_off`.
-            whole: likewise.
-            counts: how often each token stands in the training text ``(vocabulary,)``.
+            contexts: as in `backed_off`.
+            ngrams: as in `backed_off`.
+            counts: the count of each token in the training text ``(vocabulary,)``.
 
         Returns:
-            Truth values, as long as the flattened ``whole[0]``.
+            Booleans, as long as the flattened ``ngrams[0]``.
         """
-        found, left = np.zeros(whole[0].size, dtype=bool), np.arange(whole[0].size)
+        is_impossible, remaining = np.zeros(ngrams[0].size, dtype=bool), np.arange(ngrams[0].size)
         for n in range(len(self.orders), 1, -1):
-            left = left[whole[n - 1].ravel()[left] < 0]
-            followed = self._followed(n, contexts[n - 2].ravel()[left])
-            found[left[followed]] = True
-            left = left[~followed]
-        word = whole[0].ravel()[left]
-        found[left] = (word < 0) | (counts[np.maximum(word, 0)] == 0)
-        return found
+            remaining = remaining[ngrams[n - 1].ravel()[remaining] < 0]
+            followed = self._followed(n, contexts[n - 2].ravel()[remaining])
+            is_impossible[remaining[followed]] = True
+            remaining = remaining[~followed]
+        word = ngrams[0].ravel()[remaining]
+        is_impossible[remaining] = (word < 0) | (counts[np.maximum(word, 0)] == 0)
+        return is_impossible
 
     def _followed(self, n: int, context: np.ndarray) -> np.ndarray:
-        """Whether any word follows contexts in the n-grams; their places ``(contexts,)``, −1 for none."""
+        """Return whether any word follows contexts in the n-grams, for indices ``(contexts,)``, −1 for none."""
         keys, known = self.orders[n - 1].key, np.flatnonzero(context >= 0)
-        found = np.zeros(len(context), dtype=bool)
+        is_followed = np.zeros(len(context), dtype=bool)
         if len(keys) and len(known):
-            places, back = np.unique(context[known], return_inverse=True)
-            first = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(places * self.vocabulary_size)).numpy()
+            indices, inverse = np.unique(context[known], return_inverse=True)
+            first = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(indices * self.vocabulary_size)).numpy()
             first_key = np.take(keys, np.minimum(first, len(keys) - 1))
-            found[known] = ((first < len(keys)) & (first_key // self.vocabulary_size == places))[back]
-        return found
+            is_followed[known] = ((first < len(keys)) & (first_key // self.vocabulary_size == indices))[inverse]
+        return is_followed
 
     def distributions(self, tokens: np.ndarray) -> np.ndarray:
-        """The probability of every word after the tokens ``(batch, context)``: ``(batch, vocabulary)``; −1 is none."""
+        """Return the probability of every word after contexts.
+
+        Args:
+            tokens: ids ``(batch, context)``, −1 for no token.
+
+        Returns:
+            ``(batch, vocabulary)``.
+        """
         contexts = self.ending(tokens, len(self.orders) - 1)[: len(self.orders) - 1]
-        found = np.empty((len(tokens), self.vocabulary_size))
+        probabilities = np.empty((len(tokens), self.vocabulary_size))
         for row in range(len(tokens)):
-            left, known = 1.0, []  # what all longer contexts leave
+            weight, known = 1.0, []  # the probability mass that all longer contexts leave
             for n in range(len(contexts), 0, -1):
-                place = int(contexts[n - 1][row, -1])
-                if place >= 0:
-                    known.append((n, place, left))
-                    left *= float(self.orders[n - 1].backoff[place])
-            np.multiply(self.orders[0].probability, left, out=found[row])
-            for n, place, left in reversed(known):
+                index = int(contexts[n - 1][row, -1])
+                if index >= 0:
+                    known.append((n, index, weight))
+                    weight *= float(self.orders[n - 1].backoff[index])
+            np.multiply(self.orders[0].probability, weight, out=probabilities[row])
+            for n, index, weight in reversed(known):
                 key, probability, _ = self.orders[n]
-                begin = place * self.vocabulary_size
-                first, last = np.searchsorted(key, [begin, begin + self.vocabulary_size])
-                words = key[first:last] - begin
+                first_key = index * self.vocabulary_size
+                first, last = np.searchsorted(key, [first_key, first_key + self.vocabulary_size])
+                words = key[first:last] - first_key
                 if len(words) and not (words.min() >= 0 and words.max() < self.vocabulary_size):
                     raise InputError(f"the {n + 1}-grams of the model are not in order; restore its model.safetensors")
-                found[row, words] = left * probability[first:last]
-        return found
+                probabilities[row, words] = weight * probability[first:last]
+        return probabilities
 
 
 def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values in order, and where each one stood; integers with their places behind them sort several times faster."""
+    """Return the sorted values and the former index of each.
+
+    Integers that hold both a value and its index sort several times faster than `numpy.argsort`.
+    """
     bits = (len(values) - 1).bit_length()
-    if int(values.max()).bit_length() + bits > BITS:
+    if int(values.max()).bit_length() + bits > INTEGER_BITS:
         order = np.argsort(values)
         return values[order], order
     packed = values << bits

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.state import state_leaves
-from seriatim.models.cache import UnigramCache
 from seriatim.models.mixture import Mixture, fit_weights
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import Level, Unigrams, count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.orders import orders_of
-from seriatim.models.ngrams.room import Room
+from seriatim.models.ngrams.resources import ArrayAllocator
 from seriatim.models.ngrams.smoothing import Smoothing
+from seriatim.models.ngrams.table import orders_of
+from seriatim.models.unigram_cache import UnigramCache
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 SMOOTHINGS = ("kneser-ney", "absolute", "witten-bell", "add-k")
@@ -81,7 +81,7 @@ def test_counts_are_those_of_counting_by_hand(ids: np.ndarray, order: int, size:
 @given(TEXTS, st.integers(1, 7), st.sampled_from([1, 2, 7, 64]))
 def test_parts_and_files_give_the_same_counts(ids: np.ndarray, order: int, part: int) -> None:
     whole = count_ngrams(ids, order, V)
-    for level, again in zip(whole, count_ngrams(ids, order, V, room=Room(64), part=part), strict=True):
+    for level, again in zip(whole, count_ngrams(ids, order, V, arrays=ArrayAllocator(64), part_size=part), strict=True):
         expected, found = read(level), read(again)
         assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
@@ -92,21 +92,21 @@ def test_blocks_of_any_size_give_the_same_bits(block: int, prune: tuple[int, ...
     for ids in (text(1), text(2), text(300), text(900, seed=4)):
         whole = list(orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune))))
         with monkeypatch.context() as patched:
-            patched.setattr("seriatim.models.ngrams.counts.BLOCK", block)
-            patched.setattr("seriatim.models.ngrams.smoothing.BLOCK", block)
+            patched.setattr("seriatim.models.ngrams.counts.BLOCK_SIZE", block)
+            patched.setattr("seriatim.models.ngrams.smoothing.BLOCK_SIZE", block)
             again = orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune)))
         for order, other in zip(whole, again, strict=True):
             assert all(map(np.array_equal, order, other))
 
 
-def test_room_beyond_a_limit_lies_in_files() -> None:
-    room = Room(1000)
-    first, second = room.empty(100, np.int64), room.empty(100, np.int64)
+def test_arrays_beyond_a_limit_lie_in_files() -> None:
+    arrays = ArrayAllocator(1000)
+    first, second = arrays.empty(100, np.int64), arrays.empty(100, np.int64)
     assert (isinstance(first, np.memmap), isinstance(second, np.memmap)) == (False, True)
     second[:] = np.arange(100)
     assert second.sum() == 4950
     del first
-    assert not isinstance(room.empty(125, np.int64), np.memmap)
+    assert not isinstance(arrays.empty(125, np.int64), np.memmap)
 
 
 @settings(max_examples=40, deadline=None)
@@ -216,7 +216,7 @@ def test_weights_of_a_mixture_rise_the_likelihood() -> None:
 
 
 def test_discounts_that_counts_do_not_give_are_said() -> None:
-    with pytest.warns(UserWarning, match="too few n-grams of 1, 2 words, .*; 0.5, 1.0, 1.5 taken instead"):
+    with pytest.warns(UserWarning, match="too few n-grams of 1, 2 words .*; 0.5, 1.0, 1.5 used instead"):
         model(np.array([1, 2, 0], dtype=np.int32), 2)
 
 

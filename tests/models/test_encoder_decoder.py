@@ -13,8 +13,8 @@ from seriatim.decoding.beam import beam_search
 from seriatim.decoding.sampling import Sampling, read, sample
 from seriatim.models import softmax
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
-from seriatim.models.seq2seq import EncoderDecoder
 from seriatim.recurrence.fast_path import uncompiled
 
 SIZE, SOURCES, TARGETS = 6, 9, 8

@@ -8,7 +8,7 @@ import torch
 
 import seriatim
 from seriatim.decoding.ctc import best_alignments, search
-from seriatim.models.ctc import CTCTranslator
+from seriatim.models.ctc_translator import CTCTranslator
 
 PLACES, VOCABULARY = 4, 3
 

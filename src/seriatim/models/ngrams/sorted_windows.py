@@ -1,0 +1,147 @@
+"""The windows of n words that begin at each token of a text, sorted word by word.
+
+As many words as fit are packed into one integer, followed by the index of the window, so that sorting integers sorts
+windows. Windows that are still equal are numbered and sorted by the words that follow. A text is sorted in parts, which
+bounds the memory and leaves room in the integer for at least one word: by ranges of first words, and if a word has more
+windows than a part may hold, by ranges of the words after it.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from .resources import map_in_order
+
+INTEGER_BITS = 63
+"""Bits of an integer without its sign."""
+PART_SIZE = 1 << 19
+"""Default number of windows that are sorted at once, at most."""
+
+
+class Windows(NamedTuple):
+    """Windows in the order of their words.
+
+    Attributes:
+        starts: the token at which each window begins ``(windows,)``.
+        shared: the number of first words that it shares with the window before it.
+    """
+
+    starts: np.ndarray
+    shared: np.ndarray
+
+
+class WindowSorter:
+    """Sorts the windows of a text.
+
+    Args:
+        text: words, from 0; a window begins at each token but the last ``order``.
+        order: words per window.
+        num_words: number of different words.
+        part_size: windows sorted at once, at most.
+    """
+
+    def __init__(self, text: np.ndarray, order: int, num_words: int, *, part_size: int = PART_SIZE) -> None:
+        self.text, self.order, self.num_words = text, order, num_words
+        self.bits = max(1, (num_words - 1).bit_length())
+        self.part_size = min(part_size, 1 << (INTEGER_BITS - self.bits) // 2)
+
+    def sorted(self) -> Iterator[Windows]:
+        """Yield all windows in parts; the first window of a part is compared with the last of the part before."""
+        return map_in_order(lambda part: self.sort(*part), self.split(None, 0))
+
+    def split(self, starts: np.ndarray | None, known: int, shared: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Yield parts small enough to sort.
+
+        Args:
+            starts: windows that share their first words, in order; None for all windows.
+            known: the number of words that they share.
+            shared: the number of words that the first window shares with the window before it.
+
+        Yields:
+            The arguments of `sort`.
+        """
+        if known == self.order or (starts is not None and len(starts) <= self.part_size):
+            assert starts is not None
+            yield starts, known, shared
+            return
+        words = self.text[: -self.order] if starts is None else self.text[starts + known]
+        lows = self.word_ranges(words)
+        groups = self.group(words, lows, starts)
+        for members, low, high in zip(groups, lows, [*lows[1:], self.num_words], strict=True):
+            if len(members):
+                yield from self.split(members, known + (high == low + 1), shared)
+                shared = known
+
+    def word_ranges(self, words: np.ndarray) -> list[int]:
+        """Return where ranges of words begin that have no more windows than a part, or consist of one word."""
+        totals, lows = np.cumsum(count_numbers(words, self.num_words)), [0]
+        while True:
+            before = totals[lows[-1] - 1] if lows[-1] else 0
+            high = max(lows[-1] + 1, int(np.searchsorted(totals, before + self.part_size, side="right")))
+            if high >= self.num_words:
+                return lows
+            lows.append(high)
+
+    def group(self, words: np.ndarray, lows: list[int], starts: np.ndarray | None) -> Iterator[np.ndarray]:
+        """Yield the windows of each range of words, in order; ``starts`` as in `split`."""
+        dtype = np.uint8 if len(lows) <= 256 else np.uint16 if len(lows) <= 1 << 16 else np.int32
+        group_of_word = np.repeat(np.arange(len(lows), dtype=dtype), np.diff([*lows, self.num_words]))
+        members: list[list[np.ndarray]] = [[] for _ in lows]
+        for start in range(0, len(words), PART_SIZE):
+            group = group_of_word[words[start : start + PART_SIZE]]
+            order = np.argsort(group, kind="stable").astype(np.int32)
+            order = order + np.int32(start) if starts is None else starts[start : start + PART_SIZE][order]
+            ends = np.cumsum(np.bincount(group, minlength=len(lows)))[:-1]
+            for i, windows in enumerate(np.split(order, ends)):
+                members[i].append(windows)
+        for parts in members:
+            yield np.concatenate(parts)
+            parts.clear()
+
+    def sort(self, starts: np.ndarray, known: int, shared: int) -> Windows:
+        """Sort one part.
+
+        Args:
+            starts: windows that share their first words, in order; sorted in place.
+            known: the number of words that they share.
+            shared: the number of words that the first window shares with the window before it.
+        """
+        all_shared = np.zeros(len(starts), dtype=np.int16)
+        all_shared[1:] = known
+        unsorted, key = np.arange(len(starts), dtype=np.int32), np.zeros(len(starts), dtype=np.int64)
+        while known < self.order and len(unsorted) > 1:
+            index_bits, group_bits = (len(unsorted) - 1).bit_length(), int(key[-1]).bit_length()
+            taken = min(self.order - known, (INTEGER_BITS - index_bits - group_bits) // self.bits)
+            windows = starts[unsorted]
+            for number in range(known, known + taken):
+                key <<= self.bits
+                key |= self.text[windows + number]
+            key <<= index_bits
+            key |= np.arange(len(unsorted))
+            key.sort()
+            starts[unsorted] = windows[key & (1 << index_bits) - 1]
+            key >>= index_bits
+            changed = key[1:] ^ key[:-1]
+            same_group = changed < 1 << self.bits * taken
+            more = np.zeros(len(changed), dtype=np.int8)
+            for number in range(taken):  # a change in the lower bits leaves all words in the higher bits equal
+                more += changed < 1 << self.bits * number
+            following = unsorted[1:][same_group]
+            all_shared[following] += more[same_group]
+            known += taken
+            equal = np.zeros(len(unsorted) + 1, dtype=bool)
+            equal[1:-1] = changed == 0
+            is_tied = equal[1:] | equal[:-1]  # equal to the window before or after
+            unsorted = unsorted[is_tied]
+            key = np.cumsum(~equal[:-1][is_tied], dtype=np.int64)
+        all_shared[:1] = shared
+        return Windows(starts, all_shared)
+
+
+def count_numbers(numbers: np.ndarray, size: int) -> np.ndarray:
+    """Return how often each number from 0 occurs ``(size,)``; `numpy.bincount` alone would copy all numbers."""
+    counts = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(numbers), PART_SIZE):
+        counts += np.bincount(numbers[start : start + PART_SIZE], minlength=size)
+    return counts
