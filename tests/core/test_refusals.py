@@ -75,8 +75,6 @@ def test_what_cannot_be_is_refused() -> None:
     assert not encoder.causal
     with pytest.raises(ValueError, match="whole sequence and cannot step"):
         encoder.step(x[:, 0], encoder.initial_state(2))
-    with pytest.raises(ValueError, match="no memory"):
-        seriatim.layer("transformer", 12, 12).initial_state(2, memory=x)
     decoder = seriatim.layer("transformer", 12, 12, memory_size=7)
     with pytest.raises(ValueError, match="needs a memory"):
         decoder(x)

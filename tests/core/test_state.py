@@ -60,7 +60,7 @@ def test_a_state_of_another_model_is_refused() -> None:
     assert set(tensors) == {"left", "right.0"}
     with pytest.raises(ValueError, match=r"differs in right\.0"):
         state_from_dict({"left": tensors["left"]}, state)
-    with pytest.raises(ValueError, match="'left' holds"):
+    with pytest.raises(ValueError, match="'left' has shape"):
         state_from_dict({**tensors, "left": torch.zeros(2, 5)}, state)
     with pytest.raises(ValueError, match="structure"):
         map_state(lambda a, b: a, state, torch.zeros(2))

@@ -15,7 +15,7 @@ from seriatim.inspection.embeddings import chance_similarity, embeddings, map_fi
 from seriatim.inspection.inspection import inspect
 from seriatim.inspection.reading import Example
 from seriatim.inspection.word_order import SAME, OrderEffect, order_effect, reordered
-from seriatim.layers.paths import direct_paths, joined_paths
+from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.recurrence.fast_path import uncompiled
 

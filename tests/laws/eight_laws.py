@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.core.contract import SequenceLayer
+from seriatim.core.contract import MemoryLayer, SequenceLayer
 from seriatim.core.state import State, detach_state, join_states, map_state, select_state, state_to_dict
 
 INPUT_SIZE, HIDDEN_SIZE, MEMORY_SIZE, BATCH = 5, 6, 7, 4
@@ -97,7 +97,7 @@ def example(layer: SequenceLayer, time: int) -> tuple[Tensor, State]:
 
 
 def initial(layer: SequenceLayer) -> State:
-    if not layer.takes_memory:
+    if not isinstance(layer, MemoryLayer):
         return layer.initial_state(BATCH)
     memory = torch.randn(BATCH, 9, MEMORY_SIZE, dtype=torch.float64)
     return layer.initial_state(BATCH, memory, torch.tensor([9, 0, 4, 1]))

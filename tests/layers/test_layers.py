@@ -120,7 +120,7 @@ def test_a_residual_stack_adds_what_went_in() -> None:
 
 
 def test_variational_dropout_keeps_one_mask_over_time() -> None:
-    from seriatim.layers.dropout import VariationalDropout
+    from seriatim.layers.pointwise import VariationalDropout
 
     torch.manual_seed(0)
     drop, x = VariationalDropout(0.5), torch.ones(64, 9, 32)
@@ -134,7 +134,7 @@ def test_variational_dropout_keeps_one_mask_over_time() -> None:
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
 @pytest.mark.parametrize("shape", [(200_001,), (64, 9, 350)])
 def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate: float, shape: tuple[int, ...]) -> None:
-    from seriatim.layers.dropout import Dropout
+    from seriatim.layers.pointwise import Dropout
 
     torch.manual_seed(0)
     drop, x = Dropout(rate), torch.ones(shape, dtype=torch.float64, requires_grad=True)
@@ -177,7 +177,7 @@ def test_the_registry_names_what_is_wrong(arguments, options, message: str) -> N
 
 
 def test_a_stack_refuses_widths_that_do_not_meet() -> None:
-    with pytest.raises(ValueError, match="6 features cannot feed one that takes 5"):
+    with pytest.raises(ValueError, match="6 output features cannot feed one with 5 inputs"):
         seriatim.Stack([seriatim.layer("gru", 4, 6), seriatim.layer("gru", 5, 4)])
     with pytest.raises(ValueError, match="at least one"):
         seriatim.Stack([])

@@ -6,9 +6,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seriatim.layers import s4d, selective_scan
-from seriatim.layers.history import remember
 from seriatim.layers.mamba import Mamba
 from seriatim.layers.s4d import S4D
+from seriatim.layers.unpadded_layer import remember
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from torch import nn
 
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.state import state_leaves
-from seriatim.layers.activations import ACTIVATIONS, activation
+from seriatim.layers.pointwise import ACTIVATIONS, activation
 from seriatim.recurrence import explain
 from seriatim.recurrence import program_runner as runner
 

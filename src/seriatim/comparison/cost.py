@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import State, state_bytes
 from ..decoding.sampling import Sampling, read, sample
 from ..evaluation.intervals import Metrics
@@ -84,7 +84,7 @@ def steps_alone(model: Any) -> bool:
     if isinstance(model, TextModel | EncoderDecoder):
         return True
     layer = getattr(model, "layer", None)
-    return isinstance(layer, SequenceLayer) and layer.causal and not layer.takes_memory
+    return isinstance(layer, SequenceLayer) and layer.causal and not isinstance(layer, MemoryLayer)
 
 
 def _state_and_steps(model: Any) -> tuple[Metrics, Metrics]:

@@ -1,7 +1,7 @@
-"""Memory that is freed at every step of a long job stays with the process until the job ends.
+"""Settings of the memory allocator: freed memory stays with the process until a long job ends.
 
-By itself glibc returns large blocks to the system when they are freed, and the system clears them, page by page, when
-the next step asks again: up to a third of a step on a CPU. Elsewhere than on glibc nothing is done.
+By default glibc returns large blocks to the system when they are freed, and the system clears them page by page when
+the next step allocates them again. On a CPU this takes up to a third of a step. Without glibc, nothing is changed.
 """
 
 import ctypes
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, MMAP_MAX = -1, -2, -3, -4
-"""Names of mallopt(3)."""
+"""Parameters of mallopt(3)."""
 KEEP = {TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**26}
 USUAL = {MMAP_MAX: 65_536, TRIM_THRESHOLD: 2**26, TOP_PAD: 0, MMAP_THRESHOLD: 2**25}
-"""Where glibc's thresholds, which adapt themselves, are after a few large blocks."""
+"""The values that glibc's adaptive thresholds reach after a few large blocks."""
 
 KERNELS = 256
-"""Compiled kernels of bfloat16 products that are cached, one for each shape; each takes about 1 MB."""
+"""The number of compiled kernels of bfloat16 products in the caches, one for each shape; each takes about 1 MB."""
 KERNEL_CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
-"""Sizes of the caches of PyTorch and of oneDNN, which hold the same kernels; both default to 1,024."""
+"""Environment variables that set the sizes of the caches of PyTorch and oneDNN; both default to 1,024 kernels."""
 
 
 def bound_kernel_caches() -> None:
-    """Bounds the memory that batches of many shapes take; variables that the user has set stay as they are.
+    """Bound the memory that batches of many shapes take, except where the user has set the variables.
 
-    Both libraries read their variable at the first product on a CPU in bfloat16, so that this must come before.
+    Both libraries read their variable at the first bfloat16 product on a CPU; this function must be called earlier.
     """
     for name in KERNEL_CACHES:
         os.environ.setdefault(name, str(KERNELS))
@@ -33,17 +33,17 @@ def bound_kernel_caches() -> None:
 bound_kernel_caches()
 
 _jobs: list[object] = []
-"""Those under way: the settings are the whole process's."""
+"""The jobs that are running; they share the settings, which apply to the whole process."""
 
 
 @contextmanager
 def freed_memory_kept(*, up_to: int | None = None) -> Iterator[None]:
-    """Keeps freed memory inside the ``with`` block; at the end of the last such block it is returned.
+    """Keep freed memory with the process inside the ``with`` block; the end of the outermost block returns it.
 
-    Where a user tunes malloc nothing is done. Inside another such block, that one's bound holds.
+    Nothing is changed where the user tunes malloc. The bound of the outermost block applies to blocks inside it.
 
     Args:
-        up_to: bytes of the largest block that is kept; None for any.
+        up_to: size in bytes of the largest block that is kept; None for no limit.
     """
     tuned = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     library = ctypes.CDLL(None) if os.name == "posix" and not tuned else None

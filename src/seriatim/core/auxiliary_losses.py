@@ -1,7 +1,7 @@
-"""Losses that layers ask for beside the task's own, such as the load balance of a mixture of experts.
+"""Losses that layers add to the loss of the task, such as the load balance of a mixture of experts.
 
-A layer calls `contribute`; whoever trains it opens `collect` around the forward pass and adds what was found. Outside
-`collect` nothing is kept, so that no module holds anything between calls.
+A layer calls `contribute`. The training loop runs the forward pass inside `collect` and adds the collected losses.
+Outside `collect` the losses are dropped, so that no module holds anything between calls.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ _collected: ContextVar[list[Tensor] | None] = ContextVar("collected", default=No
 
 @contextmanager
 def collect() -> Iterator[list[Tensor]]:
-    """Gathers, in order, the scalars that layers contribute inside the ``with`` block."""
-    found: list[Tensor] = []
-    token = _collected.set(found)
+    """Collect, in order, the scalars that layers contribute inside the ``with`` block."""
+    losses: list[Tensor] = []
+    token = _collected.set(losses)
     try:
-        yield found
+        yield losses
     finally:
         _collected.reset(token)
 
 
 def contribute(loss: Tensor) -> None:
-    """Adds a scalar to the objective of the training under way, if there is one."""
-    found = _collected.get()
-    if found is not None:
-        found.append(loss)
+    """Add a scalar to the loss of the current training step; outside of training this does nothing."""
+    losses = _collected.get()
+    if losses is not None:
+        losses.append(loss)

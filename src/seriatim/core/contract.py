@@ -1,7 +1,7 @@
-"""The one contract: what every sequence layer, and every cell of a recurrence, must offer."""
+"""The contract: what every sequence layer, and every cell of a recurrence, must offer."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, TypeAlias
 
 import torch
@@ -11,7 +11,10 @@ from .lengths import check_lengths, zero_padding
 from .state import State, fits, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
-"""Around a layer: nothing; a norm and a residual connection; these, and a feed-forward network likewise."""
+"""What surrounds a layer: nothing; a norm and a residual connection; or these and a feed-forward network."""
+SequenceKernel: TypeAlias = Callable[[Tensor, State, Mapping[str, Tensor]], tuple[Tensor, State]]
+"""Inputs ``(batch, time, input_size)``, the state before them, and parameters to use instead of the cell's own, by
+name; returns outputs ``(batch, time, output_size)`` and the state after the last input."""
 LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 1e-2}
 """The default learning rate of each task with AdamW, for layers that declare no other.
 
@@ -20,76 +23,63 @@ LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2
 
 
 class Stateful(nn.Module):
-    """What layers and cells share."""
+    """What layers and cells have in common."""
 
     keeps: ClassVar[str] = ""
     """What the state holds, in words, for the table of architectures."""
     parallel: ClassVar[bool] = False
     """Whether training runs in parallel over time."""
     paper: ClassVar[str] = ""
+    """The source of the equations: authors and year."""
     learning_rates: ClassVar[Mapping[str, float]] = {}
     """Learning rates for AdamW by task, where they differ from `LEARNING_RATES`; see `learning_rate_for`."""
     gate_names: ClassVar[tuple[str, ...]] = ()
-    """What each sigmoid (or softplus, for a step size) of its equations decides, in the order they are computed."""
+    """What each sigmoid (or softplus, for a step size) of the equations decides, in the order of computation."""
     undecayed: ClassVar[tuple[str, ...]] = ()
-    """Names of parameters of two dimensions or more that weight decay must leave alone, as it does vectors."""
+    """Names of parameters of two or more dimensions that weight decay must leave unchanged, as it does vectors."""
 
     input_size: int
     output_size: int
 
     @classmethod
     def learning_rate_for(cls, task: str) -> float:
-        """The default learning rate for a task (``lm``, ``mlm``, ``classify``, ``tag``, ``seq2seq``) with AdamW."""
+        """Return the default learning rate with AdamW for ``lm``, ``mlm``, ``classify``, ``tag`` or ``seq2seq``."""
         return {**LEARNING_RATES, **cls.learning_rates}[task]
 
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
-        """Zeros ``(batch, *sizes)`` of the type and on the device of the layer's parameters and constants."""
+        """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""
         like = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
         return like.new_zeros(batch_size, *sizes)
 
 
 class SequenceLayer(Stateful):
-    """A function of a sequence that says what it keeps of the past.
+    """A function of a sequence that carries an explicit state.
 
     A subclass sets ``input_size`` and ``output_size`` and writes `initial_state` and `forward`; `step` follows.
-    Modules hold parameters and constants only: state goes in and comes out, and the given state is never changed.
+    Modules hold parameters and constants only: the state is an argument and a result, and the state that the caller
+    gives is never changed.
     """
 
     causal: bool = True
-    takes_memory: bool = False
-    """Whether `initial_state` needs a memory to attend to."""
-    takes_encoder_state: bool = False
-    """Whether `initial_state` also takes ``encoder_state``, what an encoder of the memory ended with."""
+    """Whether no output depends on a later input."""
     wrap: ClassVar[Wrap] = "none"
-    """What `seriatim.layer` puts around it unless told otherwise."""
+    """What `seriatim.layer` puts around the layer by default."""
     square: ClassVar[bool] = False
-    """Whether it gives as many features as it takes, so that other inputs need a linear map first."""
-    _state_shapes: list[torch.Size] | None = None
+    """Whether outputs must have the width of inputs; `seriatim.layer` then puts a linear map before the layer."""
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
-        """The state before the first input.
-
-        Args:
-            batch_size: rows of the batch.
-            memory: an encoder's outputs ``(batch, memory_time, memory_size)``, for layers that attend to one.
-            memory_lengths: ``(batch,)``.
-
-        Raises:
-            ValueError: a memory is given to a layer that takes none.
-        """
+    def initial_state(self, batch_size: int) -> State:
+        """Return the state before the first input, for ``batch_size`` rows."""
         raise NotImplementedError
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Runs over a sequence.
+        """Run over a sequence.
 
         Args:
             inputs: ``(batch, time, input_size)``.
-            state: the state to go on from; None for the initial one.
-            lengths: ``(batch,)`` valid inputs of each row, 0 allowed; None where every row is full.
+            state: the state before the first input; None for the initial state.
+            lengths: ``(batch,)``, the number of valid inputs of each row, 0 allowed; None where every row is full.
 
         Returns:
             Outputs ``(batch, time, output_size)``, zero on padding, and the state after each row's last valid input.
@@ -100,7 +90,7 @@ class SequenceLayer(Stateful):
         raise NotImplementedError
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One input a row: ``(batch, input_size)`` to ``(batch, output_size)``.
+        """Process one input of each row: ``(batch, input_size)`` to ``(batch, output_size)``, and the next state.
 
         Raises:
             ValueError: shapes that do not fit.
@@ -110,29 +100,26 @@ class SequenceLayer(Stateful):
         return outputs.squeeze(1), state
 
     def path_lengths(self, distance: int) -> Tensor:
-        """How many operations along time, one after another, lead from earlier inputs to the present output.
+        """Return the number of sequential operations along time from earlier inputs to the present output.
 
-        As in a recurrence, it is one for every step in between. A layer that sees earlier inputs directly, such as
-        attention or a window, overrides this; see `seriatim.layers.paths`.
+        In a recurrence this is one operation for every step in between. A layer that sees earlier inputs directly,
+        such as attention or a window, overrides this method; see `seriatim.layers.path_lengths`.
 
         Args:
-            distance: steps back of the furthest input, 0 or more.
+            distance: steps back to the furthest input, 0 or more.
 
         Returns:
             float64 ``(distance + 1,)``; entry d is for the input d steps back, infinite where there is no path.
         """
         return torch.arange(distance + 1, dtype=torch.float64)
 
-    def check_encoder(self, encoder: "SequenceLayer") -> None:
-        """Raises ValueError where a layer that takes an encoder's state cannot take that of ``encoder``."""
-
     def begin(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
-        """What a `forward` does first: checks shapes, supplies the initial state, clears padding."""
+        """Check shapes, supply the initial state and set padding to zero; a `forward` calls this first."""
         state, lengths = self.admit(inputs, state, lengths)
         return zero_padding(inputs, lengths), state, lengths
 
     def admit(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[State, Tensor | None]:
-        """`begin` for a layer that never reads padding: checks shapes, supplies the initial state."""
+        """Check shapes and supply the initial state, for a layer that never reads padding; otherwise see `begin`."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
             raise ValueError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
         lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])
@@ -143,50 +130,97 @@ class SequenceLayer(Stateful):
         return state, lengths
 
     def check_step(self, inputs: Tensor, state: State) -> None:
-        """What a `step` that computes something does first: raises ValueError where inputs or state do not fit."""
+        """Raise ValueError where the inputs or the state of a step do not fit the layer."""
         self.check_input(inputs)
         self.check_state(state, inputs.shape[0])
 
     def check_input(self, inputs: Tensor) -> None:
-        """Raises ValueError where the inputs of a step have not their shape."""
+        """Raise ValueError where the inputs of a step have the wrong shape."""
         if inputs.dim() != 2 or inputs.shape[1] != self.input_size:
             raise ValueError(f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}")
 
     def check_state(self, state: State, batch_size: int) -> None:
-        """Raises ValueError where a state has not one row for each of the batch, or is another layer's."""
-        found = [leaf.shape for leaf in state_leaves(state)]
-        if self._state_shapes is None and not self.takes_memory:
-            self._state_shapes = [leaf.shape for leaf in state_leaves(self.initial_state(1))]
-        expected = found if self._state_shapes is None else self._state_shapes
-        if len(found) != len(expected) or not all(map(fits, found, expected)):
+        """Raise ValueError where a state belongs to another layer or has another number of rows than the batch."""
+        shapes, expected = _leaf_shapes(state), _leaf_shapes(self.initial_state(1))
+        if len(shapes) != len(expected) or not all(map(fits, shapes, expected)):
             raise ValueError(
-                f"the state is another layer's: {type(self).__name__} keeps {_shapes(expected, batch_size)} (what is 0 "
-                f"grows); got {_shapes(found)}"
+                f"the state belongs to another layer: the state of {type(self).__name__} has shapes "
+                f"{_shape_list(expected, batch_size)} (dimensions of size 0 grow); got {_shape_list(shapes)}"
             )
-        if any(shape[0] != batch_size for shape in found):
-            raise ValueError(f"inputs have {batch_size} rows and the state another number; got {_shapes(found)}")
+        _check_rows(shapes, batch_size)
+
+
+class MemoryLayer(SequenceLayer):
+    """A layer that attends to the outputs of an encoder, which are part of its state."""
+
+    def initial_state(
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
+    ) -> State:
+        """Return the state before the first input.
+
+        Args:
+            batch_size: rows of the batch.
+            memory: an encoder's outputs ``(batch, memory_time, memory_size)``.
+            memory_lengths: ``(batch,)``, 0 allowed; None where every row is full.
+            encoder_state: the encoder's state after its last input; used by decoders that copy it.
+
+        Raises:
+            ValueError: no memory, or one that does not fit.
+        """
+        raise NotImplementedError
+
+    def check_encoder(self, encoder: SequenceLayer) -> None:
+        """Raise InputError where this layer cannot attend to the outputs, or use the state, of ``encoder``."""
+
+    def check_state(self, state: State, batch_size: int) -> None:
+        """Raise ValueError where a state has another number of rows than the batch."""
+        _check_rows(_leaf_shapes(state), batch_size)
+
+
+def begin_state(layer: SequenceLayer, batch_size: int, memory: Tensor | None, memory_lengths: Tensor | None) -> State:
+    """Return the initial state of any layer; only a `MemoryLayer` receives the memory."""
+    if isinstance(layer, MemoryLayer):
+        return layer.initial_state(batch_size, memory, memory_lengths)
+    return layer.initial_state(batch_size)
 
 
 class RecurrentCell(Stateful):
     """One step of a recurrence, written as its equations."""
 
     recurrent_weights: ClassVar[tuple[str, ...]] = ()
-    """Names of the parameters that act on the state, which weight dropout drops."""
+    """Names of the parameters that act on the state; weight dropout applies to them."""
 
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first input."""
+        """Return the state before the first input."""
         raise NotImplementedError
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step: inputs ``(batch, input_size)`` to outputs ``(batch, output_size)`` and the next state."""
+        """Compute one step: inputs ``(batch, input_size)`` to outputs ``(batch, output_size)`` and the next state."""
         raise NotImplementedError
 
+    def vendor_kernel(self) -> SequenceKernel | None:
+        """Return a kernel, such as cuDNN's, that runs whole sequences, or None where there is none.
 
-def refuse_memory(memory: Tensor | None) -> None:
-    """Raises ValueError where a memory is given to a layer that takes none."""
-    if memory is not None:
-        raise ValueError("this layer attends to no memory; initial_state takes the batch size alone")
+        It is used where the loop over the cell cannot be compiled, and on GPUs.
+        """
+        return None
 
 
-def _shapes(shapes: list[torch.Size], batch_size: int | None = None) -> str:
+def _check_rows(shapes: list[torch.Size], batch_size: int) -> None:
+    if any(shape[0] != batch_size for shape in shapes):
+        raise ValueError(
+            f"inputs have {batch_size} rows and the state has another number of rows; got {_shape_list(shapes)}"
+        )
+
+
+def _leaf_shapes(state: State) -> list[torch.Size]:
+    return [leaf.shape for leaf in state_leaves(state)]
+
+
+def _shape_list(shapes: list[torch.Size], batch_size: int | None = None) -> str:
     return ", ".join(str(tuple(shape) if batch_size is None else (batch_size, *shape[1:])) for shape in shapes)

@@ -1,20 +1,20 @@
-"""Errors a user can mend."""
+"""Errors, and how messages show the values of users."""
 
 import difflib
 from collections.abc import Iterable
 
 SHOWN, LISTED = 60, 1000
-"""Characters of a text that a message shows, and of all the texts it lists."""
+"""The number of characters of a text that a message shows, and of all the choices that it lists."""
 LOOKED_AT = 1000
-"""Words among which the nearest is looked for."""
+"""The number of known words that are compared with a misspelt one."""
 LONGEST = 2000
-"""Characters of a message; what stands in the middle of a longer one is left out."""
+"""The number of characters of a message; the middle of a longer one is left out."""
 
 
 class InputError(ValueError):
-    """Bad input: one line that names the file and line or the config key, the reason and the next step.
+    """Bad input: one line that names the file and line or the config key, the reason and the remedy.
 
-    What a file holds may be quoted in it: line ends become spaces, and what a terminal would obey is spelled out.
+    The message may quote the contents of files: line ends become spaces, and control characters are escaped.
     """
 
     def __init__(self, message: object) -> None:
@@ -25,10 +25,10 @@ class InputError(ValueError):
 
 
 class ProblemsError(InputError):
-    """Several problems of the input, of which each is reported in a line of its own.
+    """Several problems of the input, each of which is reported on a line of its own.
 
     Attributes:
-        problems: a line each, in order, without duplicates.
+        problems: a line for each problem, in order, without duplicates.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -37,37 +37,37 @@ class ProblemsError(InputError):
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on: a failure, though the input has the right form."""
+    """Training cannot continue, although the input is valid."""
 
 
 def printable(text: str) -> str:
-    """A line of text without anything that a terminal would obey: control characters are spelled out as in Python."""
+    """Return a line of text with control characters escaped as in Python, so that no terminal obeys them."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def shown(value: object) -> str:
-    """What a user gave as a message shows it: on one line, text in quotes, and no longer than a message may be."""
+    """Return a user's value as a message shows it: on one line, text in quotes, shortened where it is long."""
     if isinstance(value, str):
         return repr(value if len(value) <= SHOWN else f"{value[:SHOWN]}…")
     try:
         text = repr(value)
-    except ValueError:  # of a number with more digits than Python writes
+    except ValueError:  # an integer with more digits than Python converts to text
         return "a number of thousands of digits"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 15]} … {text[-15:]}"
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """A hint: the nearest known word, or all of them, as far as a message has room."""
+    """Return a hint for an unknown word: the nearest known word, or all of them if a message can hold them."""
     close = closest(word, known)
     if close:
         return f"did you mean {shown(close)}?"
-    listed = ", ".join(known)
-    return f"choose from {listed}" if len(listed) <= LISTED else f"choose one of the {len(known):,} known"
+    choices = ", ".join(known)
+    return f"choose from {choices}" if len(choices) <= LISTED else f"choose one of the {len(known):,} known"
 
 
 def closest(word: str, known: list[str]) -> str | None:
-    """The nearest known word, if any is near; of many or long ones none is looked for, which would take too long."""
-    near = [one for one in known[:LOOKED_AT] if len(one) <= SHOWN] if len(word) <= SHOWN else []
-    return next(iter(difflib.get_close_matches(word, near, 1)), None)
+    """Return the known word that is most similar, or None. Very many and very long words are not compared."""
+    candidates = [candidate for candidate in known[:LOOKED_AT] if len(candidate) <= SHOWN] if len(word) <= SHOWN else []
+    return next(iter(difflib.get_close_matches(word, candidates, 1)), None)

@@ -1,4 +1,4 @@
-"""Signals that ask a job to stop: the first is noted, so that it can save what it has; the second ends it at once."""
+"""Signals that ask a job to stop: after the first the job saves and stops; a second one ends it immediately."""
 
 import signal
 import threading
@@ -11,11 +11,11 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class Interrupted(KeyboardInterrupt):
-    """A job has stopped because it was asked to, and what it had is saved.
+    """A job has stopped because of a signal, and its progress is saved.
 
     Attributes:
-        number: of the signal.
-        go_on: the command that goes on.
+        number: the signal's number.
+        go_on: the command that resumes the job.
     """
 
     def __init__(self, message: str, number: int, *, go_on: str = "seriatim train --resume RUN") -> None:
@@ -25,11 +25,11 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def noted() -> Iterator[Callable[[], int | None]]:
-    """Gives what tells the signal that came, None while none did.
+    """Catch signals in the ``with`` block; yield a function that returns the number of the first, or None.
 
-    Ignored signals stay ignored, and elsewhere than in the main thread none comes.
+    Ignored signals stay ignored. Outside of the main thread no signal is caught.
     """
-    came: list[int] = []
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
@@ -37,7 +37,7 @@ def noted() -> Iterator[Callable[[], int | None]]:
     before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
     def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
         restore()
 
     def restore() -> None:
@@ -47,6 +47,6 @@ def noted() -> Iterator[Callable[[], int | None]]:
     for number in before:
         signal.signal(number, note)
     try:
-        yield lambda: came[0] if came else None
+        yield lambda: received[0] if received else None
     finally:
         restore()

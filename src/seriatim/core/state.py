@@ -1,9 +1,9 @@
-"""What a model keeps of the past.
+"""The state: what a model remembers of the inputs it has read.
 
-A state is a tensor, or a tuple (usually a ``NamedTuple``) of states. Dimension 0 of every leaf is the batch.
-A leaf that grows with time grows along one dimension, which is 0 in the initial state; the newest entry is last, and
-a row that has kept less than the longest is zero in front. These functions are written once, for every architecture; a
-state is never changed in place.
+A state is a tensor, or a tuple (usually a ``NamedTuple``) of states. Dimension 0 of every leaf is the batch. A leaf
+that grows with time grows along one dimension, whose size is 0 in the initial state. The newest entry is last, and a
+row with fewer entries than the longest row starts with zeros. These functions work for every architecture and never
+change a state in place.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,14 @@ S = TypeVar("S", bound=State)
 
 
 def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
-    """Applies ``fn`` to every leaf of ``state`` and to the matching leaves of ``rest``.
+    """Apply ``fn`` to every leaf of ``state`` and to the matching leaves of ``rest``.
 
     Raises:
         ValueError: the states differ in structure.
     """
     if isinstance(state, Tensor):
         if not all(isinstance(other, Tensor) for other in rest):
-            raise ValueError("states differ in structure: a tensor stands against a tuple")
+            raise ValueError("states differ in structure: a tensor in one is a tuple in another")
         return fn(state, *rest)  # type: ignore[return-value]
     for other in rest:
         if not isinstance(other, tuple) or len(other) != len(state):
@@ -34,7 +34,7 @@ def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
 
 
 def select_state(state: S, index: Tensor) -> S:
-    """Keeps the rows of the batch that ``index`` names: integers ``(rows,)`` or booleans ``(batch,)``.
+    """Select the rows of the batch that ``index`` names: integers ``(rows,)`` or booleans ``(batch,)``.
 
     Rows may be repeated or reordered, as beam search does.
     """
@@ -42,32 +42,32 @@ def select_state(state: S, index: Tensor) -> S:
 
 
 def join_states(states: list[S]) -> S:
-    """Joins the rows of several states of one structure into one batch, in order.
+    """Join the rows of several states of one structure into one batch, in order.
 
-    Leaves that have grown to different sizes are filled up with zeros in front.
+    Leaves that have grown to different sizes are padded with zeros in front.
     """
-    return map_state(lambda *leaves: torch.cat(_level(leaves)), *states)
+    return map_state(lambda *leaves: torch.cat(_pad_to_largest(leaves)), *states)
 
 
 def detach_state(state: S) -> S:
-    """Cuts the state from the graph that made it, as truncated backpropagation through time does."""
+    """Detach the state from the autograd graph, as truncated backpropagation through time does."""
     return map_state(Tensor.detach, state)
 
 
 def state_leaves(state: State) -> list[Tensor]:
-    """The tensors of the state, in order."""
+    """Return the tensors of the state, in order."""
     if isinstance(state, Tensor):
         return [state]
     return [leaf for part in state for leaf in state_leaves(part)]
 
 
 def state_bytes(state: State) -> int:
-    """Bytes the state's values take."""
+    """Return the size of the state's values in bytes."""
     return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
 
 
 def state_to_dict(state: State) -> dict[str, Tensor]:
-    """Names every leaf by its path (``"0.cell"``), contiguous, ready for a file of named tensors."""
+    """Name every leaf by its path (``"0.cell"``), contiguous, ready for a file of named tensors."""
     if isinstance(state, Tensor):
         return {"": state.contiguous()}
     return {
@@ -78,43 +78,46 @@ def state_to_dict(state: State) -> dict[str, Tensor]:
 
 
 def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
-    """Puts copies of the leaves written by `state_to_dict` back into the structure of ``like``.
+    """Restore a state with the structure of ``like`` from copies of the leaves written by `state_to_dict`.
 
-    Copies, because the tensors of a file may lie at any address, and on the address of its factors hang the last bits
-    of a matrix product.
+    The leaves are copied because the tensors of a file may lie at any address, and the last bits of a matrix product
+    depend on the addresses of its factors.
 
     Raises:
-        ValueError: a leaf is missing, left over, or of another type or shape (the batch, and what has size 0 in
-            ``like`` and grows, aside).
+        ValueError: a leaf is missing or unknown, or has another type or shape. The batch may differ, and so may
+            dimensions of size 0 in ``like``, which grow.
     """
     expected = state_to_dict(like)
     if set(expected) != set(tensors):
-        odd = ", ".join(name or "the state" for name in sorted(set(expected) ^ set(tensors)))
-        raise ValueError(f"the saved state does not belong to this model: it differs in {odd}")
+        different = ", ".join(name or "the state" for name in sorted(set(expected) ^ set(tensors)))
+        raise ValueError(f"the saved state does not belong to this model: it differs in {different}")
     for name, leaf in expected.items():
-        found = tensors[name]
-        if not fits(found.shape, leaf.shape) or found.dtype != leaf.dtype:
+        saved = tensors[name]
+        if not fits(saved.shape, leaf.shape) or saved.dtype != leaf.dtype:
             raise ValueError(
-                f"the saved state does not belong to this model: {name!r} holds {tuple(found.shape)} "
-                f"{found.dtype}, this model keeps {tuple(leaf.shape)} {leaf.dtype}"
+                f"the saved state does not belong to this model: {name!r} has shape {tuple(saved.shape)} and type "
+                f"{saved.dtype}, this model needs {tuple(leaf.shape)} and {leaf.dtype}"
             )
     return _fill(like, tensors, "")
 
 
 def fits(shape: Sequence[int], like: Sequence[int]) -> bool:
-    """Whether a leaf may have a shape, the batch aside: what has size 0 in the initial state may have grown."""
+    """Tell whether a leaf of an initial state of shape ``like`` can have become one of ``shape``.
+
+    The batch may differ, and dimensions of size 0 may have grown.
+    """
     return shape[1:] == like[1:] or (
-        len(shape) == len(like) and all(size in (0, given) for size, given in zip(like[1:], shape[1:], strict=True))
+        len(shape) == len(like) and all(initial in (0, size) for initial, size in zip(like[1:], shape[1:], strict=True))
     )
 
 
-def _level(leaves: tuple[Tensor, ...]) -> list[Tensor]:
-    """Gives leaves that differ in a dimension its largest size, with zeros in front."""
-    sizes = [max(found) for found in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
+def _pad_to_largest(leaves: tuple[Tensor, ...]) -> list[Tensor]:
+    """Pad leaves with zeros in front so that all dimensions but the batch have the largest size of any leaf."""
+    largest = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
     return [
-        leaf
-        if list(leaf.shape[1:]) == sizes
-        else F.pad(leaf, [n for size, has in zip(sizes, leaf.shape[1:], strict=True) for n in (0, size - has)][::-1])
+        F.pad(leaf, [n for goal, size in zip(largest, leaf.shape[1:], strict=True) for n in (0, goal - size)][::-1])
+        if list(leaf.shape[1:]) != largest
+        else leaf
         for leaf in leaves
     ]
 
@@ -134,5 +137,5 @@ def _names(state: tuple[State, ...]) -> tuple[str, ...]:
 
 
 def _rebuild(like: S, parts: list[State]) -> S:
-    """Makes a tuple of the same type as ``like``, named fields included."""
+    """Return a tuple of the same type as ``like``, named fields included."""
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)  # type: ignore[return-value]

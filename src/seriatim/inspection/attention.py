@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..recurrence.fast_path import uncompiled
 from ..report.token_axis import NARROW, SPACED, name_tokens, width_for
@@ -140,7 +140,7 @@ def _places(model: nn.Module) -> Iterator[tuple["Place", SequenceLayer]]:
         for path, layer in inside(top):
             whole = ".".join(part for part in (role, path) if part)
             name = names.get(whole, f"{role or 'layer'}: attention")
-            yield Place(name, role == DECODER, layer.takes_memory, BACKWARDS in whole.split(".")), layer
+            yield Place(name, role == DECODER, isinstance(layer, MemoryLayer), BACKWARDS in whole.split(".")), layer
 
 
 class _Watching(TorchFunctionMode):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from ..core.contract import MemoryLayer
 from ..core.state import state_leaves
 from ..runs.run import Run
 from .gradient_trend import Trend, trend
@@ -184,7 +185,7 @@ def _handed_on(steps: Steps) -> Iterator[Kept]:
 
 def _grows(model: nn.Module) -> bool:
     """Whether what a layer keeps grows with time."""
-    states = (leaf.layer.initial_state(1) for leaf in leaves(model) if not leaf.layer.takes_memory)
+    states = (leaf.layer.initial_state(1) for leaf in leaves(model) if not isinstance(leaf.layer, MemoryLayer))
     return any(0 in part.shape for state in states for part in state_leaves(state))
 
 

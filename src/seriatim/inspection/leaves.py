@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
 
@@ -83,7 +83,9 @@ def kind_of(layer: nn.Module) -> str:
 
 def keeps_numbers(layer: SequenceLayer) -> bool:
     """Whether a layer's state holds anything of its own inputs but counts."""
-    return not layer.takes_memory and any(leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1)))
+    return not isinstance(layer, MemoryLayer) and any(
+        leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1))
+    )
 
 
 def _within(layer: SequenceLayer) -> Iterator[SequenceLayer]:

@@ -1,11 +1,11 @@
 """Every architecture, one a file, behind one contract."""
 
 from .bidirectional import Bidirectional
+from .block import Residual
 from .build import check_options, layer, options_of
 from .describe import describe
 from .experts import count_experts
 from .registry import REGISTRY, current, find, names, register, split_names
-from .residual import Residual
 from .stack import Stack
 from .torch_nn import from_torch, to_torch
 

@@ -9,12 +9,12 @@ functions are held a block at a time, and all of them while gradients are record
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import zero_padding
 from ..core.state import State
 from .cache import KeptInputs, append, newest, newest_of_each
-from .paths import direct_paths
+from .path_lengths import direct_paths
 from .scoring import Dot, attend
 
 BLOCK = 256
@@ -57,11 +57,8 @@ class Attending(SequenceLayer):
         """What the heads found ``(B, H, T, D)`` to outputs ``(B, T, output_size)``."""
         raise NotImplementedError
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
+    def initial_state(self, batch_size: int) -> State:
         """Nothing kept, nothing counted."""
-        refuse_memory(memory)
         return KeptInputs(self.zeros(batch_size, self.kept_heads, 0, self.kept_size), self.zeros(batch_size).long())
 
     def forward(

@@ -1,6 +1,7 @@
 """Two directions: h_t = [h→_t ; h←_t].
 
-M. Schuster and K. Paliwal, "Bidirectional recurrent neural networks", IEEE Trans. Signal Processing 45(11), 1997.
+M. Schuster and K. Paliwal, "Bidirectional recurrent neural networks", IEEE Transactions on Signal Processing 45(11),
+1997.
 """
 
 from typing import NamedTuple
@@ -8,28 +9,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import MemoryLayer, SequenceLayer, begin_state
 from ..core.errors import InputError
 from ..core.lengths import reverse
 from ..core.state import State
+from .stack import require_memory_class
 
 
 class BidirectionalState(NamedTuple):
-    """What each direction keeps: one read from the first input on, one from the last valid input back."""
+    """The state of each direction: after the last valid input, and after the first one, read backwards."""
 
     forwards: State
     backwards: State
 
 
 class Bidirectional(SequenceLayer):
-    """Runs one layer from left to right and another from right to left, and joins their outputs.
+    """Two layers, one of which runs from left to right and the other from right to left; outputs are concatenated.
 
     Args:
-        forwards: reads from the first input on.
-        backwards: another instance of the same widths, reading from each row's last valid input back.
+        forwards: reads from the first input onwards.
+        backwards: another instance with the same input width, which reads backwards from each row's last valid input.
 
     Raises:
-        ValueError: a layer is not causal, or their inputs differ in width.
+        InputError: a layer is not causal, or attends to a memory (see `bidirectional`).
+        ValueError: the layers differ in the width of their inputs.
     """
 
     causal = False
@@ -42,40 +45,32 @@ class Bidirectional(SequenceLayer):
             raise ValueError(
                 f"both directions read the same inputs; got widths {forwards.input_size} and {backwards.input_size}"
             )
+        require_memory_class(self, [forwards, backwards])
         self.forwards, self.backwards = forwards, backwards
-        self.takes_memory = forwards.takes_memory or backwards.takes_memory
         self.input_size = forwards.input_size
         self.output_size = forwards.output_size + backwards.output_size
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
-        """Both directions' initial states."""
-        if not self.takes_memory:
-            refuse_memory(memory)
-        given = (memory, memory_lengths)
-        there, back = (
-            layer.initial_state(batch_size, *given if layer.takes_memory else ())
-            for layer in (self.forwards, self.backwards)
-        )
-        return BidirectionalState(there, back)
+    def initial_state(self, batch_size: int) -> State:
+        """Return the initial states of both directions."""
+        return BidirectionalState(self.forwards.initial_state(batch_size), self.backwards.initial_state(batch_size))
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Runs both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        """Run both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         state, lengths = self.admit(inputs, state, lengths)
         start, end = state
-        there, start = self.forwards(inputs, start, lengths=lengths)
-        back, end = self.backwards(reverse(inputs, lengths), end, lengths=lengths)
-        return torch.cat([there, reverse(back, lengths)], dim=2), BidirectionalState(start, end)
+        forward_outputs, start = self.forwards(inputs, start, lengths=lengths)
+        backward_outputs, end = self.backwards(reverse(inputs, lengths), end, lengths=lengths)
+        outputs = torch.cat([forward_outputs, reverse(backward_outputs, lengths)], dim=2)
+        return outputs, BidirectionalState(start, end)
 
     def path_lengths(self, distance: int) -> Tensor:
-        """The forward layer's: the backward layer carries later inputs to earlier outputs."""
+        """Return the path lengths of the forward layer: the backward layer carries later inputs to earlier outputs."""
         return self.forwards.path_lengths(distance)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Cannot be: the backward direction starts at the end.
+        """Refuse to step, because the backward direction starts at the end.
 
         Raises:
             ValueError: always.
@@ -83,3 +78,25 @@ class Bidirectional(SequenceLayer):
         raise ValueError(
             "a bidirectional layer needs the whole sequence and cannot step; use a causal one to stream or generate"
         )
+
+
+class MemoryBidirectional(Bidirectional, MemoryLayer):
+    """Two directions of a layer that attends to a memory."""
+
+    def initial_state(
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
+    ) -> State:
+        """Return the initial states of both directions, with the memory."""
+        directions = (self.forwards, self.backwards)
+        return BidirectionalState(*(begin_state(layer, batch_size, memory, memory_lengths) for layer in directions))
+
+
+def bidirectional(forwards: SequenceLayer, backwards: SequenceLayer) -> Bidirectional:
+    """Return a `Bidirectional`, or a `MemoryBidirectional` where a layer attends to a memory."""
+    kind = MemoryBidirectional if isinstance(forwards, MemoryLayer) else Bidirectional
+    return kind(forwards, backwards)

@@ -1,25 +1,119 @@
-"""What goes around a layer: norms, residual connections, attention to a memory, a feed-forward network.
+"""What surrounds a layer: norms, residual connections, attention to a memory and a feed-forward network.
+
+K. He et al., "Deep residual learning for image recognition", CVPR 2016. The position of the norm: R. Xiong et al., "On
+layer normalization in the transformer architecture", ICML 2020. The block: A. Vaswani et al., "Attention is all you
+need", NeurIPS 2017; any sequence layer can take the place of attention, see W. Yu et al., "MetaFormer is actually what
+you need for vision", CVPR 2022.
+
+    norm first:  y = x + layer(norm(x))
+    norm last:   y = norm(x + layer(x))
 
     u = x + layer(norm(x))
-    v = u + CrossAttention(norm(u), memory)      where it attends to a memory
-    y = v + FeedForward(norm(v))                 where it is a whole block
-
-Any sequence layer can be the mixer of a block, not attention alone: A. Vaswani et al. 2017; for others, W. Yu et al.,
-"MetaFormer is actually what you need for vision", CVPR 2022.
+    v = u + CrossAttention(norm(u), memory)      in a block with a memory
+    y = v + FeedForward(norm(v))                 in a whole block
 """
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from ..core.contract import SequenceLayer
-from .norms import Norm
-from .pointwise import Pointwise
-from .residual import Residual
-from .stack import Stack
+from ..core.contract import MemoryLayer, SequenceLayer, begin_state
+from ..core.errors import InputError
+from ..core.lengths import padding_cleared, zero_padding
+from ..core.state import State
+from .path_lengths import direct_paths
+from .pointwise import Norm, Pointwise
+from .pointwise import dropout as make_dropout
+from .pointwise import norm as norm_named
+from .stack import require_memory_class, stack
+
+
+class Residual(SequenceLayer):
+    """A layer with a norm and a residual connection; the state is that of the layer.
+
+    Args:
+        layer: a layer whose outputs have the width of its inputs.
+        norm: the name of the norm; see `pointwise.NORMS`.
+        norm_first: apply the norm before the layer instead of after the sum.
+        dropout: rate on the outputs of the layer.
+        variational: use one dropout mask for a sequence instead of one for each step.
+
+    Raises:
+        InputError: the layer changes the width, or attends to a memory (see `MemoryResidual`).
+    """
+
+    def __init__(
+        self,
+        layer: SequenceLayer,
+        *,
+        norm: str = "rms",
+        norm_first: bool = True,
+        dropout: float = 0.0,
+        variational: bool = False,
+    ) -> None:
+        super().__init__()
+        if layer.input_size != layer.output_size:
+            raise InputError(
+                f"a residual connection needs equal widths; this layer takes {layer.input_size} features "
+                f"and gives {layer.output_size}"
+            )
+        require_memory_class(self, [layer])
+        self.norm = norm_named(norm, layer.input_size)
+        self.norm_first = norm_first
+        self.layer = layer
+        self.dropout = make_dropout(dropout, variational=variational)
+        self.input_size, self.output_size, self.causal = layer.input_size, layer.output_size, layer.causal
+
+    def initial_state(self, batch_size: int) -> State:
+        """Return the initial state of the layer."""
+        return self.layer.initial_state(batch_size)
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Run the layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        with padding_cleared(lengths):
+            outputs, state = self.layer(self.before(inputs), state, lengths=lengths)
+        return zero_padding(self.after(inputs, outputs), lengths), state
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Compute one step of the layer."""
+        self.check_input(inputs)
+        outputs, state = self.layer.step(self.before(inputs), state)
+        return self.after(inputs, outputs), state
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """Return the path lengths of the layer; the residual connection passes on the present input."""
+        return torch.minimum(self.layer.path_lengths(distance), direct_paths(distance, 0))
+
+    def before(self, inputs: Tensor) -> Tensor:
+        """Return the inputs of the layer, normalised where the norm comes first."""
+        return self.norm(inputs) if self.norm_first else inputs
+
+    def after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Return the sum, normalised where the norm comes last."""
+        total: Tensor = inputs + self.dropout(outputs)
+        return total if self.norm_first else self.norm(total)
+
+
+class MemoryResidual(Residual, MemoryLayer):
+    """A `Residual` around a layer that attends to a memory."""
+
+    def initial_state(
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
+    ) -> State:
+        """Return the initial state of the layer, with the memory."""
+        return begin_state(self.layer, batch_size, memory, memory_lengths)
 
 
 def wrapped(
     layer: SequenceLayer,
-    memory: SequenceLayer | None,
+    memory: MemoryLayer | None,
     feed_forward: nn.Module | None,
     *,
     norm: Norm = "rms",
@@ -27,22 +121,24 @@ def wrapped(
     dropout: float = 0.0,
     variational: bool = False,
 ) -> SequenceLayer:
-    """A layer with residual connections, and with what else is asked for.
+    """Return a layer with residual connections, and optionally attention to a memory and a feed-forward network.
 
     Args:
-        layer: gives as many features as it takes.
+        layer: a layer whose outputs have the width of its inputs.
         memory: attention to a memory, or None.
-        feed_forward: the network after these, made by `feed_forward.feed_forward`, or None.
-        norm: by name; see `norms`.
-        norm_first: before each part, or else after each sum.
-        dropout: rate on what each part gives.
-        variational: one dropout mask a sequence instead of one a step.
+        feed_forward: a network made by `feed_forward.feed_forward`, or None.
+        norm: the name of the norm; see `pointwise.NORMS`.
+        norm_first: apply the norm before each part instead of after each sum.
+        dropout: rate on the outputs of each part.
+        variational: use one dropout mask for a sequence instead of one for each step.
     """
     size = layer.output_size
     network = None if feed_forward is None else Pointwise(size, size, module=feed_forward)
-    made = [
-        Residual(part, norm=norm, norm_first=norm_first, dropout=dropout, variational=variational)
+    parts = [
+        (MemoryResidual if isinstance(part, MemoryLayer) else Residual)(
+            part, norm=norm, norm_first=norm_first, dropout=dropout, variational=variational
+        )
         for part in (layer, memory, network)
         if part is not None
     ]
-    return made[0] if len(made) == 1 else Stack(made)
+    return parts[0] if len(parts) == 1 else stack(parts)

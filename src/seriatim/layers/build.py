@@ -10,16 +10,16 @@ from torch import nn
 from ..core.contract import RecurrentCell, SequenceLayer, Wrap
 from ..core.errors import InputError, nearest
 from ..recurrence import Recurrent
-from .bidirectional import Bidirectional
+from .bidirectional import bidirectional as both_directions
 from .block import wrapped
 from .cross_attention import CrossAttention
 from .feed_forward import feed_forward
-from .norms import norm as norm_named
 from .option_types import check_value
 from .pointwise import Pointwise
+from .pointwise import norm as norm_named
 from .positions import ABSOLUTE, Positions
 from .registry import current, find, split_names
-from .stack import Stack
+from .stack import stack as stack_of
 
 Options = Mapping[str, Any]
 
@@ -71,12 +71,12 @@ def layer(
     for one in itertools.chain.from_iterable(itertools.repeat(names, num_layers)):
         width = layers[-1].output_size if layers else input_size
         made = [_one(one, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
-        layers.append(Bidirectional(*made) if bidirectional else made[0])
+        layers.append(both_directions(*made) if bidirectional else made[0])
     top = None
     if wrapped_names and options.get("norm_first", True):
         top = norm_named(str(options.get("norm", "rms")), layers[-1].output_size)
     between = 0.0 if len(wrapped_names) == len(names) else dropout
-    stack = Stack(layers, dropout=between, variational=variational_dropout, residual=residual, norm=top)
+    stack = stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=top)
     whole = layers[0] if len(layers) == 1 and not residual and top is None else stack
     return _with_positions(whole, options)
 
@@ -135,7 +135,7 @@ def _with_positions(layer: SequenceLayer, options: Options) -> SequenceLayer:
     if options.get("position") not in ABSOLUTE:
         return layer
     bottom = Positions(layer.input_size, learned=options["position"] == "learned", **_known(Positions, options))
-    return Stack([bottom, layer])
+    return stack_of([bottom, layer])
 
 
 def _one(name: str, width: int, hidden_size: int, options: Options, rates: Options) -> SequenceLayer:
@@ -156,7 +156,7 @@ def _one(name: str, width: int, hidden_size: int, options: Options, rates: Optio
         whole = wrapped(whole, memory, network, **rates, **_known(wrapped, options))
     if inner == width:
         return whole
-    return Stack([Pointwise(width, inner, module=nn.Linear(width, inner)), whole])
+    return stack_of([Pointwise(width, inner, module=nn.Linear(width, inner)), whole])
 
 
 def _keywords(function: Callable[..., object]) -> dict[str, inspect.Parameter]:

@@ -15,18 +15,16 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.state import State
-from .history import remember
-from .norms import Norm
-from .norms import norm as norm_named
+from .block import Residual
 from .option_types import Between, Size
-from .paths import direct_paths
-from .pointwise import Pointwise
-from .residual import Residual
+from .path_lengths import direct_paths
+from .pointwise import Norm, Pointwise
+from .pointwise import norm as norm_named
 from .stack import Stack
-from .unpadded import UnpaddedLayer
+from .unpadded_layer import UnpaddedLayer, remember
 
 
 class GatedConvolution(UnpaddedLayer):
@@ -48,11 +46,8 @@ class GatedConvolution(UnpaddedLayer):
         self.taps = nn.Linear(kernel_size * size, 2 * size, bias=bias)
         self.leave = nn.Linear(size, size, bias=bias)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
+    def initial_state(self, batch_size: int) -> State:
         """Zeros ``(batch, reach, size)``."""
-        refuse_memory(memory)
         return self.zeros(batch_size, (self.kernel_size - 1) * self.dilation, self.input_size)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:

@@ -14,13 +14,13 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..core.lengths import check_lengths, valid_mask, zero_padding
 from ..core.state import State
 from .attention import heads
 from .option_types import Size
-from .paths import direct_paths
+from .path_lengths import direct_paths
 from .scoring import Score, attend, scoring
 
 
@@ -31,7 +31,7 @@ class Memory(NamedTuple):
     lengths: Tensor
 
 
-class CrossAttention(SequenceLayer):
+class CrossAttention(MemoryLayer):
     """Multi-head attention to the memory given to `initial_state`.
 
     Args:
@@ -49,7 +49,6 @@ class CrossAttention(SequenceLayer):
     keeps = "keys and values of the memory"
     paper = "Bahdanau et al. 2015; Vaswani et al. 2017"
     parallel = True
-    takes_memory = True
 
     def __init__(
         self,
@@ -74,7 +73,12 @@ class CrossAttention(SequenceLayer):
         self.score = scoring(score, head_size, head_size, num_heads=self.num_heads)
 
     def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
     ) -> State:
         """The memory ``(batch, memory_time, memory_size)``, mapped to keys and values.
 

@@ -11,9 +11,9 @@ from typing import Annotated
 from torch import Tensor, nn
 
 from ..core.errors import InputError, nearest
-from .activations import activation
 from .experts import Experts
 from .option_types import Between, OneOf, Size
+from .pointwise import activation
 
 PLAIN = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu-tanh", "silu": "silu"}
 GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu", "bilinear": "identity"}

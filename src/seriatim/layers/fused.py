@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
@@ -93,11 +93,8 @@ class FusedRecurrence(SequenceLayer):
         if self.weight_hr_l0 is not None:
             nn.init.orthogonal_(self.weight_hr_l0)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
+    def initial_state(self, batch_size: int) -> State:
         """Zeros ``(batch, hidden_size)``."""
-        refuse_memory(memory)
         return self.zeros(batch_size, self.hidden_size)
 
     def forward(
@@ -128,8 +125,12 @@ class FusedRecurrence(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step; without gradients and in evaluation mode, in compiled code where that can be."""
-        self.check_step(inputs, state)
-        return stepped(self, inputs, state) or self.advance_once(inputs, state)
+        self.check_input(inputs)
+        found = stepped(self, inputs, state)
+        if found is None:
+            self.check_state(state, inputs.shape[0])
+            found = self.advance_once(inputs, state)
+        return found
 
     def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """The kernel of one step, and zoneout."""

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import refuse_memory
 from ..core.state import State
 from .fused import FusedRecurrence
 from .option_types import Between, GateBias, Rate
@@ -83,11 +82,8 @@ class LSTM(FusedRecurrence):
         if self.bias_ih_l0 is not None:
             nn.init.constant_(self.bias_ih_l0.data[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> LSTMState:
+    def initial_state(self, batch_size: int) -> LSTMState:
         """Zeros ``(batch, output_size)`` and ``(batch, hidden_size)``."""
-        refuse_memory(memory)
         return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
 
     def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:

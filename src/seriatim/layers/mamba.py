@@ -23,14 +23,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..core.contract import refuse_memory
 from ..core.errors import InputError
 from ..core.state import State
-from .history import remember
 from .option_types import Size, StepSize
-from .paths import direct_paths, joined_paths
+from .path_lengths import direct_paths, joined_paths
 from .selective_scan import selective_scan, selective_step
-from .unpadded import UnpaddedLayer
+from .unpadded_layer import UnpaddedLayer, remember
 
 
 class MambaState(NamedTuple):
@@ -113,11 +111,8 @@ class Mamba(UnpaddedLayer):
             delta = torch.empty(self.inner).uniform_(math.log(self.dt_min), math.log(self.dt_max)).exp()
             self.rate.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # softplus, inverted
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> MambaState:
+    def initial_state(self, batch_size: int) -> MambaState:
         """Zeros; see `MambaState`."""
-        refuse_memory(memory)
         return MambaState(
             self.zeros(batch_size, self.kernel_size - 1, self.inner),
             self.zeros(batch_size, self.state_size, self.inner),

@@ -16,10 +16,9 @@ keeps h positive so that the scan can run on logarithms; the scan here needs non
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import refuse_memory
 from ..core.state import State
 from .scan import linear_scan
-from .unpadded import UnpaddedLayer
+from .unpadded_layer import UnpaddedLayer
 
 
 class MinGRU(UnpaddedLayer):
@@ -49,11 +48,8 @@ class MinGRU(UnpaddedLayer):
         if self.w.bias is not None:
             nn.init.zeros_(self.w.bias)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> Tensor:
+    def initial_state(self, batch_size: int) -> Tensor:
         """Zeros ``(batch, hidden_size)``."""
-        refuse_memory(memory)
         return self.zeros(batch_size, self.output_size)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:

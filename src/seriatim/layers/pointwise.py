@@ -1,19 +1,136 @@
-"""A function of each input alone, as a sequence layer that keeps nothing."""
+"""Functions of each position alone: activations, norms, dropout, and the layer that applies a module to each position.
 
+Layer norm: J. L. Ba, J. R. Kiros and G. E. Hinton, "Layer normalization", 2016. RMS norm: B. Zhang and R. Sennrich,
+"Root mean square layer normalization", NeurIPS 2019. Variational dropout: Y. Gal and Z. Ghahramani, "A theoretically
+grounded application of dropout in recurrent neural networks", NeurIPS 2016.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError, nearest
 from ..core.lengths import valid_mask
+from ..core.random_masks import dropout_mask
 from ..core.state import State
-from .paths import direct_paths
+from .option_types import OneOf
+from .path_lengths import direct_paths
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "elu": F.elu,
+    "selu": F.selu,
+    "leaky-relu": F.leaky_relu,
+    "hardtanh": F.hardtanh,
+    "sin": torch.sin,
+    "identity": lambda x: x,
+}
+Activation = Annotated[str, OneOf(ACTIVATIONS)]
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the activation with a name.
+
+    Raises:
+        InputError: no activation has the name; the message gives the nearest.
+    """
+    if name not in ACTIVATIONS:
+        raise InputError(f"unknown activation {name!r}; {nearest(name, list(ACTIVATIONS))}")
+    return ACTIVATIONS[name]
+
+
+class LayerNorm(nn.LayerNorm):
+    """`torch.nn.LayerNorm`, computed in the type of its weights also where autocast makes the inputs narrower."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise ``(..., size)``."""
+        return super().forward(inputs.to(self.weight.dtype))
+
+
+class RMSNorm(nn.RMSNorm):
+    """`torch.nn.RMSNorm`, computed in the type of its weights also where autocast makes the inputs narrower."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise ``(..., size)``."""
+        return super().forward(inputs.to(self.weight.dtype))
+
+
+EPSILON = 1e-5
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+Norm = Annotated[str, OneOf(NORMS)]
+
+
+def norm(name: str, size: int) -> nn.Module:
+    """Return a norm over the last dimension, of width ``size``.
+
+    Raises:
+        InputError: no norm has the name; the message gives the nearest.
+    """
+    if name not in NORMS:
+        raise InputError(f"unknown norm {name!r}; {nearest(name, list(NORMS))}")
+    return NORMS[name](size, eps=EPSILON)
+
+
+class Dropout(nn.Module):
+    """Dropout of single values."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Drop values of a tensor of any shape."""
+        return inputs * dropout_mask(tuple(inputs.shape), self.p, inputs) if self.training else inputs
+
+    def extra_repr(self) -> str:
+        """Return the rate, for ``print``."""
+        return f"p={self.p}"
+
+
+class VariationalDropout(Dropout):
+    """Dropout of whole features: one mask for each row, the same at every time step of a call.
+
+    A sequence that is run in windows draws a new mask for each window.
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Drop features of ``(batch, time, size)``, or of one step ``(batch, size)``."""
+        if not self.training:
+            return inputs
+        return inputs * dropout_mask((inputs.shape[0], *[1] * (inputs.dim() - 2), inputs.shape[-1]), self.p, inputs)
+
+
+def dropout(p: float, *, variational: bool = False) -> nn.Module:
+    """Return dropout at rate ``p``, of single values or, where ``variational``, of features over all time steps.
+
+    Raises:
+        InputError: the rate lies outside [0, 0.99].
+    """
+    if not 0 <= p <= 0.99:
+        raise InputError(f"dropout must be between 0 and 0.99; got {p}")
+    if p == 0:
+        return nn.Identity()
+    return VariationalDropout(p) if variational else Dropout(p)
 
 
 class Pointwise(SequenceLayer):
-    """Applies a module to every position on its own; the state is the empty tuple.
+    """A layer that applies a module to every position; its state is the empty tuple.
 
     Args:
         input_size: width of an input.
-        output_size: width of what the module gives.
+        output_size: width of the module's output.
         module: a function ``(..., input_size)`` to ``(..., output_size)``.
     """
 
@@ -24,17 +141,14 @@ class Pointwise(SequenceLayer):
         super().__init__()
         self.input_size, self.output_size, self.module = input_size, output_size, module
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
-        """Nothing."""
-        refuse_memory(memory)
+    def initial_state(self, batch_size: int) -> State:
+        """Return the empty tuple."""
         return ()
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Runs the module over the valid positions of ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        """Run the module over the valid positions of ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         if lengths is None:
             return self.module(inputs), state
@@ -44,10 +158,10 @@ class Pointwise(SequenceLayer):
         return outputs.masked_scatter(mask.unsqueeze(2), valid), state
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The module, once."""
+        """Run the module once."""
         self.check_step(inputs, state)
         return self.module(inputs), state
 
     def path_lengths(self, distance: int) -> Tensor:
-        """Only the present input is seen."""
+        """Return the path lengths: an output depends on the present input only."""
         return direct_paths(distance, 0)

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import zero_padding
 from ..core.state import State
 from .option_types import OneOf, Size
-from .paths import direct_paths
+from .path_lengths import direct_paths
 
 ABSOLUTE = ("sinusoidal", "learned")
 RELATIVE = ("none", "rotary", "alibi")
@@ -55,11 +55,8 @@ class Positions(SequenceLayer):
         self.table = nn.Parameter(0.02 * torch.randn(max_length, input_size)) if learned else None
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
+    def initial_state(self, batch_size: int) -> State:
         """Zero inputs."""
-        refuse_memory(memory)
         return self.zeros(batch_size).long()
 
     def forward(

@@ -16,7 +16,7 @@ learns pairs of tokens.
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import SequenceLayer
 from ..core.lengths import zero_padding
 from ..core.state import State
 
@@ -38,11 +38,8 @@ class Prior(SequenceLayer):
         self.input_size, self.output_size = input_size, hidden_size
         self.constant = nn.Parameter(torch.randn(hidden_size))
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
+    def initial_state(self, batch_size: int) -> State:
         """Nothing: ``(batch, 0)``."""
-        refuse_memory(memory)
         return self.zeros(batch_size, 0)
 
     def forward(

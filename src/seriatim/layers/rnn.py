@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
-from .activations import Activation
-from .activations import activation as activation_named
 from .fused import FusedRecurrence
 from .option_types import Rate
+from .pointwise import Activation
+from .pointwise import activation as activation_named
 
 FUSED = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}
 

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import refuse_memory
 from ..core.errors import InputError
 from ..core.state import State
 from .option_types import Size, StepSize
-from .unpadded import UnpaddedLayer
+from .unpadded_layer import UnpaddedLayer
 
 CHUNK = 128
 """Steps of one convolution (measured on a CPU)."""
@@ -90,11 +89,8 @@ class S4D(UnpaddedLayer):
         nn.init.normal_(self.c, std=0.5**0.5)
         nn.init.normal_(self.skip)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> Tensor:
+    def initial_state(self, batch_size: int) -> Tensor:
         """Zeros ``(batch, hidden_size, state_size / 2, 2)``, real and imaginary parts."""
-        refuse_memory(memory)
         return self.zeros(batch_size, self.output_size, self.pairs, 2)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import SequenceLayer, refuse_memory
+from ..core.contract import MemoryLayer, SequenceLayer, begin_state
 from ..core.errors import InputError
-from ..core.lengths import within, zero_padding
+from ..core.lengths import padding_cleared, zero_padding
 from ..core.state import State
 from ..recurrence.compiled_step import stepped
-from .dropout import dropout as make_dropout
-from .paths import direct_paths, joined_paths
+from .path_lengths import direct_paths, joined_paths
+from .pointwise import dropout as make_dropout
 
 
 class Stack(SequenceLayer):
-    """Runs layers one on top of another; the state is the tuple of their states.
+    """Layers that run one on top of another; the state is the tuple of their states.
 
     Args:
-        layers: bottom first; each takes what the one below gives.
+        layers: the bottom layer first; the output of each is the input of the next.
         dropout: rate between layers (none after the last).
-        variational: one dropout mask a sequence instead of one a step.
-        residual: adds a layer's inputs to its outputs wherever their widths are equal.
-        norm: what the top layer's outputs pass through, if anything.
+        variational: use one dropout mask for a sequence instead of one for each step.
+        residual: add the inputs of a layer to its outputs wherever their widths are equal.
+        norm: a norm of the top layer's outputs, or None.
 
     Raises:
-        ValueError: no layers, or widths that do not meet.
+        InputError: no layers, widths that do not match, or a layer that attends to a memory (see `stack`).
     """
 
     def __init__(
@@ -44,8 +44,9 @@ class Stack(SequenceLayer):
         for below, above in itertools.pairwise(layers):
             if below.output_size != above.input_size:
                 raise InputError(
-                    f"a layer that gives {below.output_size} features cannot feed one that takes {above.input_size}"
+                    f"a layer with {below.output_size} output features cannot feed one with {above.input_size} inputs"
                 )
+        require_memory_class(self, layers)
         self.layers: Sequence[SequenceLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.dropout = make_dropout(dropout, variational=variational)
         self.residual = residual
@@ -53,36 +54,31 @@ class Stack(SequenceLayer):
         self.input_size = layers[0].input_size
         self.output_size = layers[-1].output_size
         self.causal = all(layer.causal for layer in layers)
-        self.takes_memory = any(layer.takes_memory for layer in layers)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
-        """The tuple of the layers' initial states; a memory goes to the layers that take one."""
-        if not self.takes_memory:
-            refuse_memory(memory)
-        given = (memory, memory_lengths)
-        return tuple(layer.initial_state(batch_size, *given if layer.takes_memory else ()) for layer in self.layers)
+    def initial_state(self, batch_size: int) -> State:
+        """Return the tuple of the layers' initial states."""
+        return tuple(layer.initial_state(batch_size) for layer in self.layers)
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Runs every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        """Run every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         hidden, state, lengths = self.begin(inputs, state, lengths)
-        ends, inner = [], within(lengths)
-        for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
-            outputs, end = layer(self.dropout(hidden) if i else hidden, start, lengths=inner)
-            hidden = self.join(hidden, outputs)
-            ends.append(end)
+        ends = []
+        with padding_cleared(lengths):
+            for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
+                outputs, end = layer(self.dropout(hidden) if i else hidden, start, lengths=lengths)
+                hidden = self.join(hidden, outputs)
+                ends.append(end)
         return zero_padding(self.finish(hidden), lengths), tuple(ends)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step of every layer; all in one call of compiled code where that can be."""
+        """Compute one step of every layer, in one call of compiled code where possible."""
         self.check_input(inputs)
         return stepped(self, inputs, state) or self.advance_once(inputs, state)
 
     def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step, layer after layer."""
+        """Compute one step, layer after layer."""
         hidden, ends = inputs, []
         for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
             outputs, end = layer.step(self.dropout(hidden) if i else hidden, start)
@@ -91,21 +87,57 @@ class Stack(SequenceLayer):
         return self.finish(hidden), tuple(ends)
 
     def path_lengths(self, distance: int) -> Tensor:
-        """The shortest path through all layers."""
+        """Return the length of the shortest paths through all layers."""
         present = direct_paths(distance, 0)
-        each = [layer.path_lengths(distance) for layer in self.layers]
-        if self.residual:
-            pairs = zip(self.layers, each, strict=True)
-            each = [
-                torch.minimum(lengths, present) if layer.input_size == layer.output_size else lengths
-                for layer, lengths in pairs
-            ]
-        return joined_paths(each)
+        paths = []
+        for layer in self.layers:
+            lengths = layer.path_lengths(distance)
+            direct = self.residual and layer.input_size == layer.output_size
+            paths.append(torch.minimum(lengths, present) if direct else lengths)
+        return joined_paths(paths)
 
     def finish(self, hidden: Tensor) -> Tensor:
-        """The norm at the top."""
+        """Apply the norm at the top."""
         return hidden if self.norm is None else self.norm(hidden)
 
     def join(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """The residual connection around one layer."""
+        """Add the residual connection around one layer."""
         return inputs + outputs if self.residual and inputs.shape[-1] == outputs.shape[-1] else outputs
+
+
+class MemoryStack(Stack, MemoryLayer):
+    """A stack in which some layers attend to a memory."""
+
+    def initial_state(
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
+    ) -> State:
+        """Return the tuple of the layers' initial states; layers that attend to a memory receive it."""
+        return tuple(begin_state(layer, batch_size, memory, memory_lengths) for layer in self.layers)
+
+
+def stack(
+    layers: Sequence[SequenceLayer],
+    *,
+    dropout: float = 0.0,
+    variational: bool = False,
+    residual: bool = False,
+    norm: nn.Module | None = None,
+) -> Stack:
+    """Return a `Stack`, or a `MemoryStack` where a layer attends to a memory; the arguments are those of `Stack`."""
+    kind = MemoryStack if any(isinstance(layer, MemoryLayer) for layer in layers) else Stack
+    return kind(layers, dropout=dropout, variational=variational, residual=residual, norm=norm)
+
+
+def require_memory_class(container: SequenceLayer, layers: Sequence[SequenceLayer]) -> None:
+    """Raise InputError where a layer made of others is no `MemoryLayer` although one of the others is."""
+    if not isinstance(container, MemoryLayer):
+        for layer in layers:
+            if isinstance(layer, MemoryLayer):
+                raise InputError(
+                    f"{type(layer).__name__} attends to a memory; use Memory{type(container).__name__} for it"
+                )

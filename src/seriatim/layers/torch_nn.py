@@ -4,8 +4,8 @@ from torch import nn
 
 from ..core.contract import SequenceLayer
 from .bidirectional import Bidirectional
-from .dropout import Dropout, VariationalDropout
 from .fused import FusedRecurrence
+from .pointwise import Dropout, VariationalDropout
 from .registry import REGISTRY
 from .stack import Stack
 

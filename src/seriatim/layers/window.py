@@ -11,15 +11,13 @@ from x to the softmax are left out, as in the authors' best models.
 
 from torch import Tensor, nn
 
-from ..core.contract import refuse_memory
 from ..core.errors import InputError
 from ..core.state import State
-from .activations import Activation
-from .activations import activation as activation_named
-from .history import remember
 from .option_types import Size
-from .paths import direct_paths
-from .unpadded import UnpaddedLayer
+from .path_lengths import direct_paths
+from .pointwise import Activation
+from .pointwise import activation as activation_named
+from .unpadded_layer import UnpaddedLayer, remember
 
 
 class Window(UnpaddedLayer):
@@ -56,11 +54,8 @@ class Window(UnpaddedLayer):
         self.g = activation_named(activation)
         self.hidden = nn.Linear(context * input_size, hidden_size, bias=bias)
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
+    def initial_state(self, batch_size: int) -> State:
         """Zeros ``(batch, context − 1, input_size)``."""
-        refuse_memory(memory)
         return self.zeros(batch_size, self.context - 1, self.input_size)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:

@@ -10,7 +10,7 @@ from ..config import Model
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError, nearest
 from ..core.lengths import valid_mask, zero_padding
-from ..layers.dropout import dropout as make_dropout
+from ..layers.pointwise import dropout as make_dropout
 from .base_models import LayerModel, layer_from_config
 
 POOLINGS = ("final", "mean", "max", "attention")

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
-from ..layers.dropout import dropout as make_dropout
+from ..layers.pointwise import dropout as make_dropout
 from .attention_decoder import AttentionDecoder
 from .base_models import SourceModel, on_positions, valid_positions
 from .scheduled_sampling import sampled_features
@@ -72,7 +72,7 @@ class EncoderDecoder(SourceModel):
         bounded_logits: bool = False,
     ) -> None:
         super().__init__()
-        _check_layers(encoder, decoder, embedding_size)
+        decoder = _check_layers(encoder, decoder, embedding_size)
         if shared_embedding and source_vocabulary != target_vocabulary:
             raise InputError(
                 f"model.shared_embedding: needs one vocabulary; sources have {source_vocabulary} tokens, targets "
@@ -87,7 +87,8 @@ class EncoderDecoder(SourceModel):
             raise InputError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
         self.bounded_logits = bounded_logits
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder = encoder
+        self.decoder: MemoryLayer = decoder
         make_embedding = TiedEmbedding if tie_weights else nn.Embedding
         self.target_embedding = make_embedding(target_vocabulary, embedding_size)
         shared = self.target_embedding if shared_embedding else None
@@ -115,8 +116,7 @@ class EncoderDecoder(SourceModel):
             source_lengths: ``(batch,)``, 0 allowed; None if every row is full.
         """
         memory, end = self.encoder(self.dropout(self.source_embedding(source)), lengths=source_lengths)
-        last = {"encoder_state": end} if self.decoder.takes_encoder_state else {}
-        return self.decoder.initial_state(len(source), memory, source_lengths, **last)
+        return self.decoder.initial_state(len(source), memory, source_lengths, encoder_state=end)
 
     def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Return the logits of the token after each of ``tokens``.
@@ -221,11 +221,11 @@ class EncoderDecoder(SourceModel):
         return self.decoder.attention(embedded, state, lengths=target_lengths)
 
 
-def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size: int) -> None:
-    """Raise InputError if two layers cannot be an encoder and its decoder."""
-    if encoder.takes_memory:
+def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size: int) -> MemoryLayer:
+    """Return the decoder; raise InputError if two layers cannot be an encoder and its decoder."""
+    if isinstance(encoder, MemoryLayer):
         raise InputError("an encoder has no memory to attend to; leave memory_size out of its options")
-    if not decoder.takes_memory:
+    if not isinstance(decoder, MemoryLayer):
         raise InputError("a decoder needs a memory: give its layer the option memory_size, or take a recurrent decoder")
     if not decoder.causal:
         raise InputError("a decoder must not see what it predicts; its layer must be causal")
@@ -234,8 +234,8 @@ def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size
             raise InputError(
                 f"embedding_size is {embedding_size}, the {name} takes {layer.input_size}; make them equal"
             )
-    if decoder.takes_encoder_state:
-        decoder.check_encoder(encoder)
+    decoder.check_encoder(encoder)
+    return decoder
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Model
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
-from ..layers.dropout import dropout as make_dropout
+from ..layers.pointwise import dropout as make_dropout
 from .base_models import LayerModel, TextModel, layer_from_config, on_positions, valid_positions
 from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses
@@ -52,7 +52,7 @@ class LanguageModel(TextModel, LayerModel):
                 "model.bidirectional: a language model must not see what it predicts; set it to false, "
                 "and model.options.causal, if given, to true"
             )
-        if layer.takes_memory:
+        if isinstance(layer, MemoryLayer):
             raise InputError("model.options.memory_size: a language model has no memory to attend to; leave it out")
         if tie_weights and layer.input_size != layer.output_size:
             raise InputError(

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..config import Model
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
-from ..layers.dropout import dropout as make_dropout
-from ..layers.norms import norm
+from ..layers.pointwise import dropout as make_dropout
+from ..layers.pointwise import norm
 from .base_models import LayerModel, layer_from_config
 from .softmax import CHUNK_ELEMENTS, CHUNK_ROWS, summed_loss
 
@@ -52,7 +52,7 @@ class MaskedLanguageModel(LayerModel):
         output_bias: bool = True,
     ) -> None:
         super().__init__()
-        if layer.takes_memory:
+        if isinstance(layer, MemoryLayer):
             raise InputError("model.options.memory_size: a masked language model has no memory to attend to")
         size = layer.input_size
         self.vocabulary_size = self.mask = vocabulary_size

@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError, nearest
 from ..core.lengths import check_lengths, zero_padding
 from ..core.state import State
@@ -32,7 +32,7 @@ MakeLayer = Callable[[int], SequenceLayer]
 CONTEXTS = ("initial", "updates", "outputs")
 
 
-class RecurrentDecoder(SequenceLayer):
+class RecurrentDecoder(MemoryLayer):
     """A recurrence that begins where an encoder ended.
 
     Args:
@@ -45,11 +45,9 @@ class RecurrentDecoder(SequenceLayer):
         InputError: an unknown name, or a layer that sees the future or attends to a memory by itself.
     """
 
-    takes_memory = takes_encoder_state = True
-
     def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str, summary: str) -> None:
         super().__init__()
-        if not layer.causal or layer.takes_memory:
+        if not layer.causal or isinstance(layer, MemoryLayer):
             raise InputError("a decoder's recurrence must be causal and attend to no memory of its own")
         if summary not in SUMMARIES:
             raise InputError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")

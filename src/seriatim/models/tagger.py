@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import valid_mask
 from ..data.tagged_corpus import NO_TAG, TaggedBatch
-from ..layers.dropout import dropout as make_dropout
+from ..layers.pointwise import dropout as make_dropout
 from .base_models import drop_words
 from .characters import CharacterModel
 from .crf import CRF
@@ -107,7 +107,7 @@ class Tagger(TagModel):
         output_bias: bool = True,
     ) -> None:
         super().__init__(crf)
-        if layer.takes_memory:
+        if isinstance(layer, MemoryLayer):
             raise InputError("model.options.memory_size: a tagger has no memory to attend to; leave it out")
         size = layer.input_size - (0 if characters is None else characters.output_size)
         if size < 1:

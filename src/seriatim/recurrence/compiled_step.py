@@ -74,6 +74,7 @@ class _Memory:
         if key not in self.steppers:
             if any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
                 return "inputs and state differ in rows"
+            layer.check_state(state, inputs.shape[0])
             if len(self.steppers) >= MOST:
                 self.steppers.pop(next(iter(self.steppers)))
             self.steppers[key] = _make(layer, inputs, state)

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.func import functional_call
 
-from ..core.contract import RecurrentCell, SequenceLayer, refuse_memory
+from ..core.contract import RecurrentCell, SequenceLayer
 from ..core.errors import InputError
 from ..core.random_masks import dropout_mask
 from ..core.state import State
@@ -45,11 +45,8 @@ class Recurrent(SequenceLayer):
         self.input_size = cell.input_size
         self.output_size = cell.output_size
 
-    def initial_state(
-        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
-    ) -> State:
+    def initial_state(self, batch_size: int) -> State:
         """The cell's own initial state."""
-        refuse_memory(memory)
         state = self.cell.initial_state(batch_size)
         check_initial(state, self.cell_name, batch_size)
         return state
@@ -68,9 +65,10 @@ class Recurrent(SequenceLayer):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of the cell; without gradients and in evaluation mode, in compiled code where that can be."""
-        self.check_step(inputs, state)
+        self.check_input(inputs)
         found = stepped(self, inputs, state)
         if found is None:
+            self.check_state(state, inputs.shape[0])
             found = self.advance_once(inputs, state)
             return check_returned(found, self.cell_name, inputs, state, self.output_size)
         check_outputs(found[0], self.cell_name, len(inputs), self.output_size)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..config import Config
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
@@ -165,7 +165,7 @@ def _outermost(module: nn.Module) -> Iterator[SequenceLayer]:
     for part in module.children():
         if not isinstance(part, SequenceLayer):
             yield from _outermost(part)
-        elif not part.takes_memory:
+        elif not isinstance(part, MemoryLayer):
             yield part
 
 

@@ -1,8 +1,8 @@
-"""Path lengths: how many operations along time, one after another, lead from an input to a later output.
+"""Path lengths: the number of sequential operations along time between an input and a later output.
 
-The shorter the path between two distant positions, the easier a dependency between them is to learn: A. Vaswani et
-al., "Attention is all you need", NeurIPS 2017, table 1. Entry d of a path length is for the input d steps back; entry 0
-is for the present input, which takes no operation along time. Infinity means that there is no path.
+The shorter the path between two distant positions, the easier it is to learn a dependency between them (A. Vaswani et
+al., "Attention is all you need", NeurIPS 2017, table 1). Entry d of a path length is for the input d steps back. Entry
+0 is for the present input, which needs no operation along time. Infinity means that there is no path.
 """
 
 import math
@@ -13,12 +13,12 @@ from torch import Tensor
 
 
 def direct_paths(distance: int, reach: int | None, *, dilation: int = 1) -> Tensor:
-    """Path lengths of a layer that sees earlier inputs directly: 1 for each of them.
+    """Return the path lengths of a layer that sees earlier inputs directly: 1 for each of them.
 
     Args:
-        distance: steps back of the furthest input.
-        reach: steps back of the furthest input seen; None for all.
-        dilation: distance between the inputs seen.
+        distance: steps back to the furthest input.
+        reach: steps back to the furthest input that the layer sees; None where it sees all.
+        dilation: distance between the inputs that the layer sees.
 
     Returns:
         float64 ``(distance + 1,)``.
@@ -33,7 +33,7 @@ def direct_paths(distance: int, reach: int | None, *, dilation: int = 1) -> Tens
 
 
 def joined_paths(layers: Sequence[Tensor]) -> Tensor:
-    """The shortest paths through layers on top of one another: the distance may be covered by any of them.
+    """Return the shortest path lengths through a stack of layers, any of which may cover part of the distance.
 
     Args:
         layers: path lengths ``(distance + 1,)`` of each layer.
