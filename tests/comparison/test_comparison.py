@@ -15,17 +15,18 @@ import torch
 import seriatim
 from seriatim.cli import comparison_console as console_comparison
 from seriatim.cli.main import main
-from seriatim.comparison import budget, comparing, conduct, cost, distance, samples, widths, worker
+from seriatim.comparison import budget, comparing, cost, distance, equal_parameters, runner, samples, worker
 from seriatim.comparison.bottleneck import by_layer, in_words
 from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.comparison.comparing import resume
+from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan, parse_parameters, share_options
 from seriatim.comparison.distance import known_distances
-from seriatim.comparison.metric import OF, difference, more_is_better
-from seriatim.comparison.plan import Budget, read_plan, share_options
-from seriatim.comparison.planning import Wishes, fit_plan, make_plan, parse_parameters
-from seriatim.comparison.processes import Stopped
+from seriatim.comparison.metric import FIGURE_OF_SUMS, difference, higher_is_better
+from seriatim.comparison.plan import Budget, read_plan
 from seriatim.comparison.report import report
-from seriatim.comparison.worker import Work, work
+from seriatim.comparison.shared_data import fit_plan
+from seriatim.comparison.worker import WorkerJob, work
+from seriatim.comparison.worker_process import Stopped
 from seriatim.config import resolve
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.core.interruption import Interrupted
@@ -57,7 +58,7 @@ def small(texts: dict[str, str], out: Path | str, **data: str) -> dict:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains without processes of their own, which take seconds to start."""
 
-    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         events: list[dict] = []
 
         def tell(event: dict) -> None:
@@ -68,11 +69,11 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             work(job, tell)
         return events[-1]
 
-    monkeypatch.setattr(conduct, "run_worker", run)
+    monkeypatch.setattr(runner, "run_worker", run)
     monkeypatch.setattr(budget, "SHORTEST", 0.0)
     monkeypatch.setattr(budget, "ROUGH", 0.0)
     monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))
-    monkeypatch.setattr(cost, "READ", (16,))
+    monkeypatch.setattr(cost, "TEXT_LENGTHS", (16,))
     monkeypatch.setattr(samples, "CHARACTERS", 10)
     monkeypatch.setattr(distance, "POSITIONS", 10)
     monkeypatch.setattr(cost, "GENERATED", 5)
@@ -86,11 +87,11 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_widths_are_solved_to_within_two_percent(name: str, texts: dict[str, str]) -> None:
     for target in (30_000, 400_000):
         plan = make_plan(
-            {"data": {"train": texts["train"], "valid": texts["valid"]}}, Wishes([name], parameters=target)
+            {"data": {"train": texts["train"], "valid": texts["valid"]}}, ComparisonSettings([name], parameters=target)
         )
         vocabulary = fit_plan(plan)
         sized = plan.sized[name]
-        assert abs(sized.parameters - target) <= widths.TOLERANCE * target
+        assert abs(sized.parameters - target) <= equal_parameters.TOLERANCE * target
         made = seriatim.tasks.find(plan.config(name, 1)).make_model(vocabulary)
         assert sum(parameter.numel() for parameter in made.parameters()) == sized.parameters
 
@@ -103,18 +104,20 @@ def test_widths_of_other_tasks(name: str, task: str, tmp_path: Path) -> None:
     options = {"tokenizer": {"kind": "char"}, "model": {"layer": name}}
     config = resolve({"task": task, "data": {"train": str(path)}, **options})
     vocabulary, _ = learn(seriatim.tasks.find(config))
-    _, _, parameters = widths.Widths(config, vocabulary).solve(150_000, 32)
-    assert abs(parameters - 150_000) <= widths.TOLERANCE * 150_000
+    _, _, parameters = equal_parameters.WidthSolver(config, vocabulary).solve(150_000, 32)
+    assert abs(parameters - 150_000) <= equal_parameters.TOLERANCE * 150_000
 
 
 def test_widths_are_round_where_that_is_near_enough(texts: dict[str, str]) -> None:
-    plan = make_plan({"data": {"train": texts["train"], "valid": texts["valid"]}}, Wishes(["rnn"], parameters="1M"))
+    plan = make_plan(
+        {"data": {"train": texts["train"], "valid": texts["valid"]}}, ComparisonSettings(["rnn"], parameters="1M")
+    )
     fit_plan(plan)
     assert plan.sized["rnn"].hidden_size % 8 == 0
 
 
 def test_the_first_layer_says_how_many_parameters(texts: dict[str, str], tmp_path: Path) -> None:
-    plan = make_plan(small(texts, tmp_path / "x"), Wishes(["ngram", "lstm", "rnn"]))
+    plan = make_plan(small(texts, tmp_path / "x"), ComparisonSettings(["ngram", "lstm", "rnn"]))
     fit_plan(plan)
     assert plan.sized["lstm"].hidden_size == 12
     assert plan.sized["lstm"].parameters == plan.parameters
@@ -124,14 +127,16 @@ def test_the_first_layer_says_how_many_parameters(texts: dict[str, str], tmp_pat
 
 def test_a_large_vocabulary_narrows_the_embedding_of_all(texts: dict[str, str]) -> None:
     data = {"train": texts["train"], "valid": texts["valid"]}
-    plan = make_plan({"data": data, "tokenizer": {"kind": "word"}}, Wishes(["rnn", "transformer"], parameters=6_000))
+    plan = make_plan(
+        {"data": data, "tokenizer": {"kind": "word"}}, ComparisonSettings(["rnn", "transformer"], parameters=6_000)
+    )
     fit_plan(plan)
     assert plan.base.model.embedding_size < 128
     assert len({sized.embedding_size for sized in plan.sized.values()}) == 1
     with pytest.raises(
         InputError, match=r"--parameters: 5 is less than .* can have with this vocabulary; give at least"
     ):
-        fit_plan(make_plan({"data": data}, Wishes(["rnn", "lstm"], parameters=5)))
+        fit_plan(make_plan({"data": data}, ComparisonSettings(["rnn", "lstm"], parameters=5)))
 
 
 @pytest.mark.parametrize(("text", "number"), [("1M", 10**6), ("500k", 500_000), ("1_000_000", 10**6), (7, 7)])
@@ -185,7 +190,7 @@ def test_a_wrong_measurement_is_set_right(
 
     monkeypatch.setattr(worker, "train", train)
     monkeypatch.setattr(worker, "pace_of", lambda *_: (kept, "pace"))
-    monkeypatch.setattr(worker, "keep_pace", keep)
+    monkeypatch.setattr(worker, "store_pace", keep)
     config = {**small(texts, tmp_path / "a"), "model": {**SMALL["model"], "options": {"smoothing": "witten-bell"}}}
     row, counted = seriatim.compare(config, layers=["rnn", "ngram"], minutes=1 / 6).results["rows"]
     assert steps[: len(trainings)] == trainings
@@ -214,16 +219,16 @@ def test_options_go_to_the_layers_that_know_them() -> None:
 def test_rates_are_the_layers_own(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find("mamba"), "learning_rates", {"lm": 5e-4})
     config = {"data": {"train": texts["train"], "valid": texts["valid"]}}
-    plan = make_plan(config, Wishes(["mamba", "mamba+gru", "gru"]))
+    plan = make_plan(config, ComparisonSettings(["mamba", "mamba+gru", "gru"]))
     assert plan.sized["mamba"].learning_rate == plan.sized["mamba+gru"].learning_rate == 5e-4
     assert plan.sized["gru"].learning_rate == find("gru").learning_rate_for("lm")
     assert plan.config("mamba+gru", 1).model.layer == "mamba,gru"
-    plan = make_plan({**config, "training": {"learning_rate": 1e-2}}, Wishes(["mamba", "gru"]))
+    plan = make_plan({**config, "training": {"learning_rate": 1e-2}}, ComparisonSettings(["mamba", "gru"]))
     assert {sized.learning_rate for sized in plan.sized.values()} == {1e-2}
 
 
 def test_a_plan_is_read_as_it_was_written(texts: dict[str, str], tmp_path: Path) -> None:
-    plan = make_plan(small(texts, tmp_path), Wishes(["ngram", "mamba+gru"], tokens=5000, seeds=3, tune=2))
+    plan = make_plan(small(texts, tmp_path), ComparisonSettings(["ngram", "mamba+gru"], tokens=5000, seeds=3, tune=2))
     (tmp_path / "comparison.yaml").write_text(plan.to_yaml())
     assert read_plan(tmp_path) == plan.model_copy(update={"base": plan.base.model_copy(update={"out": None})})
 
@@ -231,7 +236,7 @@ def test_a_plan_is_read_as_it_was_written(texts: dict[str, str], tmp_path: Path)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_figure_has_a_direction(task: str) -> None:
     for figure in TASKS[task].figures:
-        assert more_is_better(figure.key) == ("loss" not in figure.name and "perplexity" not in figure.name and
+        assert higher_is_better(figure.key) == ("loss" not in figure.name and "perplexity" not in figure.name and
                                               "bits" not in figure.name and "error" not in figure.name)  # fmt: skip
 
 
@@ -249,14 +254,14 @@ def test_figures_of_sums_are_those_of_the_tasks() -> None:
     }
     for name, measure in found.items():
         sums = measure.statistics.sum(0)
-        assert OF[name](sums) == measure.compute(sums)
+        assert FIGURE_OF_SUMS[name](sums) == measure.compute(sums)
 
 
 def test_differences_are_paired() -> None:
     random = np.random.default_rng(1)
     first, second = (np.stack([random.random(50), np.ones(50)], 1) for _ in range(2))
     found = difference({"loss": first}, {"loss": second}, "bits_per_byte")
-    assert found == {"key": "loss", **paired(first, second, OF["loss"])._asdict()}
+    assert found == {"key": "loss", **paired(first, second, FIGURE_OF_SUMS["loss"])._asdict()}
     assert difference({"loss": first}, {"loss": second}, "calibration_error") is None
     assert difference({"loss": first}, {"loss": second[1:]}, "loss") is None
 
@@ -384,9 +389,9 @@ def test_half_a_budget_goes_to_trials(texts, tmp_path: Path, in_process: None) -
 
 
 def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:
-    usual = conduct.run_worker
+    usual = runner.run_worker
 
-    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
             signal.raise_signal(signal.SIGINT)
             assert signalled() == signal.SIGINT
@@ -394,7 +399,7 @@ def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_
         return usual(job, listen, signalled)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conduct, "run_worker", run)
+        patch.setattr(runner, "run_worker", run)
         with pytest.raises(Interrupted) as error:
             seriatim.compare(small(texts, tmp_path / "a b"), layers=["rnn", "gru"], steps=2)
     assert shlex.split(error.value.go_on) == ["seriatim", "compare", "--resume", str(tmp_path / "a b")]
@@ -406,14 +411,14 @@ def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_
 
 
 def test_a_layer_that_fails_is_a_row(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:
-    usual = conduct.run_worker
+    usual = runner.run_worker
 
-    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
             raise TrainingError("its process was ended by SIGKILL")
         return usual(job, listen, signalled)
 
-    monkeypatch.setattr(conduct, "run_worker", run)
+    monkeypatch.setattr(runner, "run_worker", run)
     found = seriatim.compare(small(texts, tmp_path / "a"), layers=["gru", "rnn"], steps=2)
     assert [row["layer"] for row in found.rows] == ["rnn", "gru"]
     assert found.rows[1]["failed"] == "its process was ended by SIGKILL"
@@ -442,19 +447,19 @@ def test_a_row_of_other_data_is_not_written(texts, tmp_path: Path, monkeypatch, 
     train = tmp_path / "train.txt"
     original = Path(texts["train"]).read_text()
     train.write_text(original)
-    usual = conduct.run_worker
+    usual = runner.run_worker
 
-    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         train.write_text(original.replace("moon", "noon") if job.layer == "gru" else original)
         return usual(job, listen, signalled)
 
-    monkeypatch.setattr(conduct, "run_worker", run)
+    monkeypatch.setattr(runner, "run_worker", run)
     config = {**small(texts, tmp_path / "a"), "data": {"train": str(train), "valid": texts["valid"]}}
     found = seriatim.compare(config, layers=["rnn", "gru"], steps=2)
     assert "was trained on different data" in found.rows[1]["failed"]
     assert [path.name for path in (tmp_path / "a" / "rows").glob("*.json")] == ["rnn-1.json"]
     assert not (tmp_path / "a" / "runs" / "gru-1").exists()
-    monkeypatch.setattr(conduct, "run_worker", usual)
+    monkeypatch.setattr(runner, "run_worker", usual)
     train.write_text(original)
     assert resume(tmp_path / "a").results["rows"][1]["failed"] is None
 
@@ -544,7 +549,7 @@ def test_the_bottleneck_in_words() -> None:
         (("--widths", ","), "--widths: no width is given"),
         (("--widths", "8,8"), "rnn@8 is named twice"),
         (("--widths", "8", "--parameters", "1M"), "--parameters: the widths of all layers are given"),
-        (("--layers", "rnn@8", "--widths", "8"), "--layers: rnn@8 has a width of its own"),
+        (("--layers", "rnn@8", "--widths", "8"), "--layers: rnn@8 already has a width"),
         (("--layers", "rnn@"), "--layers: rnn@: '' is not a width"),
         (("--layers", "ngram@8"), "--layers: ngram@8: n-grams are counted and have no width"),
         (("--layers", "transformer", "--widths", "7", "--model.options.num_heads", "2"), "does not accept the width 7"),
@@ -588,14 +593,14 @@ def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
 
 
 def test_a_comparison_with_a_failed_layer_exits_with_1(capsys, texts, tmp_path: Path, monkeypatch, in_process) -> None:
-    usual = conduct.run_worker
+    usual = runner.run_worker
 
-    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
             raise TrainingError("its process was ended by SIGKILL")
         return usual(job, listen, signalled)
 
-    monkeypatch.setattr(conduct, "run_worker", run)
+    monkeypatch.setattr(runner, "run_worker", run)
     out = str(tmp_path / "a")
     sizes = ("--model.hidden_size", "12", "--model.embedding_size=8", "--training.batch_size", "4")
     begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], *sizes, "--steps", "2", "--out", out)
@@ -603,7 +608,7 @@ def test_a_comparison_with_a_failed_layer_exits_with_1(capsys, texts, tmp_path: 
     (line,) = capsys.readouterr().err.splitlines()
     assert "1 of 2 layers failed: gru (its process was ended by SIGKILL); to retry: seriatim compare --resume" in line
     assert Path(out, "report.html").exists()
-    monkeypatch.setattr(conduct, "run_worker", usual)
+    monkeypatch.setattr(runner, "run_worker", usual)
     assert main(["compare", "--resume", out, "--quiet", "--no-report"]) == 0
 
 
@@ -625,20 +630,20 @@ def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path:
         ((), "compare: no layers"),
         (("--layers", "rnn,rnn"), "--layers: rnn is named twice"),
         (("--layers", "rnn+ngram"), "--layers: ngram is a language model by itself"),
-        (("--layers", "rnn", "--steps", "0"), "--steps: 0 is no budget"),
-        (("--layers", "rnn", "--steps", "5", "--minutes", "2"), "the budget is given in"),
-        (("--layers", "rnn", "--steps", "5", "--training.minutes", "2"), "the budget is given in"),
+        (("--layers", "rnn", "--steps", "0"), "--steps: must be a whole number above 0, got 0"),
+        (("--layers", "rnn", "--steps", "5", "--minutes", "2"), "the budget is already given in"),
+        (("--layers", "rnn", "--steps", "5", "--training.minutes", "2"), "the budget is already given in"),
         (("--layers", "rnn", "--tokens", "5"), "--tokens: 5 is too little, one step reads 2,048"),
         (("--layers", "rnn", "--training.epochs", "2"), "training.epochs: a comparison gives every layer the same"),
-        (("--layers", "rnn", "--seeds", "0"), "--seeds: 0 does not fit"),
-        (("--layers", "rnn", "--tune", "1"), "--tune: 1 does not fit"),
+        (("--layers", "rnn", "--seeds", "0"), "--seeds: must be from 1 to 100, got 0"),
+        (("--layers", "rnn", "--tune", "1"), "--tune: must be from 2 to 100, got 1"),
         (
             ("--layers", "rnn", "--tune", "3", "--steps", "5"),
             "--steps: 5 is too little to be shared with trials; give 6",
         ),
         (("--layers", "rnn", "--metric", "accuracy"), "--metric: lm has no 'accuracy'; choose from loss, perplexity"),
         (("--layers", "rnn", "--parameters", "5"), "--parameters: 5 is less than rnn can have"),
-        (("--layers", "rnn", "--parameters", "many"), "--parameters: 'many' is no number"),
+        (("--layers", "rnn", "--parameters", "many"), "--parameters: 'many' is not a number"),
         (("--layers", "rnn", "--layer", "gru"), "model.layer: a comparison has several"),
         (("--layers", "rnn", "--data.test", "/nothing/there"), "/nothing/there: no such file"),
         (("--resume", "/nothing/there"), "not a comparison"),
@@ -656,7 +661,7 @@ def test_bad_input_is_one_line(capsys, texts, tmp_path: Path, monkeypatch, argum
 
 def test_a_comparison_needs_something_to_measure_on(texts) -> None:
     with pytest.raises(InputError, match=r"no held-out data to measure on; give --valid FILE, or --data\.test FILE"):
-        fit_plan(make_plan({"data": {"train": texts["train"]}}, Wishes(["rnn"])))
+        fit_plan(make_plan({"data": {"train": texts["train"]}}, ComparisonSettings(["rnn"])))
 
 
 def test_folders_that_are_no_comparisons_are_left_alone(texts, tmp_path: Path) -> None:
@@ -684,4 +689,4 @@ def test_folders_that_are_no_comparisons_are_left_alone(texts, tmp_path: Path) -
     ],
 )
 def test_what_ends_a_process_is_one_plain_line(error: Exception, line: str) -> None:
-    assert worker.in_plain_words(error) == line
+    assert worker.one_line(error) == line

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.comparison import conduct
-from seriatim.comparison.processes import run_worker
-from seriatim.comparison.worker import Work
+from seriatim.comparison import runner
+from seriatim.comparison.worker import WorkerJob
+from seriatim.comparison.worker_process import run_worker
 from seriatim.core.errors import InputError
 from seriatim.layers import REGISTRY
 from seriatim.layers.origins import Origin, import_origins, origin_of
@@ -166,14 +166,14 @@ def test_a_comparison_tells_its_processes_where_the_class_is(texts, tmp_path: Pa
     import cells_to_compare  # type: ignore[import-not-found]
 
     seriatim.register("own", cells_to_compare.Own)
-    jobs: list[Work] = []
+    jobs: list[WorkerJob] = []
 
-    def run(job: Work, listen: Callable, signalled: Callable) -> dict:
-        jobs.append(Work(**json.loads(json.dumps(vars(job)))))
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        jobs.append(WorkerJob(**json.loads(json.dumps(vars(job)))))
         raise InputError("enough")
 
-    assert conduct.run_worker is run_worker
-    monkeypatch.setattr(conduct, "run_worker", run)
+    assert runner.run_worker is run_worker
+    monkeypatch.setattr(runner, "run_worker", run)
     config = {
         "data": {"train": texts["train"], "valid": texts["valid"]},
         "model": {"hidden_size": 8, "embedding_size": 8},

@@ -12,7 +12,7 @@ import torch
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.comparison.planning import Wishes, make_plan
+from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.config import Training, resolve
 from seriatim.core.contract import LEARNING_RATES
 from seriatim.core.errors import InputError
@@ -150,7 +150,7 @@ def test_train_and_compare_take_the_rate_that_the_layer_declares(texts, tmp_path
         assert resolve(tmp_path / layer.replace(",", "+") / "config.yaml").training.learning_rate == expected
         compared = layer.replace(",", "+")
         config = {**config, "model": {"hidden_size": 24}}
-        assert make_plan(config, Wishes([compared])).sized[compared].learning_rate == expected
+        assert make_plan(config, ComparisonSettings([compared])).sized[compared].learning_rate == expected
 
 
 def test_every_layer_declares_a_rate_for_every_task() -> None:

@@ -15,7 +15,7 @@ from ..storage.atomic_files import to_json
 
 if TYPE_CHECKING:
     from ..comparison.comparing import Comparison
-    from ..comparison.progress import ComparisonReporter
+    from ..comparison.comparison_progress import ComparisonReporter
     from ..runs.run import Run
     from ..training.reporting import Reporter
 

@@ -11,12 +11,11 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from ..comparison.bottleneck import lines_of
 from ..comparison.comparing import Comparison
-from ..comparison.plan import Plan
-from ..comparison.progress import ComparisonReporter, Standing
+from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter
+from ..comparison.plan import Plan, is_counted
 from ..comparison.ranking import ranked, tested, told_apart
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
-from ..tasks.counting import LAYER as COUNTED
 from ..training.lines import duration
 from .console import PLAIN_SECONDS, progress_console, show, table_of
 
@@ -34,14 +33,14 @@ class ComparisonConsole(ComparisonReporter):
         self.bar: Progress | None = None
         self.last_line = -math.inf
 
-    def begin(self, plan: Plan, standing: Standing) -> None:
+    def begin(self, plan: Plan, progress: ComparisonProgress) -> None:
         """What is compared, under which budget, with which sizes."""
         self.metric, self.several = plan.metric, len(plan.seeds) > 1
-        (name, value), *_ = plan.budget.given().items()
+        (name, value), *_ = plan.budget.amount().items()
         equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
         many = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"
-        self.say(f"{many}, {value:,} {name} each{equal}, measured on {plan.measured_in_words()}")
-        if standing.count > len(plan.layers):
+        self.say(f"{many}, {value:,} {name} each{equal}, measured on {plan.measured()}")
+        if progress.count > len(plan.layers):
             self.say(f"{len(plan.seeds)} seeds")
         if self.console.is_terminal and not self.console.quiet:
             columns = [
@@ -53,38 +52,38 @@ class ComparisonConsole(ComparisonReporter):
             self.task = self.bar.add_task("", total=1.0)
             self.bar.start()
 
-    def run(self, standing: Standing) -> None:
+    def run(self, progress: ComparisonProgress) -> None:
         """A run begins."""
-        self.show(standing, "starting", at_once=True)
+        self.show(progress, "starting", at_once=True)
 
-    def hear(self, standing: Standing, event: Mapping[str, Any]) -> None:
+    def hear(self, progress: ComparisonProgress, event: Mapping[str, Any]) -> None:
         """Moves the bar, or prints a line now and then."""
         if event["event"] == "step":
             left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
-            self.show(standing, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
+            self.show(progress, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
         elif event["event"] in ("timing", "measuring"):
-            self.show(standing, {"timing": "timing its steps", "measuring": "measuring"}[event["event"]])
+            self.show(progress, {"timing": "timing its steps", "measuring": "measuring"}[event["event"]])
 
-    def row(self, standing: Standing, row: Mapping[str, Any]) -> None:
+    def row(self, progress: ComparisonProgress, row: Mapping[str, Any]) -> None:
         """One line for a row."""
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
-        steps = "counted" if standing.layer == COUNTED else f"{row['steps']:,} steps"
-        self.say(f"{name_of(standing)}: {figure}{steps} in {duration(row['training_seconds'])}")
+        steps = "counted" if is_counted(progress.layer) else f"{row['steps']:,} steps"
+        self.say(f"{progress.name}: {figure}{steps} in {duration(row['training_seconds'])}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Why there is no row."""
         self.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
 
-    def show(self, standing: Standing, what: str, *, at_once: bool = False) -> None:
+    def show(self, progress: ComparisonProgress, what: str, *, at_once: bool = False) -> None:
         """What is being done, and how much is left in all."""
-        trial = "" if standing.trial is None else f" (learning rate {standing.trial} of {standing.plan.tune})"
-        left, best = standing.seconds_left, standing.best
+        trial = "" if progress.trial is None else f" (learning rate {progress.trial} of {progress.plan.tune})"
+        left, best = progress.seconds_left, progress.best
         rest = "" if left is None else f"  all: {duration(left)} left"
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
-        text = f"{standing.number} of {standing.count}  {name_of(standing)}{trial}  {what}{rest}{top}"
+        text = f"{progress.number} of {progress.count}  {progress.name}{trial}  {what}{rest}{top}"
         if self.bar is not None:
-            self.bar.update(self.task, description=printable(text), completed=standing.share)
+            self.bar.update(self.task, description=printable(text), completed=progress.share)
         elif at_once or time.monotonic() - self.last_line >= PLAIN_SECONDS:
             self.last_line = time.monotonic()
             self.say(text)
@@ -98,11 +97,6 @@ class ComparisonConsole(ComparisonReporter):
     def say(self, text: str) -> None:
         """One line, above the bar if there is one."""
         self.console.print(printable(text), soft_wrap=True)
-
-
-def name_of(standing: Standing) -> str:
-    """Of a run: the layer, and the seed where there are several."""
-    return standing.layer if len(standing.plan.seeds) == 1 else f"{standing.layer}, seed {standing.seed}"
 
 
 def may_draw(console: ComparisonConsole) -> bool:

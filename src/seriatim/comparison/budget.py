@@ -1,7 +1,7 @@
-"""How many steps a budget is: a layer's speed is measured once on a machine, and kept.
+"""From a budget to a number of steps: the speed of a layer is measured once on a machine, and cached.
 
-The figures lie in the cache under everything that they hang on, as the choice of precision does: were they measured
-anew each time, two comparisons with one seed would train for different numbers of steps, and differ.
+The cache key covers everything that the speed depends on. If the speed were measured for every comparison, two
+comparisons with the same seed would train for different numbers of steps and give different figures.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -27,33 +26,33 @@ from ..training.environment import environment
 from ..training.loop import Trainer
 from ..training.reporting import Reporter
 from ..training.setup import Job, prepare
-from ..training.task import AnyTask
+from ..training.task import AnyTask, TaskBatch
 from .plan import Budget
 
 FORMAT = 1
 SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
-"""Of a budget of time, what measuring takes; seconds at most, and at least."""
+"""Time to measure the speed: its share of a budget in minutes, and its bounds in seconds."""
 ROUGH = 0.5
-"""Seconds that measuring takes where the budget is not one of time: only validations are placed by it."""
-FEWEST = 3
-"""Steps that are timed."""
+"""Seconds to measure the speed for other budgets, where only the distance between validations depends on it."""
+MIN_STEPS = 3
+"""Steps that are timed, if they take less than `LONGEST` seconds."""
 VALIDATIONS = (8, 4, 2, 1)
-"""How often the held-out text is looked at; the most that take no more than `VALIDATING` of the training's time."""
+"""Possible numbers of validations. The largest is chosen that takes at most `VALIDATING` of the training time."""
 VALIDATING = 0.25
 PART = 10_000
-"""Tokens of a running text that are validated to see how long all of it takes."""
+"""Tokens of a running text that are validated to estimate the time for all of it."""
 DEVIATION = 0.15
-"""How far a training may miss its time, as a share of it, before its row says so."""
-TOO_QUICK = 0.7
-"""The share of the measured time of a step below which a training was given far too few of them, and trains again.
+"""Relative deviation from the budget in minutes above which a row says so."""
+TOO_FAST = 0.7
+"""Where the ratio of the training's time per step to the measured one is outside 0.7..1/0.7, the cache is corrected.
 
-Below it, and above its inverse, what the training showed is kept in place of what was measured.
+Below 0.7, the training had far too few steps, and it is repeated.
 """
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What a step takes, how many tokens it reads, and what a validation takes (0 where nothing is held out)."""
+    """The speed of a layer: seconds and tokens of a step, and seconds of a validation (0 without held-out data)."""
 
     step_seconds: float
     step_tokens: float
@@ -61,12 +60,12 @@ class Pace:
 
 
 def pace_of(task: AnyTask, device: torch.device, seconds: float | None) -> tuple[Pace, str]:
-    """A layer's speed on this machine, and the name it is kept under.
+    """Return the speed of a layer on this machine, and the name of its cache entry.
 
     Args:
         task: with a settled configuration.
         device: where it trains.
-        seconds: the budget; None where it is not one of time.
+        seconds: the budget; None for a budget of tokens or steps.
     """
     torch.manual_seed(0)
     job = prepare(task, Path("unused"))
@@ -81,30 +80,32 @@ def pace_of(task: AnyTask, device: torch.device, seconds: float | None) -> tuple
             return Pace(**json.loads((folder / "pace.json").read_text(encoding="utf-8"))), name
         except (OSError, ValueError, TypeError):
             shutil.rmtree(folder, ignore_errors=True)
-    raise AssertionError("what was just written cannot be read")
+    raise AssertionError("a cache entry cannot be read right after it was written")
 
 
-def keep_pace(name: str, pace: Pace) -> None:
-    """Puts the speed that a training has shown in place of one that has turned out wrong."""
-    with suppress(OSError):  # a row is not lost because the cache is full
+def store_pace(name: str, pace: Pace) -> None:
+    """Replace a measured speed in the cache by the speed that a training showed."""
+    with suppress(OSError):  # a full cache must not cost the row
         write_whole(cache_folder() / name / "pace.json", json.dumps(asdict(pace)))
         seal(cache_folder() / name)
 
 
-def settle_budget(config: Config, budget: Budget, pace: Pace, *, share: float, automatic: list[str]) -> dict[str, Any]:
-    """The fields of a training's configuration that follow from its share of the budget.
+def settle_budget(
+    config: Config, budget: Budget, pace: Pace, *, share: float, automatic: list[str]
+) -> dict[str, int | float | None]:
+    """Return the fields of a training's configuration, by dotted name, that follow from its share of the budget.
 
     Args:
         config: of the training.
-        budget: the whole one.
-        pace: its speed.
-        share: of the budget, for this training.
-        automatic: the fields that were not given.
+        budget: of the layer.
+        pace: speed of the layer.
+        share: of the budget for this training, 0 to 1.
+        automatic: fields of the configuration that the user did not set.
 
     Raises:
         InputError: the budget is shorter than one step.
     """
-    fields: dict[str, Any] = {"training.epochs": None, "training.steps": None, "training.tokens": None}
+    fields: dict[str, int | float | None] = {"training.epochs": None, "training.steps": None, "training.tokens": None}
     if budget.minutes is not None:
         steps = int(60 * budget.minutes * share / pace.step_seconds)
         fields["training.steps"] = steps
@@ -115,8 +116,9 @@ def settle_budget(config: Config, budget: Budget, pace: Pace, *, share: float, a
                 f"give {needed:g} or more"
             )
     elif budget.tokens is not None:
-        fields["training.tokens"] = max(1, int(budget.tokens * share))
-        steps = max(1, math.ceil(fields["training.tokens"] / pace.step_tokens))
+        tokens = max(1, int(budget.tokens * share))
+        fields["training.tokens"] = tokens
+        steps = max(1, math.ceil(tokens / pace.step_tokens))
     else:
         assert budget.steps is not None
         steps = fields["training.steps"] = max(1, int(budget.steps * share))
@@ -126,61 +128,58 @@ def settle_budget(config: Config, budget: Budget, pace: Pace, *, share: float, a
 
 
 def evaluate_every(steps: int, pace: Pace) -> int:
-    """Steps between validations: as many validations as are worth their time, the last step's always."""
-    most = VALIDATING * steps * pace.step_seconds / max(pace.validation_seconds, 1e-9)
-    times = next((times for times in VALIDATIONS if times <= most), VALIDATIONS[-1])
-    return max(1, math.ceil(steps / times))
+    """Return the number of steps between validations, of which one always follows the last step."""
+    affordable = VALIDATING * steps * pace.step_seconds / max(pace.validation_seconds, 1e-9)
+    count = next((count for count in VALIDATIONS if count <= affordable), VALIDATIONS[-1])
+    return max(1, math.ceil(steps / count))
 
 
 def _key(config: Config, job: Job, device: torch.device) -> str:
-    """The same for what trains at the same speed: seed, learning rate and budget do not matter."""
+    """Return a digest of everything that the speed depends on; seed, learning rate and budget are left out."""
     same = {"seed": 0, "learning_rate": 1.0, "warmup_steps": 0, "evaluate_every": None, "checkpoint_every": 1}
     same |= {"epochs": None, "steps": 1, "tokens": None, "minutes": None}
     training = config.training.model_copy(update=same)
-    held_out = "" if job.valid is None else job.valid.key
-    what = [
+    texts = [
         config.model_copy(update={"training": training}).to_yaml(),
         job.vocabulary.fingerprint(),
         job.train.key,
-        held_out,
+        "" if job.valid is None else job.valid.key,
         json.dumps(environment(device)),
     ]
-    return hashlib.blake2b("\0".join(what).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
 def _measure(job: Job, device: torch.device, seconds: float | None) -> Pace:
-    """Trains a model that is thrown away, for a moment."""
-    most = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
+    """Measure the speed by training a model for a moment, which is thrown away."""
+    limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
     trainer = Trainer(job, device, Reporter(), {})
     trainer.model.train()
     trainer.began = time.perf_counter()
-    batches = _endless(trainer)
+    batches = _endless_batches(trainer)
     with freed_memory_kept():
-        trainer.step(next(batches))  # compiles what is to be compiled
+        trainer.step(next(batches))  # compiles the layer
         trainer.step(next(batches))
         before, steps, started = trainer.progress.tokens, 0, time.perf_counter()
-        while (taken := time.perf_counter() - started) < most or (steps < FEWEST and taken < LONGEST) or not steps:
+        while (spent := time.perf_counter() - started) < limit or (steps < MIN_STEPS and spent < LONGEST) or not steps:
             trainer.step(next(batches))
             steps += 1
         tokens = trainer.progress.tokens - before
-        return Pace(taken / steps, tokens / steps, _validation_seconds(trainer))
+        return Pace(spent / steps, tokens / steps, _validation_seconds(trainer))
 
 
-def _endless(trainer: Trainer) -> Iterator[list[Any]]:
-    """The batches of one epoch after another."""
+def _endless_batches(trainer: Trainer) -> Iterator[list[TaskBatch]]:
     while True:
         yield from trainer.steps_of_epoch()
         trainer.progress.epoch, trainer.progress.window = trainer.progress.epoch + 1, 0
 
 
 def _validation_seconds(trainer: Trainer) -> float:
-    """What a validation takes; of a long running text a part is measured."""
-    whole, part = trainer.job.valid, trainer.job.valid
-    if whole is None:
+    """Return the seconds of a validation, estimated from a part of a long running text."""
+    valid, factor = trainer.job.valid, 1.0
+    if valid is None:
         return 0.0
-    longer = 1.0
-    if isinstance(whole, Corpus) and whole.ends is None and len(whole.ids) > PART:
-        part, longer = replace(whole, ids=whole.ids[:PART]), len(whole.ids) / PART
+    if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > PART:
+        factor, valid = len(valid.ids) / PART, replace(valid, ids=valid.ids[:PART])
     started = time.perf_counter()
-    trainer.task.validate(trainer.model, part)
-    return longer * (time.perf_counter() - started)
+    trainer.task.validate(trainer.model, valid)
+    return factor * (time.perf_counter() - started)

@@ -1,210 +1,187 @@
-"""From finished rows to `results.json`: means over seeds, and who differs from the best by more than chance."""
+"""The results of a comparison as pages and consoles read them: typed rows, their order, and who differs from the best.
 
-import os
-import platform
-import shlex
-import time
+`Results` reads what `results.json` holds. A row may lack anything but the name of its layer, because a layer may have
+failed, and because other versions write other fields.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, TypeVar
 
-import numpy as np
-import torch
+Json = Mapping[str, Any]
+"""An object of a JSON file."""
+Read = TypeVar("Read")
 
-from ..evaluation.intervals import Metrics
-from ..layers import find as find_layer
-from ..storage.weights import load_tensors
-from ..tasks import counting, find
-from ..tasks.counting import LAYER as COUNTED
-from ..training.environment import environment
-from ..version import __version__
-from .metric import choose_metric, difference, more_is_better
-from .plan import FORMAT, Plan
-from .row_names import bare, parts, width_of
-
-COSTS = (
-    "state_bytes",
-    "state_at_length",
-    "step_milliseconds",
-    "milliseconds_per_token",
-    "reading_milliseconds",
-    "distance",
-    "samples",
-)
-FIRST = (
-    *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
-    *("precision", "curve", "held_out", "ngrams", *COSTS),
-)
-"""What the first run of a layer says for all of its runs."""
-Rows = Mapping[tuple[str, int], Mapping[str, Any]]
-"""Rows by layer and seed."""
+SIGNIFICANT = 0.05
+"""The largest p-value at which a row is said to differ from the best."""
 
 
-def assemble(
-    folder: Path,
-    plan: Plan,
-    *,
-    rows: Rows,
-    failures: Sequence[Mapping[str, Any]],
-    tried: Mapping[str, list[Metrics]],
-    described: str,
-    seconds: float,
-) -> dict[str, Any]:
-    """What `results.json` holds.
+def read_fields(cls: type[Read], values: Json) -> Read:
+    """Make a dataclass of a JSON object: unknown keys are left out, and null means the default."""
+    names = {each.name for each in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in values.items() if name in names and value is not None})
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The figure that a comparison ranks by; ``digits`` are those after the decimal point."""
+
+    key: str
+    name: str
+    digits: int
+    more_is_better: bool
+
+    def best(self, values: Sequence[float]) -> float:
+        """Return the best of some values."""
+        return max(values) if self.more_is_better else min(values)
+
+    def written(self, value: float) -> str:
+        """Return a value as a table shows it."""
+        return f"{value:,.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A figure at several distances. ``kind`` is ``context``, ``distance`` or ``length``."""
+
+    kind: str = ""
+    of: str = "accuracy"
+    name: str = ""
+    unit: str = "tokens"
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    count: int = 0
+    items: str = ""
+
+    @cached_property
+    def points(self) -> list[tuple[int, float]]:
+        """The distances and the values there, nearest first."""
+        return sorted((int(far), value) for far, value in self.values.items() if value is not None)
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """The results of one layer: the fields of a row in `results.json`."""
+
+    layer: str
+    architecture: str = ""
+    width: int | None = None
+    counted: bool = False
+    keeps: str = ""
+    parallel: bool = False
+    paper: str = ""
+    failed: str | None = None
+    note: str | None = None
+    hidden_size: int | None = None
+    embedding_size: int | None = None
+    num_layers: int | None = None
+    options: Json = field(default_factory=dict)
+    parameters: int | None = None
+    learning_rate: float | None = None
+    tried: Sequence[Json] = ()
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    runs: Sequence[Json] = ()
+    ngrams: Sequence[Json] = ()
+    curve: Sequence[Json] = ()
+    held_out: Sequence[Json] = ()
+    samples: Sequence[Json] = ()
+    tokens_per_second: float | None = None
+    memory_bytes: float | None = None
+    state_bytes: Mapping[str, float | None] = field(default_factory=dict)
+    state_at_length: Mapping[str, int] = field(default_factory=dict)
+    step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    milliseconds_per_token: float | None = None
+    reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    distance: Json = field(default_factory=dict)
+    difference: Json = field(default_factory=dict)
+
+    def value(self, key: str) -> float | None:
+        """Return a finite figure, or None."""
+        value = self.metrics.get(key)
+        return value if value is not None and math.isfinite(value) else None
+
+    def interval(self, key: str) -> tuple[float, float] | None:
+        """Return the 95 % interval of a figure, or None."""
+        low, high = self.value(f"{key}_low"), self.value(f"{key}_high")
+        return None if low is None or high is None else (low, high)
+
+    @cached_property
+    def at_distance(self) -> Distance:
+        """The figure at several distances, without values where none was measured."""
+        return read_fields(Distance, self.distance)
+
+    def distances(self, kind: str) -> list[tuple[int, float]]:
+        """Return the values at distances of one kind, nearest first."""
+        return self.at_distance.points if self.at_distance.kind == kind else []
+
+    @cached_property
+    def state_sizes(self) -> dict[int, float]:
+        """Bytes of the state by the number of tokens read."""
+        return {int(count): size for count, size in self.state_bytes.items() if size is not None}
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the row was compared with the best row by the paired bootstrap."""
+        return self.difference.get("p_value") is not None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference from the best row is significant."""
+        return self.is_tested and bool(self.difference["p_value"] <= SIGNIFICANT)
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the difference from the best row was tested and is not significant."""
+        return self.is_tested and not self.differs
+
+
+class Results:
+    """The results of a comparison.
 
     Args:
-        folder: of the comparison.
-        plan: what was compared.
-        rows: that are finished.
-        failures: the trainings that failed: ``layer``, ``seed`` and ``reason`` of each.
-        tried: the learning rates that were tried for each layer, and what came of them.
-        described: how much data there was to learn from.
-        seconds: that the comparison took so far.
+        values: what `results.json` holds.
     """
-    task = find(plan.config(plan.layers[0], plan.seeds[0]))
-    metric = choose_metric(task, plan.metric)
-    there = {key for row in rows.values() for key in row["metrics"]} or {figure.key for figure in task.figures}
-    figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
-    failed = {failure["layer"]: str(failure["reason"]) for failure in failures}
-    found = [
-        _layer(folder, plan, layer, rows=rows, failed=failed.get(layer), tried=tried.get(layer, []))
-        for layer in plan.layers
-    ]
-    _differences(folder, plan, found)
-    one: Mapping[str, Any] = next(iter(rows.values()), {})
-    return {
-        "format": FORMAT,
-        "task": plan.base.task,
-        "data": {
-            "train": plan.base.data.train,
-            "valid": task.validation_spec(),
-            "measured_on": plan.measured_in_words(),
-            "described": {"train": described, "measured": one.get("described", "")},
-        },
-        "tokenizer": {"kind": task.config.tokenizer.kind, "vocabulary_size": one.get("vocabulary_size")},
-        "budget": plan.budget.given(),
-        "parameters": plan.parameters,
-        "tune": plan.tune,
-        "seeds": plan.seeds,
-        "metric": {
-            "key": metric.key,
-            "name": metric.name,
-            "digits": metric.digits,
-            "more_is_better": more_is_better(metric.key),
-        },
-        "figures": [
-            {"key": figure.key, "name": figure.name, "digits": figure.digits, "headline": figure.headline}
-            for figure in figures
-            if figure.key in there
-        ],
-        "command": plan.command,
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "seconds": seconds,
-        "machine": machine(),
-        "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
-        "failures": [{key: failure[key] for key in ("layer", "seed", "reason")} for failure in failures],
-        "rows": found,
-    }
+
+    def __init__(self, values: Json) -> None:
+        self.values = values
+        self.metric = read_fields(Metric, values["metric"])
+        self.rows = [read_fields(ResultRow, row) for row in values["rows"]]
+        self.seeds: Sequence[int] = values.get("seeds") or []
+
+    def section(self, name: str) -> Json:
+        """Return an object in the results, empty where it is missing."""
+        return values if isinstance(values := self.values.get(name), Mapping) else {}
+
+    @property
+    def ran(self) -> list[ResultRow]:
+        """The rows that did not fail."""
+        return [row for row in self.rows if not row.failed]
+
+    @property
+    def measured(self) -> list[ResultRow]:
+        """The rows that have the metric, best first."""
+        sign = -1 if self.metric.more_is_better else 1
+        rows = [row for row in self.rows if row.value(self.metric.key) is not None]
+        return sorted(rows, key=lambda row: sign * self.of(row))
+
+    @property
+    def ranked(self) -> list[ResultRow]:
+        """All rows, best first; those without the metric last."""
+        return [*self.measured, *(row for row in self.rows if row.value(self.metric.key) is None)]
+
+    def of(self, row: ResultRow) -> float:
+        """Return the metric of a row that has it."""
+        value = row.value(self.metric.key)
+        assert value is not None
+        return value
+
+    def at_distance(self) -> Distance:
+        """Return the first figure at several distances; all rows have the same kind."""
+        return next((row.at_distance for row in self.rows if row.distance), Distance())
 
 
-def machine() -> dict[str, Any]:
-    """What it was measured on."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    here = environment(device)
-    return {
-        "processor": here["processor"],
-        "device": here["device"],
-        "cores": _cores(),
-        "threads": torch.get_num_threads(),
-        "memory_bytes": _memory(),
-        "system": f"{platform.system()} {platform.release()}",
-    }
-
-
-def _layer(
-    folder: Path, plan: Plan, layer: str, *, rows: Rows, failed: str | None, tried: list[Metrics]
-) -> dict[str, Any]:
-    """The row of one layer."""
-    mine = [rows[layer, seed] for seed in plan.seeds if (layer, seed) in rows]
-    words = {"layer": layer, "architecture": bare(layer), "width": width_of(layer), "counted": layer == COUNTED}
-    words |= in_words(layer)
-    if not mine:
-        return {**words, "failed": failed or "not trained yet"}
-    first = mine[0]
-    keys = [key for key, value in first["metrics"].items() if isinstance(value, int | float)]
-    values = {key: [row["metrics"][key] for row in mine if row["metrics"].get(key) is not None] for key in keys}
-    memory = [row["memory_bytes"] for row in mine if row["memory_bytes"] is not None]
-    return {
-        **words,
-        **{name: first.get(name) for name in FIRST},
-        "tried": tried,
-        "metrics": {key: float(np.mean(found)) for key, found in values.items()},
-        "spread": {key: [min(found), max(found)] for key, found in values.items()},
-        "runs": [_run(folder, row) for row in mine],
-        "tokens_per_second": float(np.mean([row["tokens_per_second"] for row in mine])),
-        "memory_bytes": max(memory, default=None),
-        "note": next((row["note"] for row in mine if row["note"]), failed),
-        "difference": None,
-        "failed": None,
-    }
-
-
-def in_words(layer: str) -> dict[str, Any]:
-    """What a layer keeps of the past, whether it trains in parallel, and its paper; of a mixed stack for each part."""
-    if layer == COUNTED:
-        return {name: counting.describe()[name] for name in ("keeps", "parallel", "paper")}
-    found = [find_layer(part) for part in dict.fromkeys(parts(layer))]
-    return {
-        "keeps": "; ".join(dict.fromkeys(one.keeps for one in found)),
-        "parallel": all(one.parallel for one in found),
-        "paper": "; ".join(dict.fromkeys(one.paper for one in found)),
-    }
-
-
-def _run(folder: Path, row: Mapping[str, Any]) -> dict[str, Any]:
-    path = f"runs/{row['layer']}-{row['seed']}"
-    names = ("seed", "metrics", "steps", "tokens", "training_seconds", "tokens_per_second")
-    again = [
-        "seriatim",
-        "train",
-        "--config",
-        str(folder / path / "config.yaml"),
-        "--out",
-        f"{folder}-again/{Path(path).name}",
-    ]
-    return {"path": path, **{name: row[name] for name in names}, "command": shlex.join(again)}
-
-
-def _differences(folder: Path, plan: Plan, found: Sequence[dict[str, Any]]) -> None:
-    """Pairs every row with the best one; statistics of several seeds are added, item by item."""
-    done = [row for row in found if row["failed"] is None and row["metrics"].get(plan.metric) is not None]
-    if not done:
-        return
-    sign = -1 if more_is_better(plan.metric) else 1
-    best = min(done, key=lambda row: sign * row["metrics"][plan.metric])
-    of_best = _statistics(folder, best)
-    for row in done:
-        if row is not best and len(row["runs"]) == len(best["runs"]):
-            apart = difference(_statistics(folder, row), of_best, plan.metric)
-            row["difference"] = apart and {"to": best["layer"], **apart}
-
-
-def _statistics(folder: Path, row: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Of every item, summed over the seeds."""
-    total: dict[str, np.ndarray] = {}
-    for run in row["runs"]:
-        kept = load_tensors(folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors")
-        for name, values in kept.items():
-            total[name] = total[name] + values.numpy() if name in total else values.numpy()
-    return total
-
-
-def _cores() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
+def ranked(values: Json) -> list[dict[str, Any]]:
+    """Return the rows of `results.json`, best first; those without the metric last."""
+    order = [row.layer for row in Results(values).ranked]
+    return sorted(values["rows"], key=lambda row: order.index(row["layer"]))

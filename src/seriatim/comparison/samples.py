@@ -1,6 +1,7 @@
-"""What each layer writes or answers, side by side: for the same prompt and seed, or for the same items."""
+"""Samples of what each layer writes or answers, for the same prompt and seed, or for the same inputs."""
 
-from typing import Any
+import functools
+from itertools import islice
 
 import numpy as np
 
@@ -8,49 +9,56 @@ from ..data.corpus import Corpus
 from ..data.tokenizers import END
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
-from .items import items
+from ..training.task import AnyTask, TaskData
+from .plan import DataPart
 
-PROMPT, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
-"""Words of a prompt; characters of what follows it, about; how that is drawn."""
-LOOKED_AT = 400
-"""Tokens among which those of the prompt stand."""
+PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
+"""Words of a prompt, approximate characters of the text that follows, and how the text is drawn."""
+PROMPT_TOKENS = 400
+"""Tokens at the beginning of a text that the words of the prompt are taken from."""
 ANSWERS = 5
+MAX_ITEMS = 100_000
 
 
-def samples(run: Run, data: Any, measured: tuple[str, str]) -> list[Metrics]:
-    """One text of a language model, five answers of another.
+def samples(run: Run, data: TaskData, measured: DataPart) -> list[Metrics]:
+    """Return one text of a language model as ``prompt`` and ``text``, or five answers of another model.
 
     Args:
         run: a trained model.
-        data: what it was measured on, as its task reads it.
-        measured: the name of that, and which part of it.
+        data: the data that it is measured on, as its task reads them.
+        measured: the name of the data.
+
+    Returns:
+        Answers as ``input``, ``truth`` and ``text``.
     """
-    if isinstance(data, Corpus):
-        return [_written(run, data)]
-    chosen = items(run.task, *measured, most=ANSWERS)
-    answers = run.task.answer(run.model, run.vocabulary, [text for text, _ in chosen]) if chosen else []
+    if run.task.continues_text and isinstance(data, Corpus):
+        characters_per_token = max(1, data.statistics.bytes) / max(1, data.statistics.tokens)
+        prompt, max_tokens = prompt_of(run, data), max(1, round(CHARACTERS / characters_per_token))
+        text = "".join(run.generate(prompt, max_tokens=max_tokens, temperature=TEMPERATURE, seed=SEED))
+        return [{"prompt": prompt, "text": text}]
+    items = labelled_items(run.task, measured, count=ANSWERS)
+    answers = run.task.answer(run.model, run.vocabulary, [text for text, _ in items]) if items else []
     return [
         {"input": text, "truth": truth, "text": answer["text"]}
-        for (text, truth), answer in zip(chosen, answers, strict=True)
+        for (text, truth), answer in zip(items, answers, strict=True)
     ]
 
 
 def prompt_of(run: Run, data: Corpus) -> str:
-    """The first words of a text that the vocabulary knows; not rules of dashes, where there are others."""
-    ids = np.asarray(data.ids[:LOOKED_AT])
-    bad = {END, run.tokenizer.unknown_id}
-    known = [int(token) for token in ids if int(token) not in bad] if not run.tokenizer.ends_lines else ids[ids != END]
-    words = run.tokenizer.decode(known).split()
-    lettered = [word for word in words if any(map(str.isalpha, word))]
-    return " ".join((lettered or words)[:PROMPT])
+    """Return the first words of a text that the vocabulary knows, without rules of dashes and the like."""
+    ids = np.asarray(data.ids[:PROMPT_TOKENS])
+    skipped = [END] if run.tokenizer.ends_lines else [END, run.tokenizer.unknown_id]
+    words = run.tokenizer.decode([int(token) for token in ids if int(token) not in skipped]).split()
+    with_letters = [word for word in words if any(map(str.isalpha, word))]
+    return " ".join((with_letters or words)[:PROMPT_WORDS])
 
 
-def _written(run: Run, data: Corpus) -> Metrics:
-    """A text of about `CHARACTERS`: as many tokens as take so many of the measured text."""
-    characters = max(1, data.statistics.bytes) / max(1, data.statistics.tokens)
-    prompt = prompt_of(run, data)
-    most = max(1, round(CHARACTERS / characters))
-    return {
-        "prompt": prompt,
-        "text": "".join(run.generate(prompt, max_tokens=most, temperature=TEMPERATURE, seed=SEED)),
-    }
+def labelled_items(task: AnyTask, data: DataPart, *, count: int) -> list[tuple[str, str]]:
+    """Return up to ``count`` inputs with the right answers, spread evenly over the data."""
+    items = _all_items(task, data)
+    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else items
+
+
+@functools.lru_cache(maxsize=1)
+def _all_items(task: AnyTask, data: DataPart) -> list[tuple[str, str]]:
+    return list(islice(task.labelled_items(*data), MAX_ITEMS))

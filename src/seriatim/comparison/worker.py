@@ -1,7 +1,7 @@
-"""One training of a comparison, in a process of its own: ``python -m seriatim.comparison.worker JOBFILE``.
+"""One training of a comparison in a process of its own: ``python -m seriatim.comparison.worker JOBFILE``.
 
-What it does it tells its parent in lines of JSON on standard output. So its peak of memory is its own, and what ends it
-ends one row, not the comparison. When the parent is gone, the next line finds no reader and ends the process.
+The process tells its parent what it does in lines of JSON on standard output. So the peak of memory belongs to one
+training, and a crash loses one row, not the comparison. If the parent is gone, writing the next line ends the process.
 """
 
 import json
@@ -12,45 +12,46 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
 from ..config import resolve
 from ..core.errors import InputError, TrainingError
+from ..evaluation.intervals import Metrics
 from ..layers.origins import Origin, import_origins
 from ..runs.launch import resume, train
 from ..runs.run import Run, load
 from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.weights import save_tensors
 from ..tasks import find
-from ..tasks.counting import LAYER as COUNTED
 from ..training.precision import choose_device, choose_precision
 from ..training.reporting import Record, Reporter
-from .budget import DEVIATION, TOO_QUICK, Pace, keep_pace, pace_of, settle_budget
+from .budget import DEVIATION, TOO_FAST, Pace, pace_of, settle_budget, store_pace
 from .folder import check_row
-from .measuring import measure
-from .plan import Plan, read_plan
+from .plan import Plan, is_counted, read_plan
+from .row import measure
 
-EVERY = 0.2
+STEP_SECONDS = 0.2
 """Seconds between two lines about steps."""
-Tell = Callable[[dict[str, Any]], None]
+Tell = Callable[[Metrics], None]
+"""Sends an event to the parent: a dict with the key ``event``."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one process does.
+class WorkerJob:
+    """The work of one process.
 
     Attributes:
-        comparison: the folder.
-        layer: as the plan names it.
+        comparison: the folder of the comparison.
+        layer: the name of the row.
         seed: of the training.
-        share: of the budget.
-        learning_rate: None for that of the plan.
-        trial: the number of a trial, of which nothing is measured; None for the training itself.
-        threads: to compute with.
-        full: whether costs, samples and distances are measured too.
-        registered: `Origin` of every class of the user's own that the layer is made of.
+        share: of the budget, 0 to 1.
+        learning_rate: None for the planned one.
+        trial: the number of a trial of a learning rate, which is not measured; None for the training itself.
+        threads: number of threads to compute with.
+        full: whether to measure costs, samples and distances as well.
+        registered: the `Origin` of every layer of the user's own that the row is made of.
         search_path: folders in which their modules are found.
     """
 
@@ -67,78 +68,83 @@ class Work:
 
     @property
     def name(self) -> str:
-        """Of the run's folder, and of the row's file."""
+        """The name of the run's folder and of the row's file."""
         return f"{self.layer}-{self.seed}" + ("" if self.trial is None else f"-{self.trial}")
 
     @property
     def run(self) -> Path:
-        """The run's folder."""
+        """The folder of the run."""
         return Path(self.comparison) / ("runs" if self.trial is None else "trials") / self.name
 
     @property
     def row(self) -> Path:
-        """The file that says the row is finished."""
+        """The file of the finished row."""
         return Path(self.comparison) / "rows" / f"{self.name}.json"
 
     def write(self, path: Path) -> None:
-        """As a file for the process."""
+        """Write the job to a file for the process."""
         write_whole(path, json.dumps(asdict(self)))
 
 
-class LineReporter(Reporter):
-    """Tells a training to the parent."""
+class EventReporter(Reporter):
+    """Tells the parent about a training."""
 
     def __init__(self, tell: Tell) -> None:
         self.tell, self.last = tell, 0.0
 
     def begin(self, record: Record) -> None:
-        """Sizes of model and data."""
+        """Tell the sizes of model and data."""
         self.tell({"event": "begin", **{name: record[name] for name in ("parameters", "train", "valid", "step")}})
 
     def step(self, record: Record) -> None:
-        """A step, unless one was told just now."""
-        if time.monotonic() - self.last >= EVERY:
+        """Tell a step, unless one was told less than `STEP_SECONDS` ago."""
+        if time.monotonic() - self.last >= STEP_SECONDS:
             self.last = time.monotonic()
             self.tell({"event": "step", **record})
 
     def validation(self, record: Record) -> None:
-        """The figures, without what is no number."""
-        plain = {name: value for name, value in record.items() if isinstance(value, int | float)}
-        self.tell({"event": "validation", **plain})
+        """Tell the numbers of a validation."""
+        numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
+        self.tell({"event": "validation", **numbers})
 
 
-def work(job: Work, tell: Tell) -> None:
-    """Trains, measures, and writes the row; tells ``done`` last."""
+def work(job: WorkerJob, tell: Tell) -> None:
+    """Train, measure and write the row; the last event is ``done``.
+
+    Raises:
+        InputError: the data or the layer are invalid, or have changed since the comparison began.
+        TrainingError: the training failed.
+    """
     torch.set_num_threads(job.threads)
     import_origins([Origin(*origin) for origin in job.registered], job.search_path)  # type: ignore[arg-type]
     plan = read_plan(Path(job.comparison))
-    run, here = _trained(job, plan, tell)
-    facts = {"memory_bytes": peak_memory() if here else None, "note": _note(job, plan, run)}
+    run, trained_here = _trained(job, plan, tell)
+    facts = {"memory_bytes": peak_memory() if trained_here else None, "note": _note(job, plan, run)}
     if job.trial is not None:
         tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": run.config.training.learning_rate})
         return
     tell({"event": "measuring"})
-    row, statistics = measure(run, plan, seed=job.seed, full=job.full)
+    row, statistics = measure(run, plan, full=job.full)
     if row["trained_on"] != plan.digests.get("train", row["trained_on"]):
-        remove(job.run)  # or its weights would be measured once the data is restored
+        remove(job.run)  # so that it is trained again once the data are restored
     check_row(job.row, row, plan)
     job.row.parent.mkdir(exist_ok=True)
-    tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # each its own: some are one
+    tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
     save_tensors(tensors, job.row.with_suffix(".safetensors"))
     write_whole(job.row, to_json({**row, **facts, "layer": job.layer, "seed": job.seed}, indent=1) + "\n")
     tell({"event": "done"})
 
 
-def _trained(job: Work, plan: Plan, tell: Tell) -> tuple[Run, bool]:
-    """The run, trained to its end, and whether it was this process that trained it."""
-    reporter = LineReporter(tell)
+def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
+    """Return the run, trained to its end, and whether this process trained it."""
+    reporter = EventReporter(tell)
     if (job.run / "summary.json").exists() and (job.run / "model.safetensors").exists():
         return load(job.run), False
     if (job.run / "config.yaml").exists():
         return resume(job.run, reporter=reporter), True
     config = plan.config(job.layer, job.seed)
-    overrides: dict[str, Any] = {"out": str(job.run)}
-    if job.layer == COUNTED:
+    overrides: dict[str, object] = {"out": str(job.run)}
+    if is_counted(job.layer):
         return train(config, overrides=overrides, reporter=reporter), True
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
@@ -148,41 +154,39 @@ def _trained(job: Work, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
     pace, name = pace_of(find(config), device, seconds)
 
-    def run_at(pace: Pace, *, again: bool = False) -> Run:
+    def run_at(pace: Pace, *, overwrite: bool = False) -> Run:
         fields = settle_budget(config, plan.budget, pace, share=job.share, automatic=plan.automatic)
-        return train(resolve(config, overrides | fields), overwrite=again, reporter=reporter)
+        return train(resolve(config, overrides | fields), overwrite=overwrite, reporter=reporter)
 
     run = run_at(pace)
-    shown = replace(pace, step_seconds=_training_seconds(run) / run.summary["steps"])
-    ratio = shown.step_seconds / pace.step_seconds
-    if seconds is not None and not TOO_QUICK <= ratio <= 1 / TOO_QUICK:  # else the same steps come again next time
-        keep_pace(name, shown)
-        if ratio < 1:  # the machine was busy while it was timed
+    actual = replace(pace, step_seconds=_training_seconds(run) / run.summary["steps"])
+    ratio = actual.step_seconds / pace.step_seconds
+    if seconds is not None and not TOO_FAST <= ratio <= 1 / TOO_FAST:
+        store_pace(name, actual)
+        if ratio < 1:  # the machine was busy while the speed was measured
             del run
-            run = run_at(shown, again=True)
+            run = run_at(actual, overwrite=True)
     return run, True
 
 
-def _note(job: Work, plan: Plan, run: Run) -> str | None:
-    """What a reader must know of a training: that it took another time than it was given."""
+def _note(job: WorkerJob, plan: Plan, run: Run) -> str | None:
+    """Return a sentence where a training took another time than its budget."""
     steps = run.config.training.steps
-    if plan.budget.minutes is None or job.layer == COUNTED:
+    if plan.budget.minutes is None or steps is None or run.summary["steps"] != steps or is_counted(job.layer):
+        return None  # without a budget in minutes, or ended early
+    planned, spent = 60 * plan.budget.minutes * job.share, _training_seconds(run)
+    if abs(spent - planned) <= max(DEVIATION * planned, spent / steps):
         return None
-    if steps is None or run.summary["steps"] != steps:  # it ended early
-        return None
-    given, taken = 60 * plan.budget.minutes * job.share, _training_seconds(run)
-    if abs(taken - given) <= max(DEVIATION * given, taken / steps):
-        return None
-    return f"trained for {taken:.3g} s instead of {given:.3g} s, because its speed differed from the measured speed"
+    return f"trained for {spent:.3g} s instead of {planned:.3g} s, because its speed differed from the measured speed"
 
 
 def _training_seconds(run: Run) -> float:
-    """Validations left out."""
+    """Return the seconds of training without validations."""
     return float(run.summary["tokens"] / run.summary["tokens_per_second"])
 
 
 def peak_memory() -> int | None:
-    """The most memory this process has held at once, in bytes; None where the system does not say."""
+    """Return the peak of memory of this process in bytes; None where the system does not tell."""
     try:
         import resource
     except ImportError:
@@ -191,8 +195,8 @@ def peak_memory() -> int | None:
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def in_plain_words(error: Exception) -> str:
-    """What went wrong in a training, in one line."""
+def one_line(error: Exception) -> str:
+    """Return what went wrong in a training, in one line."""
     if isinstance(error, InputError | TrainingError):
         return str(error)
     reason = next(iter(str(error).strip().splitlines()), "")
@@ -205,9 +209,9 @@ def in_plain_words(error: Exception) -> str:
 
 
 def main(path: str, out: TextIO) -> int:
-    """Does the work of a file; returns the exit code."""
+    """Do the job in a file, and return the exit code."""
 
-    def tell(event: dict[str, Any]) -> None:
+    def tell(event: Metrics) -> None:
         out.write(to_json(event) + "\n")
         out.flush()
 
@@ -216,19 +220,19 @@ def main(path: str, out: TextIO) -> int:
 
     warnings.showwarning = warn
     try:
-        work(Work(**json.loads(Path(path).read_text(encoding="utf-8"))), tell)
-    except BrokenPipeError:  # nobody is interested any more
+        work(WorkerJob(**json.loads(Path(path).read_text(encoding="utf-8"))), tell)
+    except BrokenPipeError:  # the parent is gone
         return 1
     except KeyboardInterrupt as error:
         tell({"event": "interrupted", "text": str(error)})
         return 130
     except Exception as error:
-        tell({"event": "error", "text": in_plain_words(error), "input": isinstance(error, InputError)})
+        tell({"event": "error", "text": one_line(error), "input": isinstance(error, InputError)})
         return 1
     return 0
 
 
 if __name__ == "__main__":
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what anything prints is no line of ours
+    os.dup2(2, 1)  # keeps what other code prints out of the lines of JSON
     sys.exit(main(sys.argv[1], lines))

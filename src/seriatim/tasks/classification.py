@@ -109,6 +109,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
     selects = "accuracy"
     more_is_better = True
     own_options = Options
+    works_causally = True
     items_name = "texts"
     suffixes = LABELLED_SUFFIXES
     baseline_name = "the commonest label"
@@ -162,6 +163,10 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         wanted = file_format or data.format
         sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
         return read_labelled(sources, file_format=wanted, text=data.text, label=data.label)
+
+    def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield texts with their labels."""
+        return ((row.text, str(row.label)) for row in self.rows(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
         """Encoded texts."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import SkipValidation
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import Config, Section
 from ..core.errors import InputError
@@ -24,6 +24,7 @@ from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
+from ..models.stepping import Stepper, text_stepper
 from ..training.task import Figure, Task, read_settings
 from ..training.task_view import TaskView
 from .options import split_options, with_kind
@@ -54,6 +55,8 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
     """Trains a model to continue texts."""
 
     own_options: ClassVar[type[Section] | None] = Options
+    continues_text = True
+    timed_work = "writing a text"
     evaluation_settings = EvaluationSettings
     baseline_name = "a unigram"
     usage = "seriatim generate {run} --max-tokens 200"
@@ -91,6 +94,14 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """A language model."""
         return LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, self.layer_options)
+
+    def stepper(self, model: nn.Module) -> Stepper | None:
+        """Return what runs a language model token by token."""
+        return text_stepper(model) if isinstance(model, TextModel) else None
+
+    def reading_module(self, model: nn.Module) -> nn.Module:
+        """Return the language model itself."""
+        return model
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
         """An encoded text."""

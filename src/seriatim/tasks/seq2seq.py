@@ -1,10 +1,10 @@
 """Sequence to sequence: a text for every text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import Config
 from ..core.errors import InputError
@@ -23,6 +23,7 @@ from ..evaluation.translation import translation_measures, translation_metrics
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
+from ..models.stepping import Stepper, decoder_stepper
 from ..models.translator import Options, settled, translator
 from ..training.task import Figure, Task, evaluating, read_settings
 from ..training.task_view import TaskView
@@ -55,6 +56,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
     """Trains a model to write one text for another."""
 
     own_options = Options
+    timed_work = "writing an answer"
     items_name = "pairs"
     suffixes = PAIRED_SUFFIXES
     baseline_name = "the source itself"
@@ -119,6 +121,18 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         """The pairs that ``spec`` names."""
         wanted = file_format or self.config.data.format
         return read_pairs(spec, file_format=wanted, split=split)
+
+    def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield sources with their targets."""
+        return ((pair.source, pair.target) for pair in self.pairs(spec, split))
+
+    def stepper(self, model: nn.Module) -> Stepper | None:
+        """Return what runs the decoder step by step; None where a target is predicted at once."""
+        return decoder_stepper(model) if isinstance(model, EncoderDecoder) else None
+
+    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
+        """Return the number of tokens of the answer, its end included."""
+        return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
         """Encoded pairs.

@@ -51,6 +51,8 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     selects = "accuracy"
     more_is_better = True
     own_options = Options
+    works_causally = True
+    tags_words = True
     items_name = "sentences"
     suffixes = TAGGED_SUFFIXES
     baseline_name = "each word's commonest tag"
@@ -117,6 +119,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         """Return ``f1`` if the tags mark chunks, else ``accuracy``."""
         return "f1" if marks_chunks(vocabulary.labels) else "accuracy"
 
+    def figures_for(self, vocabulary: Vocabulary) -> tuple[Figure, ...]:
+        """Return the figures without F1, precision and recall where the tags mark no chunks."""
+        if marks_chunks(vocabulary.labels):
+            return self.figures
+        return tuple(figure for figure in self.figures if figure.key not in ("f1", "precision", "recall"))
+
     def named_files(self) -> dict[str, str]:
         """As of every task, and the vectors."""
         vectors = self.options.vectors
@@ -138,6 +146,10 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
         scheme = self.options.scheme
         return read_sentences(sources, file_format=wanted, column=data.column, scheme=scheme, repairs=repairs)
+
+    def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield sentences with their tags, both as words in one line."""
+        return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
         """Encoded sentences. Repairs are warned of, and tags never seen in training, which will count as wrong."""

@@ -22,6 +22,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics, written
 from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
+from .comparable import ComparableTask
 from .task_view import TaskView
 
 NAMED_ROWS = 3
@@ -107,7 +108,7 @@ class NoSettings(Section):
     """The settings of a task that has none."""
 
 
-class Task(ABC, Generic[Data, Batch, Model]):
+class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
     """One kind of work for sequence models. All its results are functions of the configuration.
 
     The type parameters are what `read` returns, the batches that `loss` takes, and the model.
@@ -367,6 +368,10 @@ class Task(ABC, Generic[Data, Batch, Model]):
     def selection_metric(self, vocabulary: Vocabulary) -> str:
         """Return the key of the metric that selects the best weights."""
         return self.selects
+
+    def figures_for(self, vocabulary: Vocabulary) -> tuple[Figure, ...]:
+        """Return the figures that data with this vocabulary can have."""
+        return self.figures
 
     @abstractmethod
     def baseline(self, train: Data, valid: Data, vocabulary: Vocabulary) -> Metrics:

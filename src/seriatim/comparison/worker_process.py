@@ -1,4 +1,4 @@
-"""The parent's side of a `worker`: starts it, passes on what it tells, and lets it stop when a signal comes."""
+"""The parent's side of a `worker`: start the process, pass on its events, and let it stop when a signal comes."""
 
 import json
 import os
@@ -12,36 +12,40 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ..core.errors import InputError, TrainingError
-from .worker import Work
+from ..evaluation.intervals import Metrics
+from .worker import WorkerJob
 
-WAIT = 0.2
+POLL_SECONDS = 0.2
 """Seconds between two looks at whether a signal has come."""
-SAID = 2000
-"""Characters of what a process said last."""
-Event = dict[str, Any]
+TAIL = 2000
+"""Bytes at the end of standard error that are searched for the reason of a failure."""
+Listen = Callable[[Metrics], None]
+"""Receives the events of a worker."""
+Signalled = Callable[[], int | None]
+"""Returns the number of a signal that has come, or None."""
 
 
 class Stopped(Exception):  # noqa: N818
-    """A process has saved what it had and stopped, because it was asked to."""
+    """A worker has saved its state and stopped after a signal."""
 
 
-def run_worker(job: Work, listen: Callable[[Event], None], signalled: Callable[[], int | None]) -> Event:
-    """Does a piece of work in a process of its own.
+def run_worker(job: WorkerJob, listen: Listen, signalled: Signalled) -> Metrics:
+    """Do a job in a process of its own.
 
     Args:
-        job: what to do.
-        listen: gets what the process tells, as it comes.
-        signalled: the number of a signal that came, or None.
+        job: the work.
+        listen: receives the events of the process.
+        signalled: tells whether to stop.
 
     Returns:
-        What it told last, when it was done.
+        The last event.
 
     Raises:
         Stopped: a signal came, and the process has stopped.
-        InputError, TrainingError: what the process says is wrong, in one line.
+        InputError, TrainingError: the job failed; the reason is one line.
     """
     with tempfile.TemporaryDirectory(prefix="seriatim-") as folder, tempfile.TemporaryFile() as errors:
         path = Path(folder) / "work.json"
@@ -52,11 +56,11 @@ def run_worker(job: Work, listen: Callable[[Event], None], signalled: Callable[[
             stdout=subprocess.PIPE,
             stderr=errors,
             env=_environment(),
-            start_new_session=True,  # signals of the terminal come by way of the parent, once
+            start_new_session=True,  # signals of the terminal reach it once, through the parent
         )
         assert process.stdout is not None
         try:
-            last = _listen(process, process.stdout, listen, signalled)
+            last = _pass_on(process, process.stdout, listen, signalled)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -69,29 +73,24 @@ def run_worker(job: Work, listen: Callable[[Event], None], signalled: Callable[[
         raise _failure(process, last, errors)
 
 
-def _listen(
-    process: "subprocess.Popen[bytes]",
-    lines: IO[bytes],
-    listen: Callable[[Event], None],
-    signalled: Callable[[], int | None],
-) -> Event:
-    """Passes events on until there are no more; the last of them."""
-    told: queue.Queue[Event | None] = queue.Queue()
+def _pass_on(process: "subprocess.Popen[bytes]", lines: IO[bytes], listen: Listen, signalled: Signalled) -> Metrics:
+    """Pass on events until the process ends, and signals to the process; return the last event."""
+    events: queue.Queue[Metrics | None] = queue.Queue()
 
     def read() -> None:
         for line in lines:
-            told.put(_event(line))
-        told.put(None)
+            events.put(_parse(line))
+        events.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    last: Event = {}
+    last: Metrics = {}
     forwarded = False
     while True:
         if not forwarded and (number := signalled()) is not None:
             forwarded = True
             process.send_signal(number if os.name == "posix" else signal.SIGTERM)
         try:
-            event = told.get(timeout=WAIT)
+            event = events.get(timeout=POLL_SECONDS)
         except queue.Empty:
             continue
         if event is None:
@@ -104,16 +103,16 @@ def _listen(
             listen(event)
 
 
-def _event(line: bytes) -> Event:
+def _parse(line: bytes) -> Metrics:
     try:
-        found = json.loads(line)
+        event = json.loads(line)
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) and "event" in found else {"event": "said"}
+        event = None
+    return event if isinstance(event, dict) and "event" in event else {"event": "unknown"}
 
 
-def _failure(process: "subprocess.Popen[bytes]", last: Event, errors: IO[bytes]) -> Exception:
-    """What is wrong, in one line."""
+def _failure(process: "subprocess.Popen[bytes]", last: Metrics, errors: IO[bytes]) -> Exception:
+    """Return an error with the reason in one line."""
     if last.get("event") == "error":
         return InputError(last["text"]) if last["input"] else TrainingError(last["text"])
     if last.get("event") == "interrupted":
@@ -123,14 +122,14 @@ def _failure(process: "subprocess.Popen[bytes]", last: Event, errors: IO[bytes])
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         hint = "; it may have run out of memory: lower training.batch_size or the sizes" if name == "SIGKILL" else ""
         return TrainingError(f"the training process was stopped by {name}{hint}")
-    errors.seek(max(0, errors.seek(0, os.SEEK_END) - SAID))
-    said = errors.read().decode("utf-8", "replace").strip().splitlines()
-    return TrainingError(f"the training process ended with exit code {code}{': ' + said[-1] if said else ''}")
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL))
+    tail = errors.read().decode("utf-8", "replace").strip().splitlines()
+    return TrainingError(f"the training process ended with exit code {code}{': ' + tail[-1] if tail else ''}")
 
 
 def _environment() -> dict[str, str]:
-    """One in which a process finds this package, wherever this one has it from."""
-    here, before = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
-    if here in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        return dict(os.environ)  # found as it is; named first, what is installed would hide the standard library
-    return {**os.environ, "PYTHONPATH": here if not before else f"{here}{os.pathsep}{before}"}
+    """Return an environment in which a process imports this package from the same place."""
+    root, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+    if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return dict(os.environ)  # on the path as it is; in front, installed packages would hide the standard library
+    return {**os.environ, "PYTHONPATH": root if not path else f"{root}{os.pathsep}{path}"}

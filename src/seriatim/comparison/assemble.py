@@ -1,0 +1,199 @@
+"""From finished rows to `results.json`: means over seeds, and differences from the best row."""
+
+import os
+import platform
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..evaluation.intervals import Metrics
+from ..layers import find as find_layer
+from ..storage.weights import load_tensors
+from ..tasks import counting
+from ..training.environment import environment
+from ..training.memory import machine_memory
+from ..version import __version__
+from .metric import choose_metric, difference, higher_is_better
+from .plan import FORMAT, Plan, architecture, is_counted, parts, width_of
+
+OF_FIRST_RUN = (
+    *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
+    *("precision", "curve", "held_out", "ngrams", "state_bytes", "state_at_length", "step_milliseconds"),
+    *("milliseconds_per_token", "reading_milliseconds", "distance", "samples"),
+)
+"""Fields that the first run of a layer gives for all of its runs."""
+OF_EVERY_RUN = ("seed", "metrics", "steps", "tokens", "training_seconds", "tokens_per_second")
+
+
+class Failure(NamedTuple):
+    """A training that failed: the reason in one line, and whether its input was refused."""
+
+    layer: str
+    seed: int
+    reason: str
+    refused: bool
+
+
+@dataclass
+class Finished:
+    """What a comparison has finished so far.
+
+    Attributes:
+        rows: what was measured, by layer and seed.
+        failures: trainings that failed.
+        trials: by layer the learning rates that were tried, as ``learning_rate`` and ``value``.
+        seconds: that the comparison took.
+    """
+
+    rows: dict[tuple[str, int], Metrics] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    trials: dict[str, list[Metrics]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def assemble(folder: Path, plan: Plan, finished: Finished) -> Metrics:
+    """Return what `results.json` holds.
+
+    Args:
+        folder: of the comparison.
+        plan: what was compared.
+        finished: the finished rows.
+    """
+    task = plan.task()
+    metric = choose_metric(task, plan.metric)
+    measured = {key for row in finished.rows.values() for key in row["metrics"]}
+    figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
+    rows = [_layer(folder, plan, layer, finished) for layer in plan.layers]
+    _add_differences(folder, plan, rows)
+    any_row = next(iter(finished.rows.values()), {})
+    return {
+        "format": FORMAT,
+        "task": plan.base.task,
+        "timed_work": task.timed_work,
+        "tags_words": task.tags_words,
+        "data": {
+            "train": plan.base.data.train,
+            "valid": task.validation_spec(),
+            "measured_on": str(plan.measured()),
+            "described": {"train": plan.described, "measured": any_row.get("described", "")},
+        },
+        "tokenizer": {"kind": task.config.tokenizer.kind, "vocabulary_size": any_row.get("vocabulary_size")},
+        "budget": plan.budget.amount(),
+        "parameters": plan.parameters,
+        "tune": plan.tune,
+        "seeds": plan.seeds,
+        "metric": {
+            "key": metric.key,
+            "name": metric.name,
+            "digits": metric.digits,
+            "more_is_better": higher_is_better(metric.key),
+        },
+        "figures": [
+            {"key": figure.key, "name": figure.name, "digits": figure.digits, "headline": figure.headline}
+            for figure in figures
+            if figure.key in measured or not measured
+        ],
+        "command": plan.command,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "seconds": finished.seconds,
+        "machine": machine(),
+        "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
+        "failures": [
+            {"layer": failure.layer, "seed": failure.seed, "reason": failure.reason} for failure in finished.failures
+        ],
+        "rows": rows,
+    }
+
+
+def machine() -> Metrics:
+    """Describe the machine that a comparison runs on."""
+    described = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return {
+        "processor": described["processor"],
+        "device": described["device"],
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": machine_memory(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _layer(folder: Path, plan: Plan, layer: str, finished: Finished) -> Metrics:
+    """Return the row of one layer: means over its runs, and the costs of its first run."""
+    runs = [finished.rows[layer, seed] for seed in plan.seeds if (layer, seed) in finished.rows]
+    described = {
+        "layer": layer,
+        "architecture": architecture(layer),
+        "width": width_of(layer),
+        "counted": is_counted(layer),
+        **describe_layer(layer),
+    }
+    failed = {failure.layer: failure.reason for failure in finished.failures}.get(layer)
+    if not runs:
+        return {**described, "failed": failed or "not trained yet"}
+    first = runs[0]
+    keys = [key for key, value in first["metrics"].items() if isinstance(value, int | float)]
+    values = {key: [run["metrics"][key] for run in runs if run["metrics"].get(key) is not None] for key in keys}
+    return {
+        **described,
+        **{name: first.get(name) for name in OF_FIRST_RUN},
+        "tried": finished.trials.get(layer, []),
+        "metrics": {key: float(np.mean(each)) for key, each in values.items()},
+        "spread": {key: [min(each), max(each)] for key, each in values.items()},
+        "runs": [_run(folder, run) for run in runs],
+        "tokens_per_second": float(np.mean([run["tokens_per_second"] for run in runs])),
+        "memory_bytes": max((run["memory_bytes"] for run in runs if run["memory_bytes"] is not None), default=None),
+        "note": next((run["note"] for run in runs if run["note"]), failed),
+        "difference": None,
+        "failed": None,
+    }
+
+
+def describe_layer(row: str) -> Metrics:
+    """Return what a layer keeps of the past, whether it trains in parallel, and its paper, for all parts of a stack."""
+    if is_counted(row):
+        described = counting.describe()
+        return {name: described[name] for name in ("keeps", "parallel", "paper")}
+    layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
+    return {
+        "keeps": "; ".join(dict.fromkeys(layer.keeps for layer in layers)),
+        "parallel": all(layer.parallel for layer in layers),
+        "paper": "; ".join(dict.fromkeys(layer.paper for layer in layers)),
+    }
+
+
+def _run(folder: Path, row: Metrics) -> Metrics:
+    name = f"{row['layer']}-{row['seed']}"
+    config = folder / "runs" / name / "config.yaml"
+    command = shlex.join(["seriatim", "train", "--config", str(config), "--out", f"{folder}-again/{name}"])
+    return {"path": f"runs/{name}", **{key: row[key] for key in OF_EVERY_RUN}, "command": command}
+
+
+def _add_differences(folder: Path, plan: Plan, rows: Sequence[Metrics]) -> None:
+    """Compare every row with the best one by the paired bootstrap."""
+    measured = [row for row in rows if row["failed"] is None and row["metrics"].get(plan.metric) is not None]
+    if not measured:
+        return
+    sign = -1 if higher_is_better(plan.metric) else 1
+    best = min(measured, key=lambda row: sign * row["metrics"][plan.metric])
+    of_best = _statistics(folder, best)
+    for row in measured:
+        if row is not best and len(row["runs"]) == len(best["runs"]):
+            result = difference(_statistics(folder, row), of_best, plan.metric)
+            row["difference"] = result and {"to": best["layer"], **result}
+
+
+def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:
+    """Return the statistics of every item by figure, summed over the seeds."""
+    total: dict[str, np.ndarray] = {}
+    for run in row["runs"]:
+        tensors = load_tensors(folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors")
+        for name, values in tensors.items():
+            total[name] = total[name] + values.numpy() if name in total else values.numpy()
+    return total
