@@ -27,7 +27,7 @@ import seriatim
 from seriatim.data.conll import read_sentences
 from seriatim.data.readers import find_sources
 from seriatim.data.tables import read_labelled
-from seriatim.tasks.classification import batch_of, encode
+from seriatim.tasks.documents import batch_of, encode
 
 Call = Callable[[str], object]
 

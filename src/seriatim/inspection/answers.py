@@ -15,7 +15,7 @@ from ..data.tagged_corpus import TaggedCorpus
 from ..data.tokenizers import END
 from ..layers.positions import learned_positions
 from ..tasks.answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
-from ..tasks.classification import encode
+from ..tasks.documents import encode
 from ..training.task import evaluating
 
 if TYPE_CHECKING:

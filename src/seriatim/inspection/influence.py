@@ -17,7 +17,7 @@ from ..data.batching import padded
 from ..data.conll import Sentence
 from ..data.tagged_corpus import TaggedCorpus
 from ..layers.positions import learned_positions
-from ..tasks.classification import encode
+from ..tasks.documents import encode
 from ..training.task import evaluating
 from .predictions import text_of
 from .surprisal import ALTERNATIVES, Surprise

@@ -18,8 +18,8 @@ from ..data.tagged_corpus import TaggedCorpus
 from ..evaluation.intervals import Metrics
 from ..evaluation.label_metrics import calibration
 from ..evaluation.translation import translation_measures
-from ..tasks.classification import probabilities
-from ..tasks.tagging import TOGETHER, TOKENS_TOGETHER
+from ..tasks.documents import probabilities
+from ..tasks.tagging_view import TOGETHER, TOKENS_TOGETHER
 from ..training.task import evaluating
 from .predictions import log_probabilities, name_of
 

@@ -203,7 +203,7 @@ def _masked(model: Any, run: Run, batch: Sequence[Example], first: bool) -> Tens
 
 
 def _to_be_labelled(run: Run, text: str) -> list[Example]:
-    from ..tasks.classification import encode
+    from ..tasks.documents import encode
 
     ids = encode([text], [0], run.vocabulary).ids.tolist()[: learned_positions(run.model)]
     if not ids:

@@ -104,6 +104,10 @@ class TextModel(nn.Module):
         logits, state = self(tokens.unsqueeze(1), state)
         return logits[:, 0], state
 
+    def advance(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> State:
+        """Return the state after ids ``(batch, time)``; subclasses may skip the output layer."""
+        return self.token_losses(tokens, tokens, state, lengths=lengths)[1]
+
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:

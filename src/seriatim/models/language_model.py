@@ -99,6 +99,10 @@ class LanguageModel(TextModel, LayerModel):
         hidden, state = self.layer.step(self.dropout(self.embedding(tokens)), state)
         return self.output(self.dropout(hidden)), state
 
+    def advance(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> State:
+        """Return the state after ids ``(batch, time)``; the output layer is not computed."""
+        return self.features(tokens, state, lengths)[1]
+
     def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
         hidden, state = self.layer(self.dropout(self.embedding(tokens)), state, lengths=lengths)

@@ -1,24 +1,20 @@
 """Classification: a label for every text."""
 
 import functools
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..config import Config, Rate, Section
 from ..core.errors import InputError, nearest, shown
 from ..core.state import State
-from ..data.batching import Buckets, padded
+from ..data.batching import Buckets
 from ..data.readers import LABELLED_SUFFIXES, Source, find_sources
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizer_factory import fit_tokenizer
-from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
 from ..evaluation.intervals import Measure, Metrics
@@ -26,12 +22,11 @@ from ..evaluation.label_metrics import classification_measures, classification_m
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.base_models import drop_words
-from ..training.task import Figure, Task, evaluating
-from ..training.task_view import TaskView
+from ..training.task import Figure, Task
+from .classification_view import ClassifierView
+from .documents import DocumentBatch, Documents, batch_of, encode, probabilities
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import read_lengths, warn_of_long
-
-TOGETHER = 64
 
 
 class Options(Section):
@@ -45,62 +40,6 @@ class Options(Section):
     word_dropout: Rate = 0.3
     pooling: Literal["final", "mean", "max", "attention"] = "final"
     class_weights: Literal["none", "balanced"] = "none"
-
-
-class Documents(NamedTuple):
-    """Encoded texts side by side in one array, and their labels ``(documents,)``."""
-
-    ids: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-    labels: np.ndarray
-    vocabulary: Vocabulary
-
-    @property
-    def key(self) -> str:
-        """The same for the same data, and only for it."""
-        key = hashlib.blake2b(f"classify {self.vocabulary.fingerprint()}".encode(), digest_size=16)
-        for values in (self.ids, self.lengths, self.labels):
-            key.update(values.tobytes())
-        return key.hexdigest()
-
-    def unknown(self) -> int:
-        """Tokens that are not in the vocabulary."""
-        unknown_id = self.vocabulary.tokenizer.unknown_id
-        return 0 if unknown_id is None else int((self.ids == unknown_id).sum())
-
-
-@dataclass
-class DocumentBatch:
-    """Some texts: ids ``(batch, time)``; lengths, labels and what each counts in the loss, all ``(batch,)``.
-
-    ``once`` ``(batch, time)`` says which tokens stood once in training; None where it does not matter.
-    """
-
-    inputs: Tensor
-    once: Tensor | None
-    lengths: Tensor
-    labels: Tensor
-    weights: Tensor | None
-    rows: np.ndarray
-    fresh: bool = True
-
-    @property
-    def tokens(self) -> int:
-        """Without padding."""
-        return int(self.lengths.sum())
-
-    @property
-    def terms(self) -> int:
-        """Texts."""
-        return len(self.labels)
-
-
-class ClassifierView(TaskView):
-    """Describes classifiers."""
-
-    title = "classifier"
-    answer_name = "the label"
 
 
 class Classification(Task[Documents, DocumentBatch, Classifier]):
@@ -132,9 +71,20 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         super().__init__(config)
         self.options, self.layer_options = split_options(Options, self.config)
 
-    def view(self) -> TaskView:
+    def view(self) -> type[ClassifierView]:
         """Return the view of classifiers."""
-        return ClassifierView()
+        return ClassifierView
+
+    def model_view(self, model: Classifier, vocabulary: Vocabulary) -> ClassifierView:
+        """Return the view of one classifier."""
+
+        def read_documents(spec: str, file_format: str | None) -> Documents:
+            return self.read(spec, "test", vocabulary, file_format=file_format)
+
+        def read_rows(spec: str, file_format: str | None) -> Iterator[Labelled]:
+            return self.rows(spec, "test", file_format)
+
+        return ClassifierView(self.config, model, vocabulary, read_rows, read_documents)
 
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of the training texts, and their labels in order."""
@@ -258,41 +208,3 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
             {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, shares, strict=True))}
             for best, shares in zip(found.argmax(1).tolist(), found.tolist(), strict=True)
         ]
-
-
-def probabilities(model: Classifier, data: Documents) -> np.ndarray:
-    """P(label) of every text ``(texts, labels)``."""
-    batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
-    found = np.zeros((len(data.labels), model.output.out_features))
-    with evaluating(model) as device:
-        for batch in batches.read(batches.in_order()):
-            found[batch.rows] = model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
-    return found
-
-
-def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
-    """Texts as ids; ``labels`` are numbers."""
-    tokenizer, parts = vocabulary.tokenizer, []
-    for text in texts:
-        ids = tokenizer.encode(text)
-        parts.append(ids[ids != END] if tokenizer.ends_lines else ids)
-    lengths = np.array([len(part) for part in parts], dtype=np.int64)
-    ids = np.concatenate([*parts, np.zeros(0, np.int32)])
-    starts = lengths.cumsum() - lengths
-    return Documents(ids, starts, lengths, np.array(labels, dtype=np.int64), vocabulary)
-
-
-def batch_of(
-    data: Documents, rows: np.ndarray, *, weights: np.ndarray | None = None, once: np.ndarray | None = None
-) -> DocumentBatch:
-    """Some of the texts; ``weights`` are those of the labels ``(labels,)``, ``once`` says which ids are rare."""
-    labels = data.labels[rows]
-    inputs = padded(data.ids, data.starts[rows], data.lengths[rows])
-    return DocumentBatch(
-        torch.from_numpy(inputs),
-        None if once is None else torch.from_numpy(once[inputs]),
-        torch.from_numpy(data.lengths[rows]),
-        torch.from_numpy(labels),
-        None if weights is None else torch.from_numpy(weights[labels]).float(),
-        rows,
-    )

@@ -30,6 +30,7 @@ from ..training.counting import CountingTrainer
 from ..training.task import MetricsTable, Task, read_settings
 from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
 from .options import with_kind
+from .text_view import NgramView
 
 LAYER = "ngram"
 SORTING = 64
@@ -94,6 +95,10 @@ class Counting(LanguageModelling):
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """Nothing yet: what is not counted has no size."""
         return TextModel()
+
+    def model_view(self, model: TextModel, vocabulary: Vocabulary) -> NgramView:
+        """Return the view of one n-gram model."""
+        return NgramView(self.config, model, vocabulary, self.test_reader(vocabulary), counts_of(model))
 
     def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> None:
         """Counts a text, and writes the tables of its n-grams."""

@@ -1,6 +1,6 @@
 """Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -26,9 +26,9 @@ from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
 from ..models.stepping import Stepper, text_stepper
 from ..training.task import Figure, Task, read_settings
-from ..training.task_view import TaskView
 from .options import split_options, with_kind
 from .overlong import warn_of_long
+from .text_view import CausalTextView, LanguageModelView
 
 STREAM_WINDOW = 512
 """Inputs that attention sees of a running text, unless told otherwise."""
@@ -42,13 +42,6 @@ class EvaluationSettings(Section):
     """How a language model is evaluated. ``window`` is the number of tokens read at once."""
 
     window: SkipValidation[int] = WINDOW  # checked where the text is read
-
-
-class LanguageModelView(TaskView):
-    """Describes language models."""
-
-    title = "language model"
-    answer_name = "the next token"
 
 
 class LanguageModelling(Task[Corpus, Batch, TextModel]):
@@ -82,9 +75,18 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         model = config.model.model_copy(update={"bidirectional": bool(config.model.bidirectional)})
         return with_window(with_kind(config.model_copy(update={"model": model}), "char"))
 
-    def view(self) -> TaskView:
+    def view(self) -> type[CausalTextView[TextModel]]:
         """Return the view of language models."""
-        return LanguageModelView()
+        return CausalTextView
+
+    def model_view(self, model: TextModel, vocabulary: Vocabulary) -> CausalTextView[TextModel] | LanguageModelView:
+        """Return the view of one language model."""
+        assert isinstance(model, LanguageModel)
+        return LanguageModelView(self.config, model, vocabulary, self.test_reader(vocabulary))
+
+    def test_reader(self, vocabulary: Vocabulary) -> Callable[[str, str | None], Corpus]:
+        """Return a function that reads and encodes test data, in some format."""
+        return lambda spec, file_format: self.read(spec, "test", vocabulary, file_format=file_format)
 
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of the training text."""

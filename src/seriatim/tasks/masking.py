@@ -17,7 +17,7 @@ from ..config import Config, Section
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
-from ..data.corpus import count_text, encode_corpus, fit_corpus_tokenizer
+from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
 from ..data.readers import Source, find_sources, read_items
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
@@ -26,9 +26,9 @@ from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseud
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
 from ..training.task import Figure, Task, evaluating, read_settings
-from ..training.task_view import TaskView
 from .filling import fill
 from .language_modelling import refuse_unknown
+from .masking_view import MaskedLanguageModelView
 from .options import seeing_everything, settled_options, split_options, with_kind
 
 MASKED, REPLACED = 0.8, 0.1
@@ -65,13 +65,6 @@ class EvaluationSettings(Section):
     exact: bool = False
 
 
-class MaskedLanguageModelView(TaskView):
-    """Describes masked language models."""
-
-    title = "masked language model"
-    answer_name = "the masked token"
-
-
 class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     """Trains a model to fill gaps in texts."""
 
@@ -103,9 +96,17 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
         self.options, self.layer_options = split_options(Options, self.config)
         self.length = self.config.training.sequence_length
 
-    def view(self) -> TaskView:
+    def view(self) -> type[MaskedLanguageModelView]:
         """Return the view of masked language models."""
-        return MaskedLanguageModelView()
+        return MaskedLanguageModelView
+
+    def model_view(self, model: MaskedLanguageModel, vocabulary: Vocabulary) -> MaskedLanguageModelView:
+        """Return the view of one masked language model."""
+
+        def read_corpus(spec: str, file_format: str | None) -> Corpus:
+            return self.read(spec, "test", vocabulary, file_format=file_format).corpus
+
+        return MaskedLanguageModelView(self.config, model, vocabulary, read_corpus, self.every)
 
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of the training text."""

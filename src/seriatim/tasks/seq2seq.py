@@ -26,7 +26,6 @@ from ..models.encoder_decoder import EncoderDecoder
 from ..models.stepping import Stepper, decoder_stepper
 from ..models.translator import Options, settled, translator
 from ..training.task import Figure, Task, evaluating, read_settings
-from ..training.task_view import TaskView
 from .answering import (
     AnswerSettings,
     Sources,
@@ -40,16 +39,10 @@ from .answering import (
 )
 from .options import seeing_everything, split_options, with_kind
 from .overlong import read_lengths, warn_of_long
+from .seq2seq_view import CTCView, EncoderDecoderView, TranslatorView
 
 TOGETHER = 32
 Translator: TypeAlias = EncoderDecoder | CTCTranslator
-
-
-class TranslatorView(TaskView):
-    """Describes encoder-decoders."""
-
-    title = "translator"
-    answer_name = "the translation"
 
 
 class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
@@ -90,9 +83,20 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         super().__init__(config)
         self.options, self.layer_options = split_options(Options, self.config)
 
-    def view(self) -> TaskView:
-        """Return the view of encoder-decoders."""
-        return TranslatorView()
+    def view(self) -> type[TranslatorView[Translator]]:
+        """Return the view of translators."""
+        return TranslatorView
+
+    def model_view(self, model: Translator, vocabulary: Vocabulary) -> CTCView | EncoderDecoderView:
+        """Return the view of one translator."""
+
+        def read_pairs(spec: str, file_format: str | None) -> Iterator[Pair]:
+            return self.pairs(spec, "test", file_format)
+
+        rest = vocabulary, read_pairs, self.answer, self.options.max_target_length
+        if isinstance(model, CTCTranslator):
+            return CTCView(self.config, model, *rest)
+        return EncoderDecoderView(self.config, model, *rest)
 
     def learn_vocabulary(self) -> Vocabulary:
         """A tokenizer of both sides, or one for each.

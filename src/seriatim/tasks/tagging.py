@@ -28,21 +28,12 @@ from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, Taggers
 from ..models.word_tagger import Options, refuse_contradictions, tagger
 from ..training.task import Figure, Task, evaluating
-from ..training.task_view import TaskView
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import parts_of, warn_of_long
+from .tagging_view import TOGETHER, TOKENS_TOGETHER, TaggerView, tag_corpus
 
 Item: TypeAlias = Sentence | str | Sequence[str]
 """What can be tagged: a sentence of a file in columns, a line of text, or a list of words."""
-TOGETHER, TOKENS_TOGETHER = 256, 8192
-"""Sentences of a batch that is tagged, and its tokens, so that what it computes stays in the cache."""
-
-
-class TaggerView(TaskView):
-    """Describes taggers."""
-
-    title = "tagger"
-    answer_name = "the tag"
 
 
 class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
@@ -78,9 +69,13 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         self.options, self.layer_options = split_options(Options, self.config)
         self.vectors: tuple[list[str], np.ndarray] | None = None
 
-    def view(self) -> TaskView:
+    def view(self) -> type[TaggerView]:
         """Return the view of taggers."""
-        return TaggerView()
+        return TaggerView
+
+    def model_view(self, model: Tagger, vocabulary: Vocabulary) -> TaggerView:
+        """Return the view of one tagger."""
+        return TaggerView(self.config, model, vocabulary, lambda spec, form: self.sentences(spec, "test", form))
 
     def learn_vocabulary(self) -> Vocabulary:
         """Words, characters and tags of the training sentences, and the vectors to begin with.
@@ -300,15 +295,10 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         parts = [parts_of(sentence.words, most) for sentence in sentences]
         corpus = TaggedCorpus(map(_of_words, itertools.chain(*parts)), vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
-        batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, most_tokens=TOKENS_TOGETHER)
         tagged: list[list[tuple[str, float]]] = [[]] * len(corpus.lengths)
-        with evaluating(model) as device:
-            for batch in batches.read(batches.in_order() if tagged else []):
-                scores = model(batch.to(device))
-                found = model.decode(scores, batch.lengths)
-                shares = model.probabilities(scores, batch.lengths, found)
-                for row, tags, own in zip(batch.rows.tolist(), found, shares, strict=True):
-                    tagged[row] = [(vocabulary.labels[tag], share) for tag, share in zip(tags, own, strict=True)]
+        with evaluating(model):
+            for row, tags, shares in tag_corpus(model, corpus):
+                tagged[row] = [(vocabulary.labels[tag], share) for tag, share in zip(tags, shares, strict=True)]
         rest = iter(tagged)
         return [
             _answer(item, sentence, list(itertools.chain(*itertools.islice(rest, len(own)))))

@@ -157,9 +157,16 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
         """Return the configuration with the defaults of the task filled in."""
         return config
 
-    @abstractmethod
-    def view(self) -> TaskView:
-        """Return what inspection and comparison need to know of the task."""
+    def view(self) -> type[TaskView[Model]]:
+        """Return the class whose attributes describe the task in words."""
+        return TaskView
+
+    def model_view(self, model: Model, vocabulary: Vocabulary) -> TaskView[Model]:
+        """Return what inspection and comparison can ask about a model of the task.
+
+        The default offers nothing but words; pages say in place of each section that the task does not offer it.
+        """
+        return TaskView(self.config, model, vocabulary)
 
     # Data
 

@@ -1,17 +1,379 @@
-"""What inspection and comparison need to know of a task beyond how it is trained."""
+"""What inspection and comparison need of a task: words for it, examples, losses, predictions and mistakes.
 
-from abc import ABC
+Each task has a view beside it in `seriatim.tasks`, which implements the methods that make sense for it. The methods of
+`TaskView` itself raise an `InputError` that says what the task does not offer; a page shows that sentence in place of a
+section. A task of your own therefore works without a view.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..config import Config
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.tokenizers import Tokenizer
+from ..data.vocabulary import Vocabulary
+from ..evaluation.context_use import ContextUse
+from ..evaluation.error_analysis import Mistakes
+from ..evaluation.intervals import Metrics
+from ..evaluation.token_scores import ALTERNATIVES, TokenScores
+from ..layers.positions import learned_positions
+
+MASK = "[MASK]"
+ModelT = TypeVar("ModelT", bound=nn.Module, covariant=True)
 
 
-class TaskView(ABC):
-    """Describes a task to the parts of the package that explain and compare models.
-
-    Each task has one view, which stands beside the task in `seriatim.tasks`.
+@dataclass(frozen=True)
+class Example:
+    """One sequence as a model reads it.
 
     Attributes:
-        title: a noun for the trained model, for example "language model".
-        answer_name: a noun with its article for what the model predicts, for example "the label".
+        inputs: token ids that are read; for a translator, those of the source.
+        targets: ids of what is predicted: the next tokens, a label, tags, or the target of a translator with its end.
+        tokens: names of the inputs.
+        decoded: names of the tokens that a decoder reads; empty if there is no decoder.
+        words: words of a sentence to be tagged; empty for other tasks.
     """
 
-    title: str
-    answer_name: str
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...]
+    tokens: tuple[str, ...]
+    decoded: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Examples of the same shape can be read as one batch."""
+        return len(self.inputs), len(self.targets)
+
+    @property
+    def length(self) -> int:
+        """Number of inputs, or of tokens that a decoder reads if these are more."""
+        return max(len(self.inputs), len(self.decoded))
+
+    @property
+    def copies(self) -> int:
+        """Number of names for each input; above 1 if a model repeats its inputs."""
+        return len(self.tokens) // max(1, len(self.inputs))
+
+    def beginning(self, size: int) -> "Example":
+        """Return the first inputs, and the first tokens that a decoder reads."""
+        first = self.part(range(size))
+        return replace(first, targets=first.targets[:size], decoded=self.decoded[:size])
+
+    def repeated(self, copies: int) -> "Example":
+        """Return the example with several names for each input, for a model that repeats its inputs."""
+        return replace(self, tokens=tuple(name for name in self.tokens for _ in range(copies)))
+
+    def part(self, places: Sequence[int]) -> "Example":
+        """Return the inputs at some places, in this order, with their targets if there is one for each input."""
+        places = [place for place in places if place < len(self.inputs)]
+        aligned = len(self.targets) == len(self.inputs) and not self.decoded
+        return replace(
+            self,
+            inputs=tuple(self.inputs[i] for i in places),
+            targets=tuple(self.targets[i] for i in places) if aligned else self.targets,
+            tokens=tuple(self.tokens[i * self.copies + copy] for i in places for copy in range(self.copies)),
+            words=tuple(self.words[i] for i in places) if self.words else (),
+        )
+
+
+@dataclass(frozen=True)
+class LabelEffect:
+    """How the predicted label of a text depends on its tokens.
+
+    Attributes:
+        tokens: tokens as they appear in the text.
+        labels: names of the labels.
+        full: P(label) for all tokens ``(labels,)``.
+        prefixes: P(label) after each token ``(tokens, labels)``; None if the model reads the text from both sides.
+        without: P(label) of the text without each token ``(tokens, labels)``.
+    """
+
+    tokens: list[str]
+    labels: list[str]
+    full: np.ndarray
+    prefixes: np.ndarray | None
+    without: np.ndarray
+
+    @property
+    def predicted(self) -> int:
+        """Index of the most likely label."""
+        return int(self.full.argmax())
+
+    def bits(self) -> np.ndarray:
+        """Return by how much each token raises log₂ P(predicted label), compared with the text without it."""
+        least = np.finfo(float).tiny
+        others = np.maximum(self.without[:, self.predicted], least)
+        return np.asarray(np.log2(max(self.full[self.predicted], least)) - np.log2(others))
+
+
+class SearchResult(NamedTuple):
+    """An answer that was searched for.
+
+    Attributes:
+        text: the answer.
+        log_probability: log P of the answer with its end, in nats.
+        source_tokens: names of the tokens of the source.
+        target_tokens: names of the tokens of the answer, its end included.
+        weights: attention of each token of the answer to each token of the source; empty if unknown.
+    """
+
+    text: str
+    log_probability: float
+    source_tokens: Sequence[str] = ()
+    target_tokens: Sequence[str] = ()
+    weights: Sequence[Sequence[float]] = ()
+
+
+class StateReader(NamedTuple):
+    """A way to read tokens and keep the state.
+
+    Attributes:
+        initial: state for one text before its first token.
+        read: maps a number of tokens and a state to the state after that many more tokens.
+        text: what is read, such as ``a text``.
+        source: number of tokens of the source that a decoder attends to; 0 without a source.
+    """
+
+    initial: State
+    read: Callable[[int, State], State]
+    text: str = "a text"
+    source: int = 0
+
+
+@dataclass(frozen=True)
+class TaskView(Generic[ModelT]):
+    """What inspection and comparison ask of a task.
+
+    The class attributes describe the task; an object answers questions about one model.
+
+    Attributes:
+        config: configuration of the run.
+        model: the model, in evaluation mode.
+        vocabulary: vocabulary of the run.
+        title: what the model is called.
+        answer_name: what an answer of the model is called.
+        prediction_name: the distribution that `predictions` returns, in words.
+        correct_name: plural of correct answers, in words.
+        first_section: name of the first section of a page: ``surprisal``, ``certainty`` or ``label-effect``.
+        sections: names of further sections that only this task has.
+        max_tokens: largest number of tokens of a text that are inspected.
+        windowed: whether any stretch of a sequence is an example.
+        two_ends: whether the loss can be taken at both ends of a sequence.
+        beam_search: whether answers are searched for with a beam.
+        no_alignment: why there is no alignment, if a search gives none.
+    """
+
+    config: Config
+    model: ModelT
+    vocabulary: Vocabulary
+
+    title: ClassVar[str] = "model"
+    answer_name: ClassVar[str] = "the answer"
+    prediction_name: ClassVar[str] = "the prediction"
+    correct_name: ClassVar[str] = "answers correct"
+    first_section: ClassVar[str] = "surprisal"
+    sections: ClassVar[tuple[str, ...]] = ()
+    max_tokens: ClassVar[int] = 400
+    windowed: ClassVar[bool] = False
+    two_ends: ClassVar[bool] = False
+    beam_search: ClassVar[bool] = False
+    no_alignment: ClassVar[str] = "the model has no decoder"
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the inputs."""
+        return self.vocabulary.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+
+    @property
+    def running_text(self) -> bool:
+        """Whether examples are stretches of one running text."""
+        return False
+
+    # A text as it is inspected.
+
+    def excerpt(self, text: str) -> tuple[str, list[str]]:
+        """Return the part of a text that is inspected, and sentences on what is left out.
+
+        By default this is the first line that is not blank, and at most `max_tokens` tokens of it.
+        """
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        notes = []
+        if len(lines) > 1:
+            notes.append(
+                f"The text has {len(lines):,} lines; only the first is inspected, since the run reads one line."
+            )
+        tokens = len(self.tokenizer.encode(lines[0]))
+        if tokens > self.max_tokens:
+            notes.append(f"The line has {tokens:,} tokens; only the first {self.max_tokens:,} are inspected.")
+        text = _first_tokens(lines[0], self.tokenizer, self.max_tokens)
+        return text, notes + self.note_unknown(self.tokenizer.encode(text))
+
+    def note_unknown(self, ids: np.ndarray) -> list[str]:
+        """Return a sentence on the unknown tokens among ``ids``, if there are any."""
+        unknown = 0 if self.tokenizer.unknown_id is None else int((ids == self.tokenizer.unknown_id).sum())
+        return [f"Tokens outside the vocabulary, which are read as <unk>: {unknown:,}."] if unknown else []
+
+    def token_count(self, text: str) -> int:
+        """Return the number of tokens of a text that are inspected."""
+        return len(self.tokenizer.encode(text))
+
+    # Examples: what the model reads, and its loss and predictions at the end.
+
+    def examples(self, item: object) -> list[Example]:
+        """Return what the model reads of a text, sequence by sequence, cut to the number of learned positions.
+
+        Args:
+            item: a string, or an item as returned by `held_out`.
+
+        Raises:
+            InputError: there is nothing to read in the text.
+        """
+        examples = [example for example in self.read(item) if example.inputs]
+        if not examples:
+            raise InputError("text: nothing in it to read; give a few words")
+        positions = learned_positions(self.model)
+        if positions is None:
+            return examples
+        return [example.beginning(positions // max(1, example.copies)) for example in examples]
+
+    def read(self, item: object) -> list[Example]:
+        """Return what the model reads of a text; see `examples`."""
+        raise self.not_offered("no examples to read")
+
+    def shortened(self, text: str, max_tokens: int) -> tuple[Example, int]:
+        """Return the first tokens of a text without a boundary symbol in front, and how many tokens the text has."""
+        example = self.examples(text)[0]
+        return example.part(range(max_tokens)), len(example.inputs)
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Run the model once over examples of one shape."""
+        raise self.not_offered("no way to run its model")
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        """Return −log P ``(batch,)`` in nats at the end of each example, or at its start; differentiable.
+
+        The result is in float64, so that the gradient of an almost certain answer is not rounded to zero.
+        """
+        raise self.not_offered("no loss")
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return what the model predicts at the end of some examples of one length.
+
+        Returns:
+            Probabilities ``(batch, predictions, outcomes)``. There is one prediction for each example, or one for each
+            token of the answer.
+        """
+        raise self.not_offered("no distribution of its predictions")
+
+    def tensors(self, batch: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of examples of one shape, ``(batch, time)`` each."""
+        inputs, targets = [example.inputs for example in batch], [example.targets for example in batch]
+        return torch.tensor(inputs, device=self.device), torch.tensor(targets, dtype=torch.long, device=self.device)
+
+    def token_names(self, ids: Sequence[int], tokenizer: Tokenizer | None = None) -> tuple[str, ...]:
+        """Return the names of tokens; ids beyond the vocabulary are masks."""
+        tokenizer = tokenizer or self.tokenizer
+        return tuple(MASK if token >= tokenizer.vocabulary_size else tokenizer.describe(token) for token in ids)
+
+    # Measurements of one text.
+
+    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+        """Return the surprisal of each token of a text, of the answer to it, or of its tags.
+
+        Args:
+            text: a text as returned by `excerpt`.
+            alternatives: number of most likely tokens or tags to list for each place.
+
+        Raises:
+            InputError: there is nothing to read in the text.
+        """
+        raise self.not_offered("no probabilities of single tokens")
+
+    def label_effect(self, text: str) -> LabelEffect:
+        """Return how the predicted label depends on each token."""
+        raise self.not_offered("no labels of whole texts")
+
+    def search(self, text: str, beam: int) -> SearchResult:
+        """Return the answer that a search with this beam finds."""
+        raise self.not_offered("no translations")
+
+    def context_use(self, text: str) -> ContextUse:
+        """Return the loss when only the last tokens are seen: of the text itself, or of the model's answer."""
+        raise self.not_offered("no loss for shorter contexts")
+
+    def ngram_counts(self, text: str) -> Metrics:
+        """Return how many n-grams of a text the training text lacks; see `seriatim.models.ngrams.unseen`."""
+        raise InputError("the run does not count n-grams")
+
+    # Parts of the model.
+
+    def embeddings(self) -> Tensor:
+        """Return the embeddings of the input tokens ``(vocabulary, size)``."""
+        raise self.not_offered("no embeddings")
+
+    def state_reader(self) -> StateReader:
+        """Return a way to read tokens and keep the state."""
+        raise self.not_offered("no state")
+
+    # Labelled data.
+
+    def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes on the beginning of some labelled data.
+
+        Args:
+            spec: data, as in `Task.read`.
+            file_format: format of the data; None for that of the configuration.
+
+        Raises:
+            InputError: the data cannot be read.
+        """
+        raise self.not_offered("no list of its mistakes")
+
+    def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return items of some data for `examples`.
+
+        Args:
+            spec: data, as in `Task.read`.
+            file_format: format of the data; None for that of the configuration.
+            count: largest number of items.
+            tokens: tokens of each item, if they are stretches of one text.
+        """
+        return []
+
+    def not_offered(self, missing: str) -> InputError:
+        """Return the error for something that the task does not offer, such as ``no embeddings``."""
+        return InputError(f"the task {self.config.task} offers {missing}")
+
+
+def layer_reader(layer: SequenceLayer) -> StateReader:
+    """Return a way to read zeros by a layer.
+
+    Raises:
+        InputError: the layer reads from both sides, so that it has no state that goes from token to token.
+    """
+    if not layer.causal:
+        raise InputError("a model that reads from both sides keeps the whole text and has no state to measure")
+    zeros, width = layer.zeros, layer.input_size
+    return StateReader(layer.initial_state(1), lambda count, state: layer(zeros(1, count, width), state)[1])
+
+
+def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
+    """Return the beginning of a line, at most ``limit`` tokens."""
+    if tokenizer.ends_lines:
+        words = line.split()
+        return line if len(words) <= limit else " ".join(words[:limit])
+    return line[: bisect_right(range(1, len(line) + 1), limit, key=lambda size: len(tokenizer.encode(line[:size])))]

@@ -1,0 +1,176 @@
+"""How far back a language model uses its context: its loss when only the last k tokens are seen.
+
+U. Khandelwal, H. He, P. Qi and D. Jurafsky, "Sharp nearby, fuzzy far away: how neural language models use context", ACL
+2018. The same tokens are predicted after the last 1, 2, 4, … tokens, each time from the initial state, and after the
+full context. Where the curve becomes flat, the model does not use what lies further back. A context that reaches the
+beginning of its text starts with the boundary symbol, as in training and evaluation.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.tokenizers import END
+from ..models.base_models import TextModel
+
+MAX_CONTEXT = 512
+"""Largest limited context that is tried."""
+POSITIONS = 256
+"""Largest number of tokens that are predicted."""
+MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
+"""Limits of a batch: tokens that are read, and logits that are held."""
+WINDOW = 256
+"""Tokens of the full context that are read at once."""
+
+
+class ContextScore(NamedTuple):
+    """How well tokens are predicted with one length of context.
+
+    Attributes:
+        loss: mean of −log P in nats; infinite if any token has probability zero.
+        accuracy: share of the tokens for which the top guess is correct; None if only the loss is known.
+        impossible: number of tokens with probability zero.
+        tokens: number of tokens predicted.
+    """
+
+    loss: float
+    accuracy: float | None = None
+    impossible: int = 0
+    tokens: int = 0
+
+
+class ContextUse(NamedTuple):
+    """Losses for several lengths of context.
+
+    Attributes:
+        scores: a `ContextScore` for each number of tokens seen, and one for None, the full context.
+        tokens: number of tokens of the text.
+    """
+
+    scores: dict[int | None, ContextScore]
+    tokens: int
+
+
+def context_sizes(tokens: int, *, max_context: int = MAX_CONTEXT) -> list[int]:
+    """Return 1, 2, 4, … up to half of a text with so many tokens, so that at least its second half can be predicted."""
+    limit = min(max_context, max(1, tokens // 2))
+    return [size for size in (2**i for i in range(max_context.bit_length())) if size <= limit]
+
+
+def by_context(
+    model: TextModel,
+    ids: np.ndarray,
+    sizes: Sequence[int],
+    *,
+    positions: Sequence[int] | np.ndarray | None = None,
+    ends: np.ndarray | None = None,
+) -> dict[int | None, ContextScore]:
+    """Measure loss and accuracy of the same tokens when only the last k tokens before them are seen.
+
+    Args:
+        model: a language model in evaluation mode.
+        ids: tokens of a text ``(tokens,)``, without the boundary symbol in front.
+        sizes: the values of k, each at least 1. A token with fewer tokens before it is predicted after those.
+        positions: places in ``ids`` of the tokens to predict; None for at most `POSITIONS` evenly spread places. These
+            have the largest k tokens before them, unless the text is too short for that or consists of lines.
+        ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own, as in a `Corpus`; no context
+            extends beyond its line.
+
+    Returns:
+        A `ContextScore` for every k, and one for None, the full context.
+
+    Raises:
+        InputError: there are no tokens, or a k is below 1.
+    """
+    if not len(ids) or min(sizes, default=1) < 1:
+        raise InputError("by_context: the text and every context need at least one token")
+    ids = np.asarray(ids, dtype=np.int64)
+    chosen = _spread(len(ids), 0 if ends is not None else max(sizes, default=0)) if positions is None else positions
+    places = np.unique(np.asarray(chosen, dtype=np.int64))
+    starts = np.zeros(len(places), dtype=np.int64)
+    if ends is not None:
+        starts = np.concatenate([[0], ends])[np.searchsorted(ends, places, side="right")]
+    scores: dict[int | None, ContextScore] = {}
+    with torch.inference_mode():
+        for size in sizes:
+            scores[size] = _score(_after_windows(model, ids, places, np.maximum(starts, places - size), starts), ids)
+        full = _after_all(model, ids, places) if ends is None else _after_windows(model, ids, places, starts, starts)
+        scores[None] = _score(full, ids)
+    return scores
+
+
+def _spread(tokens: int, first: int) -> np.ndarray:
+    """Return at most `POSITIONS` places from ``first`` on, or from 0 on if the text ends before ``first``."""
+    first = first if first < tokens else 0
+    return np.linspace(first, tokens - 1, min(POSITIONS, tokens - first)).round().astype(np.int64)
+
+
+def _score(predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray) -> ContextScore:
+    """Summarise predictions: pairs of places and the logits ``(places, vocabulary)`` for these places."""
+    loss, hits, impossible, count = 0.0, 0, 0, 0
+    for places, logits in predictions:
+        targets = torch.from_numpy(ids[places]).to(logits.device)
+        log_probability = torch.log_softmax(logits.double(), dim=1).gather(1, targets.unsqueeze(1))
+        loss -= log_probability.sum().item()
+        impossible += int(log_probability.isneginf().sum())
+        hits += int((logits.argmax(1) == targets).sum())
+        count += len(places)
+    return ContextScore(loss / count, hits / count, impossible, count)
+
+
+def _after_windows(
+    model: TextModel, ids: np.ndarray, places: np.ndarray, first: np.ndarray, starts: np.ndarray
+) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Yield logits for each place after the tokens from ``first`` on, with the boundary symbol if a text starts there.
+
+    All arrays but ``ids`` have the shape ``(places,)``.
+    """
+    longest = int((places - first).max()) + 1
+    rows = max(1, min(MAX_BATCH_TOKENS // longest, MAX_BATCH_LOGITS // model.vocabulary_size))
+    order = np.argsort(places - first, kind="stable")
+    for group in (order[i : i + rows] for i in range(0, len(order), rows)):
+        begins = first[group] - (first[group] == starts[group])  # one place further back for the boundary symbol
+        lengths = places[group] - begins
+        position = begins[:, None] + np.arange(int(lengths.max()))
+        tokens = np.where(position < starts[group][:, None], END, ids[position.clip(0, len(ids) - 1)])
+        yield places[group], last_logits(model, torch.from_numpy(tokens), torch.from_numpy(lengths))
+
+
+def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Return the logits ``(rows, vocabulary)`` after the last of each row's tokens, from the initial state.
+
+    Args:
+        model: a language model.
+        tokens: ids ``(rows, time)``, the boundary symbol in front included.
+        lengths: number of tokens in each row ``(rows,)``, at least 1; None if every row is full.
+    """
+    rows, time = tokens.shape
+    lengths = torch.full((rows,), time) if lengths is None else lengths
+    tokens, state = tokens.to(model.device), model.initial_state(rows)
+    last = tokens.gather(1, (lengths - 1).unsqueeze(1).to(model.device)).squeeze(1)
+    if time > 1:
+        state = model.advance(tokens[:, :-1], state, lengths=lengths - 1)
+    return model.step(last, state)[0]
+
+
+def _after_all(model: TextModel, ids: np.ndarray, places: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Yield logits for each place after all of the text before it, which is read once."""
+    tokens = torch.from_numpy(np.concatenate([[END], ids])).unsqueeze(0).to(model.device)
+    state, read = model.initial_state(1), 0
+    for place in places.tolist():
+        state = read_text(model, tokens[:, read:place], state)
+        logits, state = model.step(tokens[:, place], state)
+        read = place + 1
+        yield np.array([place]), logits
+
+
+def read_text(model: TextModel, tokens: Tensor, state: State) -> State:
+    """Return the state after ``tokens`` ``(batch, time)``, which are read in windows."""
+    for start in range(0, tokens.shape[1], WINDOW):
+        state = model.advance(tokens[:, start : start + WINDOW], state)
+    return state

@@ -1,0 +1,167 @@
+"""What inspection shows of classifiers: the effect of each token on the label, and wrong labels.
+
+If a classifier reads from left to right, its label is predicted after every token. For every classifier, the label is
+predicted without each token (occlusion: M. Zeiler and R. Fergus, ECCV 2014; leave-one-out for words: J. Li, W. Monroe
+and D. Jurafsky, "Understanding neural networks through representation erasure", 2016). This measures what a token
+adds in its place, not its meaning by itself.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import InputError
+from ..data.batching import padded
+from ..data.tables import Labelled
+from ..evaluation.context_use import ContextScore, ContextUse, context_sizes
+from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
+from ..evaluation.token_scores import token_text
+from ..layers.positions import learned_positions
+from ..models import Classifier
+from ..training.task_view import Example, LabelEffect, StateReader, TaskView, layer_reader
+from .documents import Documents, encode, probabilities
+
+MAX_BATCH_TOKENS = 1 << 14
+"""Tokens of a batch of shortened texts."""
+
+
+@dataclass(frozen=True)
+class ClassifierView(TaskView[Classifier]):
+    """View of a classifier.
+
+    Attributes:
+        read_rows: reads the rows of some data, in some format (None for that of the configuration).
+        read_documents: reads and encodes the same.
+    """
+
+    read_rows: Callable[[str, str | None], Iterator[Labelled]]
+    read_documents: Callable[[str, str | None], Documents]
+
+    title = "classifier"
+    answer_name = "the label"
+    prediction_name = "the distribution of the label"
+    correct_name = "labels correct"
+    first_section = "label-effect"
+
+    def ids(self, text: str) -> np.ndarray:
+        """Return the tokens of a text without line ends ``(tokens,)``.
+
+        Raises:
+            InputError: there are none.
+        """
+        ids = encode([text], [0], self.vocabulary).ids
+        if not len(ids):
+            raise no_words()
+        return ids
+
+    def read(self, item: object) -> list[Example]:
+        """Return the text with the label that the model predicts."""
+        ids = encode([str(item)], [0], self.vocabulary).ids.tolist()[: learned_positions(self.model)]
+        if not ids:
+            return []
+        with torch.no_grad():
+            label = int(self.model(torch.tensor([ids], device=self.device)).argmax())
+        return [Example(tuple(ids), (label,), self.token_names(ids))]
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Return the logits of the labels ``(batch, labels)``."""
+        logits: Tensor = self.model(self.tensors(batch)[0])
+        return logits
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        """Return −log P(label) of each text."""
+        return F.cross_entropy(self.forward(batch).double(), self.tensors(batch)[1][:, 0], reduction="none")
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return P(label) of each text."""
+        return self.model.probabilities(self.tensors(batch)[0]).unsqueeze(1)
+
+    def label_effect(self, text: str) -> LabelEffect:
+        """Return how the predicted label depends on each of the first tokens."""
+        ids = self.ids(text)[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
+        size = len(ids)
+        prefixes = self.probabilities([ids[: i + 1] for i in range(size)]) if self.model.layer.causal else None
+        return LabelEffect(
+            [token_text(self.tokenizer, token) for token in ids.tolist()],
+            list(self.vocabulary.labels),
+            self.probabilities([ids])[0],
+            prefixes,
+            self.probabilities([np.delete(ids, i) for i in range(size)]),
+        )
+
+    def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
+        """Return P(label) of texts given as token ids ``(texts, labels)``."""
+        ids, lengths = np.concatenate(texts), np.array([len(text) for text in texts])
+        starts, rows = lengths.cumsum() - lengths, max(1, MAX_BATCH_TOKENS // max(1, int(lengths.max())))
+        parts = []
+        for i in range(0, len(texts), rows):
+            inputs = torch.from_numpy(padded(ids, starts[i : i + rows], lengths[i : i + rows])).to(self.device)
+            parts.append(self.model.probabilities(inputs, torch.from_numpy(lengths[i : i + rows])).cpu().numpy())
+        return np.concatenate(parts)
+
+    def context_use(self, text: str) -> ContextUse:
+        """Return −log P of the predicted label when only the last tokens of the text are seen."""
+        ids, tokens = self.ids(text), self.token_count(text)
+        limit, sizes = learned_positions(self.model) or len(ids), shorter_contexts(tokens)
+        shares = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
+        return answer_losses(sizes, shares[:, int(shares[-1].argmax())], tokens)
+
+    def embeddings(self) -> Tensor:
+        """Return the embeddings of the tokens."""
+        return self.model.embedding.weight
+
+    def state_reader(self) -> StateReader:
+        """Return a way to read by the layer, if it reads from left to right."""
+        return layer_reader(self.model.layer)
+
+    def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
+        labels, whole = list(self.vocabulary.labels), self.read_documents(spec, file_format)
+        data = whole._replace(
+            starts=whole.starts[:MAX_ITEMS], lengths=whole.lengths[:MAX_ITEMS], labels=whole.labels[:MAX_ITEMS]
+        )
+        texts = [row.text for row in itertools.islice(self.read_rows(spec, file_format), MAX_ITEMS)]
+        shares = probabilities(self.model, data)
+        predicted, confidence = shares.argmax(1), shares.max(1)
+        wrong = np.flatnonzero(predicted != data.labels)
+        order = wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
+        worst = [
+            WrongExample(float(confidence[i]), texts[i], labels[int(data.labels[i])], labels[int(predicted[i])])
+            for i in order
+        ]
+        truth, guesses = ([labels[label] for label in indices.tolist()] for indices in (data.labels, predicted))
+        return compare_labels(
+            truth,
+            guesses,
+            confidence,
+            evaluated=part_of(len(texts), len(whole.labels), "texts"),
+            worst=worst,
+            score_name="confidence in the wrong label",
+        )
+
+    def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return the first texts of some data that are not blank."""
+        rows = itertools.islice(self.read_rows(spec, file_format), count)
+        return [row.text for row in rows if row.text.strip()]
+
+
+def shorter_contexts(tokens: int) -> list[int]:
+    """Return 1, 2, 4, … below a number of tokens."""
+    return [size for size in context_sizes(2 * tokens) if size < tokens] or [1]
+
+
+def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndarray, tokens: int) -> ContextUse:
+    """Return −log P of an answer for each size of context and for the full context, which comes last."""
+    losses = np.maximum(0.0, -np.log(np.asarray(probabilities, float)))
+    keys: list[int | None] = [*sizes, None]
+    return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
+
+
+def no_words() -> InputError:
+    """Return the error for a text without words."""
+    return InputError("the text has no words; give some with --text or --text-file")

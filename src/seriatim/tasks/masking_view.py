@@ -1,0 +1,119 @@
+"""What inspection shows of masked language models."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import InputError
+from ..data.batching import cut
+from ..data.corpus import Corpus
+from ..evaluation.context_use import ContextUse
+from ..models import MaskedLanguageModel
+from ..training.task_view import Example, StateReader, layer_reader
+from .filling import find_gaps
+from .text_view import TextView
+
+COPIES_TOGETHER = 32
+"""Copies of a window, each with other masked tokens, that are read at once."""
+
+
+@dataclass(frozen=True)
+class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
+    """View of a masked language model.
+
+    Attributes:
+        every: distance of the tokens that are masked together in evaluation.
+    """
+
+    every: int
+
+    title = "masked language model"
+    answer_name = "the masked token"
+    prediction_name = "the distribution of the last token, masked"
+    correct_name = "masked tokens predicted correctly by the top guess"
+    two_ends = True
+
+    @property
+    def length(self) -> int:
+        """Largest number of tokens that are read at once."""
+        return self.config.training.sequence_length
+
+    @property
+    def spacing(self) -> int | None:
+        """Distance of the tokens that are masked together when mistakes are counted, as in evaluation."""
+        return self.every
+
+    def context(self, tokens: int) -> str:
+        """Return in words which tokens each of so many tokens is predicted from."""
+        window = f" in its window of {self.length:,} tokens" if tokens > self.length else ""
+        return f"all other tokens{window}; each token is masked by itself"
+
+    def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield the predictions of masked tokens, with one pass over a window for each distance below ``every``."""
+        windows = cut(corpus, self.length)
+        for start, size in zip(windows.starts.tolist(), windows.lengths.tolist(), strict=True):
+            ids = torch.from_numpy(np.asarray(corpus.ids[start : start + size], dtype=np.int64)).to(self.device)
+            passes = min(every or size, size)
+            for offsets in torch.split(torch.arange(passes, device=self.device), COPIES_TOGETHER):
+                gaps = torch.arange(size, device=self.device) % passes == offsets.unsqueeze(1)  # (copies, T)
+                with torch.no_grad():
+                    logits = self.model(ids.masked_fill(gaps, self.model.mask), gaps.flatten().nonzero().squeeze(1))
+                yield start + gaps.nonzero()[:, 1].cpu().numpy(), torch.log_softmax(logits.double(), dim=1)
+
+    def read(self, item: object) -> list[Example]:
+        """Return the lines of a text, cut into windows of the length of training.
+
+        A ``[MASK]`` in the text is a masked token; its target is unknown.
+        """
+        examples = []
+        for line in str(item).split("\n"):
+            if line.strip():
+                ids = find_gaps(line, self.tokenizer, self.model.mask, self.config.data.unit).ids.tolist()
+                windows = [tuple(ids[start : start + self.length]) for start in range(0, len(ids), self.length)]
+                examples += [Example(window, window, self.token_names(window)) for window in windows]
+        return examples
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Run the model over the examples."""
+        inputs, _ = self.tensors(batch)
+        logits: Tensor = self.model(inputs, inputs.new_zeros(1))
+        return logits
+
+    def masked_logits(self, batch: Sequence[Example], place: int) -> Tensor:
+        """Return the logits ``(batch, vocabulary)`` of the token at one place, which is masked, in float64."""
+        inputs, _ = self.tensors(batch)
+        inputs[:, place] = self.model.mask
+        rows = torch.arange(len(batch), device=inputs.device) * inputs.shape[1] + place
+        logits: Tensor = self.model(inputs, rows)
+        return logits.double()
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        """Return −log P of the last token, or of the first one, when it is masked.
+
+        If the text itself masks that token, the target is the top guess.
+        """
+        place = 0 if at_start else len(batch[0].inputs) - 1
+        logits = self.masked_logits(batch, place)
+        truth = self.tensors(batch)[1][:, place]
+        targets = truth.where(truth < self.model.mask, logits.argmax(1))
+        return F.cross_entropy(logits, targets, reduction="none")
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return P(token) for the last token of each example, masked."""
+        return torch.softmax(self.masked_logits(batch, len(batch[0].inputs) - 1), dim=-1).unsqueeze(1)
+
+    def context_use(self, text: str) -> ContextUse:
+        """Raise an error, since no tokens are the last ones before a token."""
+        raise InputError("a masked model reads from both sides, so that there are no last k tokens before a gap")
+
+    def embeddings(self) -> Tensor:
+        """Return the embeddings of the tokens."""
+        return self.model.embedding.weight
+
+    def state_reader(self) -> StateReader:
+        """Return a way to read by the layer, if it reads from left to right."""
+        return layer_reader(self.model.layer)

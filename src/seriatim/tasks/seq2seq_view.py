@@ -1,0 +1,235 @@
+"""What inspection shows of translators: encoder-decoders, and models that write whole answers at once (CTC)."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.batching import padded
+from ..data.encoded_pairs import encode_side
+from ..data.pairs import Pair
+from ..data.tokenizers import END
+from ..evaluation.context_use import ContextScore, ContextUse
+from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample
+from ..evaluation.intervals import Metrics
+from ..evaluation.token_scores import ALTERNATIVES, TokenScores, score_tokens
+from ..evaluation.translation import translation_measures
+from ..layers.positions import learned_positions
+from ..models.ctc_translator import CTCTranslator
+from ..models.encoder_decoder import EncoderDecoder
+from ..training.task_view import Example, ModelT, SearchResult, StateReader, TaskView
+from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
+from .classification_view import no_words, shorter_contexts
+
+SOURCE_TOKENS = 20
+"""Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""
+
+
+class Translation(NamedTuple):
+    """An answer as tokens.
+
+    Attributes:
+        source: ids ``(1, source_time)``.
+        lengths: number of tokens of the source ``(1,)``.
+        tokens: ids of the answer without its end.
+        log_probability: log P of the answer with its end, in nats.
+    """
+
+    source: Tensor
+    lengths: Tensor
+    tokens: tuple[int, ...]
+    log_probability: float
+
+    def shifted(self) -> tuple[Tensor, Tensor]:
+        """Return the inputs and the targets of the decoder, both ``(1, time)``."""
+        return torch.tensor([[END, *self.tokens]]), torch.tensor([[*self.tokens, END]])
+
+
+@dataclass(frozen=True)
+class TranslatorView(TaskView[ModelT]):
+    """View of any translator.
+
+    Attributes:
+        read_pairs: reads the pairs of some data, in some format (None for that of the configuration).
+        answer_all: answers sources as `Task.answer` does, with its settings.
+        max_target_length: largest number of tokens of an answer.
+    """
+
+    read_pairs: Callable[[str, str | None], Iterator[Pair]]
+    answer_all: Callable[..., list[Metrics]]
+    max_target_length: int
+
+    title = "translator"
+    answer_name = "the translation"
+    prediction_name = "the distribution of each token of the answer"
+    correct_name = "answers exactly correct"
+    sections = ("alignment",)
+    beam_search = True
+
+    def answers(self, sources: Sequence[str], *, beam: int = 1, alignments: bool = False) -> list[Metrics]:
+        """Return the answers to some sources, as `Task.answer` does."""
+        return self.answer_all(self.model, self.vocabulary, sources, beam=beam, alignments=alignments)
+
+    def read(self, item: object) -> list[Example]:
+        """Return a source with its target: a pair of texts, or a source that the model answers."""
+        if isinstance(item, tuple):
+            source, target = (str(side) for side in item)
+        else:
+            source = str(item)
+            target = self.answers([source])[0]["text"]
+        sides = (self.tokenizer, source), (self.vocabulary.target, target)
+        ids, answer = ([token for token in side.encode(line).tolist() if token != END] for side, line in sides)
+        decoded = self.token_names([END, *answer], self.vocabulary.target)
+        return [Example(tuple(ids), (*answer, END), self.token_names(ids), decoded)]
+
+    def search(self, text: str, beam: int) -> SearchResult:
+        """Return the answer of a search, with the weights of a decoder that has a single head of attention."""
+        (answer,) = self.answers([text], beam=beam, alignments=True)
+        names = answer.get("source_tokens", ()), answer.get("target_tokens", ())
+        weights = answer.get("alignment", ())
+        return SearchResult(answer["text"], answer["n_best"][0]["log_probability"], *names, weights)
+
+    def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are the answers with the lowest chrF."""
+        pairs = list(itertools.islice(self.read_pairs(spec, file_format), MAX_PAIRS + 1))
+        more = len(pairs) > MAX_PAIRS
+        evaluated = f"the first {MAX_PAIRS:,} pairs" if more else f"all {len(pairs):,} pairs"
+        pairs = pairs[:MAX_PAIRS]
+        answers = [answer["text"] for answer in self.answers([pair.source for pair in pairs])]
+        targets = [pair.target for pair in pairs]
+        measures = translation_measures(answers, targets)
+        exact, chrf = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"]
+        scores, total = chrf.compute(chrf.statistics), float(chrf.compute(chrf.statistics.sum(0)))
+        worst = [
+            WrongExample(float(scores[i]), pairs[i].source, targets[i], answers[i])
+            for i in np.argsort(scores, kind="stable")[:MAX_WORST].tolist()
+            if not exact[i]
+        ]
+        name = "chrF of the sentence, 0 to 100"
+        return Mistakes(evaluated, int(exact.sum()), len(pairs), [], worst, name, chrf=total)
+
+    def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return the first pairs of some data whose source is not blank."""
+        pairs = itertools.islice(self.read_pairs(spec, file_format), count)
+        return [(pair.source, pair.target) for pair in pairs if pair.source.strip()]
+
+
+@dataclass(frozen=True)
+class EncoderDecoderView(TranslatorView[EncoderDecoder]):
+    """View of an encoder-decoder, which writes one token after another."""
+
+    no_alignment = "the decoder has no attention"
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Return what the output layer reads for each token of the targets ``(batch, time, size)``."""
+        source, targets = self.tensors(batch)
+        inputs = torch.cat([torch.zeros_like(targets[:, :1]), targets[:, :-1]], dim=1)
+        return self.model.features(inputs, self.model.encode(source), None)[0]
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        """Return −log P of the last token of each target."""
+        logits = self.model.output(self.forward(batch)[:, -1])
+        return F.cross_entropy(logits.double(), self.tensors(batch)[1][:, -1], reduction="none")
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return the distribution of each token of the targets."""
+        return torch.softmax(self.model.output(self.forward(batch)).double(), dim=-1)
+
+    def translate(self, text: str, *, beam: int = 1) -> Translation:
+        """Return the answer to a source as tokens; with learned positions, the source is cut to their number."""
+        positions, limit = learned_positions(self.model), self.max_target_length
+        source, lengths = encode_side([text], self.tokenizer).rows(np.array([0]))
+        if positions is not None:
+            source, lengths, limit = source[:, :positions], lengths.clamp(max=positions), min(limit, positions - 1)
+        excluded = excluded_tokens(self.vocabulary.target)
+        with torch.no_grad():
+            sources = Sources(source.to(self.device), lengths, answer_limits(lengths, limit), excluded)
+            (best,) = search_stepwise(self.model, sources, AnswerSettings(beam=beam))
+        return Translation(source, lengths, best[0].tokens, best[0].log_probability)
+
+    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+        """Return the surprisal of each token of the greedy answer, with its end."""
+        answer = self.translate(text)
+        inputs, targets = answer.shifted()
+        with torch.no_grad():
+            state = self.model.encode(answer.source.to(self.device), answer.lengths)
+            logits, _ = self.model(inputs.to(self.device), state)
+        log_probabilities = torch.log_softmax(logits[0].double(), dim=1).cpu()
+        target = self.vocabulary.target
+        scores = list(score_tokens(target, log_probabilities, targets[0], alternatives=alternatives))
+        caption = (
+            "The greedy answer. Each token is shaded by −log₂ of its probability, given the source and the answer so "
+            "far; the last one is the end symbol."
+        )
+        return TokenScores(scores, target.vocabulary_size, "tokens of the answer", caption)
+
+    def context_use(self, text: str) -> ContextUse:
+        """Return −log P per token of the model's own answer when only the last tokens of the source are seen."""
+        answer = self.translate(text)
+        ids, tokens = answer.source[0].numpy(), self.token_count(text)
+        if not len(ids):
+            raise no_words()
+        sizes = shorter_contexts(tokens)
+        lengths = np.minimum([*sizes, len(ids)], len(ids))
+        windows = torch.from_numpy(padded(ids, len(ids) - lengths, lengths)).to(self.device)
+        inputs, targets = (part.expand(len(windows), -1).to(self.device) for part in answer.shifted())
+        losses = self.model.token_losses(windows, torch.from_numpy(lengths), inputs, targets).double().mean(1)
+        keys: list[int | None] = [*sizes, None]
+        return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
+
+    def embeddings(self) -> Tensor:
+        """Return the embeddings of the source's tokens."""
+        return self.model.source_embedding.weight
+
+    def state_reader(self) -> StateReader:
+        """Return a way to write zeros by the decoder, after a source of zeros."""
+        source = min(SOURCE_TOKENS, learned_positions(self.model) or SOURCE_TOKENS)
+
+        def ids(count: int) -> Tensor:
+            return torch.zeros(1, count, dtype=torch.long, device=self.device)
+
+        def read(count: int, state: State) -> State:
+            return self.model.features(ids(count), state, None)[1]
+
+        text = f"the answer to a source of {source} tokens"
+        return StateReader(self.model.encode(ids(source)), read, text, source)
+
+
+@dataclass(frozen=True)
+class CTCView(TranslatorView[CTCTranslator]):
+    """View of a translator that writes whole answers at once, whose tokens have no probabilities of their own."""
+
+    def not_offered(self, missing: str) -> InputError:
+        """Return the error for something that these models do not have."""
+        return InputError(f"a ctc run writes all of an answer at once, and offers {missing}")
+
+    def read(self, item: object) -> list[Example]:
+        """Return a source with its target, with one name for each place of the source's tokens."""
+        return [example.repeated(self.model.upsample) for example in super().read(item)]
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Return log P of each token at each place ``(batch, places, vocabulary)``."""
+        source, _ = self.tensors(batch)
+        log_probabilities: Tensor = self.model(source, torch.full((len(batch),), source.shape[1]))[0]
+        return log_probabilities
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        """Return −log P of each whole target."""
+        source, targets = self.tensors(batch)
+        sizes = [torch.full((len(batch),), side.shape[1]) for side in (source, targets[:, :-1])]
+        return self.model.losses(source, sizes[0], targets[:, :-1], sizes[1])
+
+    def embeddings(self) -> Tensor:
+        """Return the embeddings of the source's tokens."""
+        return self.model.source_embedding.weight
+
+    def state_reader(self) -> StateReader:
+        """Raise an error, since the model has no state that goes from token to token."""
+        raise InputError("a model that reads from both sides keeps the whole text and has no state to measure")

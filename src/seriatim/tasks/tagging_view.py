@@ -1,0 +1,175 @@
+"""What inspection shows of taggers: how certain each tag is, and wrong tags."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..data.batching import Buckets
+from ..data.conll import Sentence
+from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
+from ..evaluation.context_use import ContextUse
+from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
+from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
+from ..layers.positions import learned_positions
+from ..models.tagger import Tagger
+from ..training.task_view import Example, StateReader, TaskView, layer_reader
+from .classification_view import answer_losses, no_words, shorter_contexts
+
+TOGETHER, TOKENS_TOGETHER = 256, 8192
+"""Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class TaggerView(TaskView[Tagger]):
+    """View of a tagger.
+
+    Attributes:
+        read_sentences: reads the sentences of some data, in some format (None for that of the configuration).
+    """
+
+    read_sentences: Callable[[str, str | None], Iterator[Sentence]]
+
+    title = "tagger"
+    answer_name = "the tag"
+    prediction_name = "the distribution of the last word's tag"
+    correct_name = "tags correct"
+    first_section = "certainty"
+    two_ends = True
+
+    def token_count(self, text: str) -> int:
+        """Return the number of words of a sentence."""
+        return len(text.split())
+
+    def batch(self, sentences: Sequence[Sequence[str]]) -> TaggedBatch:
+        """Return sentences, given as words, as the model reads them."""
+        corpus = TaggedCorpus(map(untagged, sentences), self.vocabulary, labelled=False)
+        return corpus.batch(np.arange(len(sentences))).to(self.device)
+
+    def read(self, item: object) -> list[Example]:
+        """Return the words of a text or of a `Sentence`, with the tags that the model predicts."""
+        words = item.words if isinstance(item, Sentence) else str(item).split()
+        words = words[: learned_positions(self.model)]
+        if not words:
+            return []
+        with torch.no_grad():
+            batch = self.batch([words])
+            (tags,) = self.model.decode(self.model(batch), batch.lengths)
+        return [Example(tuple(range(len(words))), tuple(tags), tuple(words), words=tuple(words))]
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Return the scores of the tags ``(batch, time, tags)``."""
+        scores: Tensor = self.model(self.batch([example.words for example in batch]))
+        return scores
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        """Return −log P of the last word's tag, or of the first word's, without the other tags."""
+        place = 0 if at_start else -1
+        targets = torch.tensor([example.targets[place] for example in batch], device=self.device)
+        return F.cross_entropy(self.forward(batch)[:, place].double(), targets, reduction="none")
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return P(tag) of the last word of each sentence."""
+        tagged = self.batch([example.words for example in batch])
+        return self.model.marginals(self.model(tagged), tagged.lengths)[:, -1:]
+
+    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+        """Return −log₂ P of the tag of each word, and its most likely tags."""
+        labels = self.vocabulary.labels
+        words = text.split()[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
+        if not words:
+            raise no_words()
+        with torch.no_grad():
+            batch = self.batch([words])
+            scores = self.model(batch)
+            shares = self.model.marginals(scores, batch.lengths)[0].double().cpu()
+            (tags,) = self.model.decode(scores, batch.lengths)
+        best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
+        tagged = []
+        for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):
+            share = float(row[tag])
+            likely = [(labels[other], value) for other, value in zip(others, values, strict=True)]
+            bits, rank = -math.log2(max(share, np.finfo(float).tiny)), int((row > share).sum()) + 1
+            tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
+        caption = (
+            "Each word with its predicted tag, shaded by −log₂ P(tag): the darker, the less certain. Select a word to "
+            "see the most likely tags."
+        )
+        return TokenScores(tagged, max(2, len(labels)), "words", caption, ("certain", "uncertain"))
+
+    def context_use(self, text: str) -> ContextUse:
+        """Return −log P of the last word's tag when only the last words are seen."""
+        words = text.split()
+        if not words:
+            raise no_words()
+        limit, sizes = learned_positions(self.model) or len(words), shorter_contexts(len(words))
+        with torch.no_grad():
+            batch = self.batch([words[-min(size, limit) :] for size in (*sizes, len(words))])
+            shares = self.model.marginals(self.model(batch), batch.lengths)
+        last = shares[torch.arange(len(shares)), batch.lengths - 1].double().cpu().numpy()
+        return answer_losses(sizes, last[:, int(last[-1].argmax())], len(words))
+
+    def embeddings(self) -> Tensor:
+        """Return the embeddings of the words."""
+        return self.model.embedding.weight
+
+    def state_reader(self) -> StateReader:
+        """Return a way to read by the layer, if it reads from left to right."""
+        return layer_reader(self.model.layer)
+
+    def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are the sentences with the largest number of wrong tags."""
+        sentences = list(itertools.islice(self.read_sentences(spec, file_format), MAX_ITEMS + 1))
+        more = len(sentences) > MAX_ITEMS
+        evaluated = f"the first {MAX_ITEMS:,} sentences" if more else f"all {len(sentences):,} sentences"
+        sentences = sentences[:MAX_ITEMS]
+        corpus = TaggedCorpus(sentences, self.vocabulary)
+        tags: list[list[str]] = [[]] * len(sentences)
+        confidence: list[Sequence[float]] = [[]] * len(sentences)
+        for row, row_tags, shares in tag_corpus(self.model, corpus):
+            tags[row], confidence[row] = [corpus.tag_names[tag] for tag in row_tags], shares
+        truth = [list(sentence.tags) for sentence in sentences]
+        wrong = [
+            [(i, true, tag) for i, (true, tag) in enumerate(zip(*pair, strict=True)) if true != tag]
+            for pair in zip(truth, tags, strict=True)
+        ]
+        worst = []
+        for row in sorted(range(len(wrong)), key=lambda row: -len(wrong[row]))[:MAX_WORST]:
+            words = sentences[row].words
+            marked = [" ".join(f"{words[mistake[0]]}/{mistake[side]}" for mistake in wrong[row]) for side in (1, 2)]
+            if wrong[row]:
+                worst.append(WrongExample(len(wrong[row]), " ".join(words), *marked))
+        return compare_labels(
+            list(itertools.chain(*truth)),
+            list(itertools.chain(*tags)),
+            np.array(list(itertools.chain(*confidence))),
+            evaluated=evaluated,
+            worst=worst,
+            score_name="wrong tags",
+        )
+
+    def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return the first sentences of some data."""
+        return list(itertools.islice(self.read_sentences(spec, file_format), count))
+
+
+def tag_corpus(model: Tagger, corpus: TaggedCorpus) -> Iterator[tuple[int, list[int], list[float]]]:
+    """Yield for each sentence its row, its predicted tags and the probability of each tag."""
+    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, most_tokens=TOKENS_TOGETHER)
+    device = model.output.weight.device
+    for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
+        with torch.no_grad():
+            scores = model(batch.to(device))
+            tags = model.decode(scores, batch.lengths)
+            shares = model.probabilities(scores, batch.lengths, tags)
+        yield from zip(batch.rows.tolist(), tags, shares, strict=True)
+
+
+def untagged(words: Sequence[str]) -> Sentence:
+    """Return words as a sentence without tags."""
+    return Sentence(list(words), [], [], [], 0, "", 0)

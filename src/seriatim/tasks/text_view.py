@@ -1,0 +1,324 @@
+"""What inspection shows of models of running text: language models and n-gram models.
+
+`TextView` has what masked language models share with them (`seriatim.tasks.masking_view`).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.arguments import check_text
+from ..data.batching import Batches
+from ..data.corpus import Corpus
+from ..data.encoding import Statistics
+from ..data.tokenizers import END, Tokenizer
+from ..evaluation.context_use import ContextUse, by_context, context_sizes, last_logits
+from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
+from ..evaluation.intervals import Metrics
+from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name
+from ..layers.positions import learned_positions
+from ..models import LanguageModel
+from ..models.base_models import TextModel
+from ..models.ngram import NGram
+from ..models.ngrams.unseen import sparsity
+from ..training.task_view import Example, ModelT, StateReader, TaskView
+
+BLOCK = 50
+"""Tokens of a running text that count as one example in the list of mistakes."""
+LINES_TOGETHER, WINDOW = 16, 256
+MAX_LOGITS = 1 << 22
+"""Limits of a batch: lines, tokens of a line or text, and log probabilities that are held at once."""
+
+
+@dataclass(frozen=True)
+class TextView(TaskView[ModelT]):
+    """View of a task whose model predicts the tokens of the text itself.
+
+    Attributes:
+        read_corpus: reads the encoded text of some data, in some format (None for that of the configuration).
+    """
+
+    read_corpus: Callable[[str, str | None], Corpus]
+
+    correct_name = "tokens predicted correctly by the top guess"
+    windowed = True
+
+    @property
+    def running_text(self) -> bool:
+        """Whether the text is one running text instead of lines."""
+        return self.config.data.unit == "stream"
+
+    @property
+    def spacing(self) -> int | None:
+        """Distance of the tokens that are predicted together when mistakes are counted; see `log_probabilities`."""
+        return None
+
+    def excerpt(self, text: str) -> tuple[str, list[str]]:
+        """Return the whole text, of which `encode` uses the beginning, and sentences on what is left out."""
+        ids, notes = encode_text(self.tokenizer, self.config.data.unit, text).ids, []
+        if len(ids) > self.max_tokens:
+            notes.append(f"The text has {len(ids):,} tokens; only the first {self.max_tokens:,} are inspected.")
+        return text, notes + self.note_unknown(ids)
+
+    def encode(self, text: str) -> Corpus:
+        """Return the tokens of the beginning of a text that is inspected."""
+        return beginning(encode_text(self.tokenizer, self.config.data.unit, text), self.max_tokens)
+
+    def token_count(self, text: str) -> int:
+        """Return the number of tokens of a text that are inspected."""
+        return len(self.encode(text).ids)
+
+    def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield for each window the places of its tokens, and log P of the vocabulary there ``(places, vocabulary)``.
+
+        Args:
+            corpus: a text; every token of it is predicted once.
+            every: for masked models, the distance between tokens that are masked together; None masks each alone.
+        """
+        raise self.not_offered("no probabilities of single tokens")
+
+    def context(self, tokens: int) -> str:
+        """Return in words which tokens each of so many tokens is predicted from."""
+        return "the tokens before it"
+
+    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+        """Return the surprisal of every token of the text."""
+        corpus, scores = self.encode(text), dict[int, TokenScore]()
+        for places, log_probabilities in self.log_probabilities(corpus):
+            targets = torch.from_numpy(corpus.ids[places].astype("int64"))
+            rows = score_tokens(self.tokenizer, log_probabilities.cpu(), targets, alternatives=alternatives)
+            scores.update(zip(places.tolist(), rows, strict=True))
+        caption = (
+            f"Each token is shaded by −log₂ of its probability, given {self.context(len(corpus.ids))}. Select a token "
+            "to see the most likely ones."
+        )
+        in_order = [scores[place] for place in range(len(corpus.ids))]
+        return TokenScores(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
+
+    def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
+        whole = self.read_corpus(spec, file_format)
+        corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
+        size = len(corpus.ids)
+        losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
+        for places, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
+            log_probabilities = log_probabilities.cpu()
+            values, tokens = log_probabilities.max(1)
+            best[places], confidence[places] = tokens.numpy(), values.exp().numpy()
+            losses[places] = -log_probabilities.numpy()[np.arange(len(places)), corpus.ids[places]]
+        starts = np.arange(0, size, BLOCK) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
+        ends = np.append(starts[1:], size)
+        means = np.add.reduceat(losses, starts) / (ends - starts)
+        worst = [
+            WrongExample(float(means[i]), self.tokenizer.decode(corpus.ids[starts[i] : ends[i]].tolist()))
+            for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
+        ]
+        truth, predicted = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
+        return compare_labels(
+            truth,
+            predicted,
+            confidence,
+            evaluated=part_of(size, len(whole.ids), "tokens"),
+            worst=worst,
+            score_name="nats per token",
+            matrix=False,
+        )
+
+    def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
+        corpus = beginning(self.read_corpus(spec, file_format), count * tokens)
+        if not len(corpus.ids):
+            return []
+        if self.running_text:
+            return [self.tokenizer.decode(corpus.ids.tolist())]
+        ends = [] if corpus.ends is None else corpus.ends.tolist()
+        lines = [corpus.ids[start : end - 1] for start, end in itertools.pairwise([0, *ends])]
+        return [self.tokenizer.decode(line.tolist()) for line in lines if len(line)][:count]
+
+
+@dataclass(frozen=True)
+class CausalTextView(TextView[ModelT]):
+    """View of a language model, which predicts each token from those before it."""
+
+    title = "language model"
+    answer_name = "the next token"
+    prediction_name = "the distribution of the next token"
+    max_tokens = 10_000
+
+    @property
+    def text_model(self) -> TextModel:
+        """The model as a `TextModel`."""
+        assert isinstance(self.model, TextModel)
+        return self.model
+
+    def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield the predictions window by window, with the state carried from one window to the next."""
+        model, rows = self.text_model, 1 if corpus.ends is None else LINES_TOGETHER
+        window = max(1, min(WINDOW, MAX_LOGITS // (rows * model.vocabulary_size)))
+        batches, state = Batches(corpus, rows, window), None
+        for batch in batches.read(batches.in_order()):
+            with torch.no_grad():
+                start = None if batch.fresh else state
+                logits, state = model(batch.inputs.to(model.device), start, lengths=batch.lengths)
+            position = np.arange(batch.targets.shape[1])
+            places = (batches.starts[batch.rows] + batch.start)[:, None] + position
+            lengths = np.full(len(places), len(position)) if batch.lengths is None else batch.lengths.numpy()
+            valid = position < lengths[:, None]
+            yield places[valid], torch.log_softmax(logits[torch.from_numpy(valid)].double(), dim=1)
+
+    def read(self, item: object) -> list[Example]:
+        """Return the running text, or each line with its end, as an example."""
+        text, examples = str(item), []
+        if self.running_text:
+            sequences = [self.tokenizer.encode(text)] if text else []
+        else:
+            sequences = [np.append(self.tokenizer.encode(line), END) for line in text.split("\n") if line.strip()]
+        for ids in sequences:
+            inputs = [END, *ids[:-1].tolist()]
+            examples.append(Example(tuple(inputs), tuple(ids.tolist()), self.token_names(inputs)))
+        return examples
+
+    def shortened(self, text: str, max_tokens: int) -> tuple[Example, int]:
+        """Return the first tokens of a text, or of its first line, without the boundary symbol in front."""
+        lines = [text] if self.running_text else [line for line in text.split("\n") if line.strip()]
+        ids = self.tokenizer.encode(lines[0]).tolist() if lines else []
+        limit = min(max_tokens, learned_positions(self.model) or max_tokens)
+        first = ids[: limit - 1]
+        names = ["↵" if token == END else self.tokenizer.describe(token) for token in first]
+        return Example(tuple(first), (), tuple(names)), len(ids)
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return P(next token) after each example, which has no boundary symbol in front."""
+        logits = last_logits(self.text_model, self.with_boundary(batch))
+        return torch.softmax(logits.double(), dim=-1).unsqueeze(1)
+
+    def with_boundary(self, batch: Sequence[Example]) -> Tensor:
+        """Return the inputs with the boundary symbol in front ``(batch, 1 + time)``."""
+        return torch.tensor([[END, *example.inputs] for example in batch], device=self.device)
+
+    def context_use(self, text: str) -> ContextUse:
+        """Return loss and accuracy when only the last tokens of the text are seen."""
+        corpus = self.encode(text)
+        sizes = context_sizes(len(corpus.ids))
+        return ContextUse(by_context(self.text_model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
+
+    def state_reader(self) -> StateReader:
+        """Return a way to read tokens by the language model."""
+        model = self.text_model
+
+        def read(count: int, state: State) -> State:
+            return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
+
+        return StateReader(model.initial_state(1), read)
+
+
+@dataclass(frozen=True)
+class LanguageModelView(CausalTextView[LanguageModel]):
+    """View of a language model that is trained by gradients."""
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """Return the inputs of the output layer ``(batch, time, size)``."""
+        return self.model.features(tokens, None, None)[0]
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Run the model over the examples."""
+        return self.hidden(self.tensors(batch)[0])
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        """Return −log P of the last token of each example."""
+        logits = self.model.output(self.forward(batch)[:, -1])
+        return F.cross_entropy(logits.double(), self.tensors(batch)[1][:, -1], reduction="none")
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return P(next token) after each example, by one pass over all of its tokens."""
+        logits = self.model.output(self.hidden(self.with_boundary(batch))[:, -1])
+        return torch.softmax(logits.double(), dim=-1).unsqueeze(1)
+
+    def embeddings(self) -> Tensor:
+        """Return the embeddings of the tokens."""
+        return self.model.embedding.weight
+
+
+@dataclass(frozen=True)
+class NgramView(CausalTextView[TextModel]):
+    """View of an n-gram model.
+
+    Attributes:
+        counts: the n-grams of the model; None if a trained model is mixed with them.
+    """
+
+    counts: NGram | None
+
+    sections = ("ngrams",)
+
+    def ngram_counts(self, text: str) -> Metrics:
+        """Return how many n-grams of a text the training text lacks."""
+        if self.counts is None:
+            raise InputError("the run does not count n-grams")
+        lookups = self.counts.look_up(self.encode(text).ids)
+        return sparsity(lookups, self.counts.seen, self.counts.vocabulary_size, impossible=0)
+
+    def embeddings(self) -> Tensor:
+        """Raise an error, since the model has no embeddings."""
+        raise InputError(
+            "an n-gram model has no embeddings: its counts treat every word as different from every other word, so "
+            "that nothing learned about one carries over to similar ones"
+        )
+
+
+def encode_text(tokenizer: Tokenizer, unit: str, text: str) -> Corpus:
+    """Encode a text as it would be read from a file: as one running text, or as lines with their ends.
+
+    Args:
+        tokenizer: the tokenizer of the run.
+        unit: ``stream`` or ``line``, as in ``data.unit`` of a configuration.
+        text: the text. Unknown words are read as ``<unk>``.
+
+    Raises:
+        InputError: there are characters that did not occur in training, or no known word.
+    """
+    if tokenizer.kind != "word":
+        refuse_unknown(tokenizer, "".join(text.split("\n")) if unit == "line" else text)
+    if unit == "line":
+        ids, sizes = tokenizer.encode_lines(text if text.endswith("\n") else f"{text}\n")
+        corpus = Corpus(ids, sizes.cumsum(), Statistics())
+    else:
+        corpus = Corpus(tokenizer.encode(text), None, Statistics())
+    if not np.any((corpus.ids != END) & (corpus.ids != tokenizer.unknown_id)):
+        refuse_unknown(tokenizer, text)
+        raise InputError("the text is empty; give some with --text or --text-file")
+    return corpus
+
+
+def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
+    """Raise an InputError if a text has words or characters that did not occur in training."""
+    check_text(text, "the text")
+    unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
+    if unknown:
+        names = ", ".join(repr(piece) for piece in unknown[:3])
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        kind = "words" if tokenizer.kind == "word" else "characters"
+        raise InputError(f"the text has {kind} never seen in training: {names}{more}; leave them out")
+
+
+def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corpus:
+    """Return the first tokens of a text, in whole lines if it has lines.
+
+    Args:
+        corpus: the text.
+        tokens: largest number of tokens.
+        whole_lines: whether to keep all of the first line if it is longer than that, instead of cutting it.
+    """
+    if corpus.ends is None:
+        return Corpus(np.asarray(corpus.ids[:tokens]), None, Statistics())
+    ends = corpus.ends[corpus.ends <= tokens]
+    if not len(ends):
+        ends = corpus.ends[:1] if whole_lines else np.array([tokens])
+    return Corpus(np.asarray(corpus.ids[: ends[-1]]), ends, Statistics())
