@@ -21,13 +21,12 @@ LOADS_CODE = {
     "compiler/cpp/toolchain.py": {"ctypes.CDLL", "subprocess.run"},
     "recurrence/triton_runner.py": {"importlib.util.module_from_spec"},
     "core/allocator.py": {"ctypes.CDLL"},
-    "comparison/processes.py": {"subprocess.Popen"},
-    "layers/origins.py": {"importlib.import_module", "importlib.util.module_from_spec"},
+    "comparison/worker_process.py": {"subprocess.Popen"},
+    "layers/outside_code.py": {"importlib.import_module", "importlib.util.module_from_spec"},
 }
 """Where programs come from: text generated from a cell's equations, of a class in Python and of sizes that are numbers,
-compiled into the user's cache; the C library of the process; this package itself, in another process; and the file that
-defines a class which the user has registered in the parent process. No path of a run or of a configuration is among
-them."""
+compiled into the user's cache; the C library of the process; this package itself, in another process; and the file of a
+layer that the user names, has registered in the parent process, or allows a run to import."""
 CAUGHT = (
     *("import pickle", "import pickle as p", "from pickle import loads", "import dill", "import joblib, os"),
     *(

@@ -5,6 +5,7 @@ import json
 import random
 import shlex
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from ..storage.atomic_files import to_json
 if TYPE_CHECKING:
     from ..comparison.comparing import Comparison
     from ..comparison.comparison_progress import ComparisonReporter
+    from ..layers.origins import AllowCode
     from ..runs.run import Run
     from ..training.reporting import Reporter
 
@@ -47,7 +49,7 @@ def _resume(options: argparse.Namespace, reporter: "Reporter") -> None:
     if options.out or options.config or options.overwrite:
         raise InputError("--resume: goes on in the run's own folder with its own configuration; leave out the rest")
     task = {"task": options.task} if options.task else {}
-    resume(options.resume, overrides={**options.fields, **task}, reporter=reporter)
+    resume(options.resume, overrides={**options.fields, **task}, reporter=reporter, allow_code=allowed(options))
 
 
 def _start(options: argparse.Namespace, reporter: "Reporter") -> None:
@@ -56,7 +58,13 @@ def _start(options: argparse.Namespace, reporter: "Reporter") -> None:
     if options.task is None and options.config is None:
         raise InputError("train: no task; give one, for instance: seriatim train lm --data FILE --out RUN")
     given = {name: getattr(options, name) for name in ("task", "out") if getattr(options, name) is not None}
-    start(options.config or {}, overrides={**options.fields, **given}, overwrite=options.overwrite, reporter=reporter)
+    start(
+        options.config or {},
+        overrides={**options.fields, **given},
+        overwrite=options.overwrite,
+        reporter=reporter,
+        allow_code=allowed(options),
+    )
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -111,7 +119,14 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
     if named is not None:
         raise InputError(f"--resume: {named} stays as it is; only more --layers, --widths and --seeds may be given")
     layers = None if options.layers is None else options.layers.split(",")
-    return resume(options.resume, layers=layers, seeds=options.seeds, widths=_widths(options.widths), reporter=reporter)
+    return resume(
+        options.resume,
+        layers=layers,
+        seeds=options.seeds,
+        widths=_widths(options.widths),
+        reporter=reporter,
+        allow_code=allowed(options),
+    )
 
 
 def _widths(text: str | None) -> list[int] | None:
@@ -129,11 +144,16 @@ def _widths(text: str | None) -> list[int] | None:
     return [int(part) for part in numbers]
 
 
+def allowed(options: argparse.Namespace) -> "AllowCode":
+    """Return what code outside the library the user lets a verb import."""
+    return "changed" if options.allow_changed_code else bool(options.allow_code)
+
+
 def _open(path: str, options: argparse.Namespace) -> "Run":
     """Opens a run, which then reads data as the command line says."""
     from ..runs.run import load
 
-    run = load(path)
+    run = load(path, allow_code=allowed(options))
     set_fields(run.config, options.fields)
     return run
 
@@ -233,7 +253,7 @@ def generate(options: argparse.Namespace) -> None:
     if options.seed is not None and not 0 <= options.seed < 2**63:
         raise InputError(f"--seed: {options.seed} is not between 0 and 2^63 - 1")
     settings: dict[str, Any] = {name: getattr(options, name) for name in ("max_tokens", *DRAWING)}
-    run = load(options.run)
+    run = load(options.run, allow_code=allowed(options))
     prompt = _standard_input() if options.prompt == "-" else options.prompt
     if options.samples == 1 and not options.json:
         pieces = run.generate(prompt, **settings)
@@ -270,7 +290,7 @@ def export(options: argparse.Namespace) -> None:
     from ..interchange.runs import export_run, sizes
     from ..runs.run import load
 
-    run = load(options.run)
+    run = load(options.run, allow_code=allowed(options))
     export_run(run, options.format, options.out)
     _write([f"wrote {options.out}: {options.format}, {sizes(run)}, {Path(options.out).stat().st_size:,} bytes\n"])
 
@@ -303,6 +323,7 @@ def inspect(options: argparse.Namespace) -> None:
         fields=options.fields,
         beam=options.beam,
         permute=options.permute,
+        allow_code=allowed(options),
     )
     _write([f"{printable(str(line))}\n" for line in (*result.summary, result.path)])
 
@@ -324,11 +345,23 @@ def check(options: argparse.Namespace) -> None:
 
 def layers(options: argparse.Namespace) -> None:
     """``seriatim layers``: what each architecture keeps, what that takes, whether it trains in parallel, its paper."""
-    from ..layers import describe, names
+    from ..layers import describe, find, names
+    from ..layers.origins import import_references
     from ..tasks import counting
     from .console import print_layers
 
-    rows = [*map(describe, names()), counting.describe()]
+    rows = []
+    if options.layer is not None:
+        rows = [describe(name) for name in import_references(options.layer).split(",")]
+    else:
+        for name in names():
+            try:
+                find(name)
+            except InputError as error:  # the package of one layer must not hide the others
+                warnings.warn(str(error), stacklevel=1)
+            else:
+                rows.append(describe(name))
+        rows.append(counting.describe())
     if options.json:
         print(json.dumps(rows))
     else:

@@ -181,6 +181,11 @@ def _parser() -> _Main:
     def strictly(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--strict", action="store_true", help="refuse data that needs a repair")
 
+    def code(parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--allow-code", action="store_true", help="import the file of a layer of your own that the run names")
+        add("--allow-changed-code", action="store_true", help="the same, even if the file has changed since")
+
     reads = {"epilog": READ_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
     raw = {"epilog": TRAIN_HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
     train = verb("train", "train a model on a text", **raw)
@@ -191,6 +196,7 @@ def _parser() -> _Main:
     train.add_argument("--resume", metavar="RUN", help="go on with a training that was cut off")
     train.add_argument("--quiet", action="store_true", help="print nothing but errors")
     strictly(train)
+    code(train)
 
     compare = verb("compare", "train several layers under one budget, and say which suits the data", **raw)
     compare.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
@@ -216,6 +222,7 @@ def _parser() -> _Main:
     compare.add_argument("--quiet", action="store_true", help="print nothing but errors")
     strictly(compare)
     compare.add_argument("--json", action="store_true", help="print one JSON object")
+    code(compare)
 
     evaluate = verb("evaluate", "measure a run on a text", **reads)
     evaluate.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
@@ -232,6 +239,7 @@ def _parser() -> _Main:
     search(evaluate)
     strictly(evaluate)
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    code(evaluate)
 
     predict = verb("predict", "labels, tags or translations: one line in, one line out", **reads)
     predict.add_argument("run", metavar="RUN", help="a run, or several with commas: the mean of their probabilities")
@@ -241,6 +249,7 @@ def _parser() -> _Main:
     strictly(predict)
     drawing(predict.add_argument_group("drawing answers", "with any of these: instead of the best answer (seq2seq)"))
     predict.add_argument("--json", action="store_true", help="one JSON object a line, with scores and timings")
+    code(predict)
 
     generate = verb("generate", "write text, shown as it is made")
     generate.add_argument("run", metavar="RUN")
@@ -251,6 +260,7 @@ def _parser() -> _Main:
         "--samples", type=int, default=1, metavar="N", help="several texts, each under a title with its seed"
     )
     generate.add_argument("--json", action="store_true", help="one JSON object a text: its seed, prompt and text")
+    code(generate)
 
     check = verb("check", "make every check that train makes, name all that is wrong, print statistics", **raw)
     check.add_argument("task", nargs="?", metavar="TASK", help="; ".join(TASKS))
@@ -263,6 +273,7 @@ def _parser() -> _Main:
     export.add_argument("run", metavar="RUN")
     export.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams)")
     export.add_argument("--out", required=True, metavar="FILE", help="compressed where an ARPA file ends in .gz")
+    code(export)
 
     taken = verb("import", "make a run of another program's model")
     taken.add_argument("source", metavar="FILE", help="an ARPA file")
@@ -288,8 +299,10 @@ def _parser() -> _Main:
     inspect.add_argument("--format", choices=FORMATS, help="format of the data (default: that of the run)")
     inspect.add_argument("--out", metavar="FILE", help="the page to write (default: inspect.html in the run's folder)")
     inspect.add_argument("--beam", type=int, default=5, metavar="N", help="width of beam search (seq2seq; default 5)")
+    code(inspect)
 
     layers = verb("layers", "list every architecture")
+    layers.add_argument("--layer", metavar="A,B", help="only these, with their options; also cells.py:FastSlow")
     layers.add_argument("--json", action="store_true", help="print one JSON object")
     docs = verb("docs", "print a page of the documentation")
     docs.add_argument("page", nargs="?", metavar="PAGE", help="its name; without it: the list of pages")

@@ -14,6 +14,7 @@ import torch
 
 from ..evaluation.intervals import Metrics
 from ..layers import find as find_layer
+from ..layers.origins import CODE
 from ..storage.weights import load_tensors
 from ..tasks import counting
 from ..training.environment import environment
@@ -171,7 +172,8 @@ def describe_layer(row: str) -> Metrics:
 def _run(folder: Path, row: Metrics) -> Metrics:
     name = f"{row['layer']}-{row['seed']}"
     config = folder / "runs" / name / "config.yaml"
-    command = shlex.join(["seriatim", "train", "--config", str(config), "--out", f"{folder}-again/{name}"])
+    allowed = ["--allow-code"] if (config.parent / CODE).exists() else []
+    command = shlex.join(["seriatim", "train", "--config", str(config), "--out", f"{folder}-again/{name}", *allowed])
     return {"path": f"runs/{name}", **{key: row[key] for key in OF_EVERY_RUN}, "command": command}
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from ..config import resolve as resolve_config
 from ..core.errors import InputError
-from ..layers.origins import origin_of, refuse_while_importing
+from ..layers.origins import AllowCode, require_code
+from ..layers.outside_code import refuse_while_importing
 from ..storage.lock import locked, refuse_locked
 from .comparison_progress import ComparisonReporter
 from .comparison_settings import (
@@ -13,14 +14,15 @@ from .comparison_settings import (
     Source,
     check_layers,
     make_plan,
-    registered_layers,
+    record_code,
+    register_references,
     seeds_from,
     share_options,
     unsolved,
     with_widths,
 )
 from .folder import check_folder, check_runs, clear, default_out
-from .plan import Plan, architecture, read_plan
+from .plan import Plan, architecture, parts, read_plan
 from .runner import Comparison, Runner
 from .shared_data import check_data_named, fit_plan, read_data
 
@@ -75,7 +77,7 @@ def compare(
     refuse_while_importing("seriatim.compare")
     settings = ComparisonSettings(layers, minutes, tokens, steps, parameters, seeds, tune, metric, widths, command)
     plan = make_plan(config, settings, overrides=overrides)
-    check_importable(plan)
+    record_code(plan)
     out = resolve_config(config, overrides).out or default_out(plan.base.task, plan.base.data.train or "data")
     folder = check_folder(out, overwrite=overwrite)
     refuse_locked(folder)
@@ -92,6 +94,7 @@ def resume(
     seeds: int | None = None,
     widths: Sequence[int] | None = None,
     reporter: ComparisonReporter | None = None,
+    allow_code: AllowCode = False,
 ) -> Comparison:
     """Continue a comparison: keep finished rows, continue half-trained runs, and repeat what failed.
 
@@ -101,6 +104,7 @@ def resume(
         seeds: as many runs as before or more.
         widths: the widths of the comparison and new ones, for every layer.
         reporter: listens to the comparison.
+        allow_code: whether code outside the library may be imported; see `seriatim.load`.
 
     Returns:
         The results of all rows.
@@ -112,11 +116,16 @@ def resume(
     """
     folder = Path(folder)
     plan = read_plan(folder)
-    check_importable(plan)
+    layers = None if layers is None else register_references(layers)
+    decoder = plan.base.model.options.get("decoder")
+    stacks = [",".join(parts(row)) for row in [*plan.layers, *([decoder] if isinstance(decoder, str) else [])]]
+    origins = {origin.name: origin for origin in plan.origins()}
+    require_code(folder, stacks, allow_code=allow_code, origins=origins)
     check_data_named(plan)
     if widths is not None:
         layers = with_widths(layers or list(dict.fromkeys(map(architecture, plan.layers))), widths)
     added = _extend(plan, layers, seeds)
+    record_code(plan)
     with locked(folder):
         check_runs(folder, plan)
         runner = Runner(folder, plan, reporter)
@@ -126,12 +135,6 @@ def resume(
         elif not finished:
             read_data(plan)
         return runner.run()
-
-
-def check_importable(plan: Plan) -> None:
-    """Raise InputError where the processes that train could not import a layer of the user's own."""
-    for name in registered_layers(plan.layers, plan.base):
-        origin_of(name)
 
 
 def _extend(plan: Plan, layers: Sequence[str] | None, seeds: int | None) -> list[str]:

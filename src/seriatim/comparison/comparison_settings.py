@@ -9,7 +9,8 @@ from typing import Any
 from ..config import Config, read_yaml, resolve
 from ..core.errors import InputError, nearest
 from ..layers import current, names, options_of
-from ..layers.origins import registered
+from ..layers.origins import origin_of, register_reference, registered
+from ..layers.outside_code import is_reference
 from ..tasks import TASKS
 from ..tasks.counting import LAYER as COUNTED
 from ..tasks.counting import Options as CountingOptions
@@ -108,7 +109,7 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
     Raises:
         InputError: no layer, an unknown layer, a layer named twice, or a width that is invalid.
     """
-    rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in map(str.strip, layers) if layer]
+    rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in register_references(layers) if layer]
     if not rows:
         raise InputError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
     known = [*names(), COUNTED]
@@ -123,6 +124,27 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
     if duplicate is not None:
         raise InputError(f"--layers: {duplicate} is named twice; leave one out")
     return rows
+
+
+def register_references(layers: Sequence[str]) -> list[str]:
+    """Import the layers that are written as ``FILE:Class``, and return the rows with the names of the classes."""
+    rows = []
+    for layer in map(str.strip, layers):
+        stack, sign, width = layer.rpartition(WIDTH)
+        if not sign or not width.isdigit():
+            stack, sign, width = layer, "", ""
+        stack_parts = [register_reference(part) if is_reference(part) else part for part in stack.split("+")]
+        rows.append("+".join(stack_parts) + sign + width)
+    return rows
+
+
+def record_code(plan: Plan) -> None:
+    """Record in the plan where layers from outside the library are defined.
+
+    Raises:
+        InputError: the processes that train could not import a layer.
+    """
+    plan.code = [origin_of(name).to_record() for name in registered_layers(plan.layers, plan.base)]
 
 
 def with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[str]:

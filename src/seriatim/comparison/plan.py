@@ -13,6 +13,7 @@ from ..config import Config, Count, Positive, Section, explain, read_yaml, resol
 from ..core.errors import InputError
 from ..data.builtin import SPLITS
 from ..layers import split_names
+from ..layers.origins import Origin
 from ..storage.plain_yaml import dump_plain
 from ..tasks import find
 from ..tasks.counting import LAYER as COUNTED
@@ -67,6 +68,7 @@ class Plan(Section):
         parameters: the target of the solved widths; None where no layer is trained.
         described: the amount of training data, in words.
         digests: identify the data of the comparison: ``tokenizer``, ``train``, ``valid`` and ``measured``.
+        code: where layers from outside the library are defined; see `seriatim.layers.origins`.
         automatic: fields of ``base`` that were not set, and that depend on the speed or the sizes of a layer.
     """
 
@@ -84,6 +86,11 @@ class Plan(Section):
     described: str = ""
     digests: dict[str, str] = Field(default_factory=dict)
     automatic: list[str] = Field(default_factory=list)
+    code: list[dict[str, str | None]] = Field(default_factory=list)
+
+    def origins(self) -> list[Origin]:
+        """Return where the layers from outside the library are defined."""
+        return [Origin.from_record(record, "comparison.yaml") for record in self.code]
 
     def config(self, row: str, seed: int | None = None) -> Config:
         """Return the configuration of one training, without budget and folder; the first seed by default."""

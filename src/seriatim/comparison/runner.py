@@ -13,7 +13,6 @@ import torch
 from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
 from ..evaluation.intervals import Metrics
-from ..layers.origins import origin_of
 from ..report.notebook_display import framed
 from ..storage.atomic_files import remove, to_json, write_whole
 from .assemble import Failure, Finished, assemble
@@ -74,7 +73,7 @@ class Runner:
         self.reporter = reporter or ComparisonReporter()
         self.finished = Finished()
         self.progress = ComparisonProgress(plan)
-        self.origins = [origin_of(name) for name in registered_layers(plan.layers, plan.base)]
+        self.origins = plan.origins()
 
     def read_rows(self) -> bool:
         """Read the rows that an earlier process has finished, and return whether they are all.
@@ -115,7 +114,9 @@ class Runner:
             raise Interrupted(
                 f"interrupted; finished rows are kept in {self.folder}",
                 number,
-                go_on=shlex.join(["seriatim", "compare", "--resume", str(self.folder)]),
+                go_on=shlex.join(
+                    ["seriatim", "compare", "--resume", str(self.folder), *(["--allow-code"] if self.plan.code else [])]
+                ),
             )
         if not self.finished.rows:
             failure = self.finished.failures[0]

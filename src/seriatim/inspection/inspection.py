@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..config import set_fields
 from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
+from ..layers.origins import AllowCode
 from ..report.notebook_display import framed
 from ..report.page import Section, render, write_page
 from ..runs.run import Run
@@ -55,6 +56,7 @@ def inspect(
     fields: Mapping[str, Any] | None = None,
     beam: int = 5,
     permute: int | bool = 0,
+    allow_code: AllowCode = False,
 ) -> Inspection:
     """Inspects what a run does with a text, and writes a page about it: one HTML file that needs nothing else.
 
@@ -67,6 +69,7 @@ def inspect(
         fields: fields of the configuration that say how data is read, by dotted name, in place of the run's own.
         beam: width of beam search, where answers are generated.
         permute: number of other orders of the words to try, True for 20; 0 leaves out the section on word order.
+        allow_code: whether code outside the library may be imported; see `seriatim.load`.
 
     Returns:
         The path of the page and its main results.
@@ -76,7 +79,7 @@ def inspect(
     """
     if not 0 <= permute <= MOST_PERMUTATIONS:
         raise InputError(f"permute must be from 0 to {MOST_PERMUTATIONS:,}, got {permute}")
-    opened, notes = (run, ()) if isinstance(run, Run) else open_run(run)
+    opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)
     settings = opened.config.data

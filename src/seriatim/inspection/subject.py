@@ -14,6 +14,7 @@ from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.paths import check_named_by_run
 from ..data.tokenizers import Tokenizer
+from ..layers.origins import AllowCode
 from ..runs.run import Run, load
 from ..runs.summary import LARGEST as LARGEST_SUMMARY
 from ..storage.safe_files import read_json
@@ -130,7 +131,7 @@ def _first(line: str, tokenizer: Tokenizer) -> str:
     return line[: bisect_right(range(1, len(line) + 1), LINE, key=lambda size: len(tokenizer.encode(line[:size])))]
 
 
-def open_run(path: str | Path) -> tuple[Run, tuple[str, ...]]:
+def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
     """Opens a run, and warns if another version of Seriatim made it.
 
     Returns:
@@ -143,7 +144,7 @@ def open_run(path: str | Path) -> tuple[Run, tuple[str, ...]]:
     other = made_by is not None and made_by != __version__
     said = f"{path}: made by seriatim {made_by}, and this is {__version__}"
     try:
-        run = load(path)
+        run = load(path, allow_code=allow_code)
     except InputError as error:
         raise InputError(f"{error} ({said})" if other else error) from None
     if not other:

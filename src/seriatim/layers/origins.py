@@ -1,50 +1,178 @@
-"""Registered classes in other processes: which file defines a class, and how another process imports it.
+"""Which code outside the library a run or a comparison needs, and whether it may be imported.
 
-The layers of a comparison train in processes of their own. Those know the layers of the library; a class that a user
-has registered must be imported there first, from the module that defines it.
+A run that was trained with somebody's own layer records in ``code.json`` where the class is defined: its file or
+module, its name, and the SHA-256 digest of the file. No code is copied into the run. Opening a run imports nothing:
+the user allows it with ``--allow-code`` (``allow_code=True``), and even then the file must have the recorded digest,
+unless the user accepts a changed file with ``--allow-changed-code`` (``allow_code="changed"``). The digest covers the
+file of the class, not what this file imports.
 """
 
-import importlib
-import importlib.util
+import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
+from ..config import Config
 from ..core.errors import InputError
-from .registry import BUILT_IN, REGISTRY, register
+from ..storage.atomic_files import remove, write_whole
+from ..storage.safe_files import read_json
+from .outside_code import (
+    PREFIX,
+    attribute,
+    class_of,
+    digest_of,
+    import_file,
+    import_module,
+    import_reference,
+    is_reference,
+    parse_reference,
+)
+from .registry import (
+    BUILT_IN,
+    NAME,
+    REGISTRY,
+    check_constructor,
+    entry_points_by_name,
+    register,
+    split_names,
+)
 
-SCRIPT = "__seriatim_script__"
-"""The name of the module of a script that is loaded by its path."""
-_importing: list[str] = []
-"""Files that are being imported for the classes they define."""
+CODE = "code.json"
+"""The file of a run that says which code outside the library it needs."""
+FORMAT = "seriatim code 1"
+LARGEST = 1 << 20
+SHOWN = 12
+"""Digits of a digest that a message shows."""
+AllowCode: TypeAlias = bool | Literal["changed"]
+"""Whether code outside the library may be imported; ``"changed"`` also if its file has changed since the training."""
+_digests: dict[type, str] = {}
+"""The digests of the files of classes as they were imported: a file may be edited while its class trains."""
+_imported: set[str] = set()
+"""Names that were registered here rather than by a call of `register`."""
 
 
 class Origin(NamedTuple):
-    """Where a registered class is defined.
+    """Where a class outside the library is defined.
 
     Attributes:
-        name: the name it is registered under.
-        module: the name of its module; None for a script, which is loaded by its path.
+        name: the name of the layer in the registry.
+        module: the dotted name of its module; None for a file that is imported by its path.
         qualname: the name of the class in its module.
         path: the file of the module.
+        sha256: the digest of this file.
     """
 
     name: str
     module: str | None
     qualname: str
     path: str
+    sha256: str = ""
+
+    def to_record(self) -> dict[str, str | None]:
+        """Return the fields as a file records them."""
+        record = self._asdict()
+        record["class"] = record.pop("qualname")
+        return record
+
+    @classmethod
+    def from_record(cls, record: object, source: str | Path) -> "Origin":
+        """Read the fields that a file records.
+
+        Args:
+            record: a mapping with the keys of `to_record`.
+            source: the file, for messages.
+
+        Raises:
+            InputError: a key is missing, or a value is not text.
+        """
+        record = record if isinstance(record, dict) else {}
+        texts = [record.get(key) for key in ("name", "class", "path", "sha256")]
+        module = record.get("module")
+        if not all(isinstance(text, str) for text in texts) or not isinstance(module, str | None):
+            raise InputError(f"{source}: its record of the code of layers is damaged; restore the file")
+        name, qualname, path, sha256 = map(str, texts)
+        return cls(name, module, qualname, path, sha256)
+
+
+def import_references(names: str) -> str:
+    """Import the layers of a stack that are written as ``FILE:Class``, and register them under this text.
+
+    Args:
+        names: one name, or several with commas between them.
+
+    Returns:
+        The same names without spaces around them.
+
+    Raises:
+        InputError: code that cannot be imported, or that defines no such layer.
+    """
+    for name in filter(is_reference, map(str.strip, names.split(","))):
+        if _is_imported(name):
+            continue
+        architecture = import_reference(name)
+        check_constructor(architecture, parse_reference(name).source)
+        REGISTRY[name] = architecture
+        _imported.add(name)
+        origin_of(name)
+    return ",".join(map(str.strip, names.split(",")))
+
+
+def _is_imported(name: str) -> bool:
+    """Return whether a reference is registered and still stands for the same code."""
+    if name not in REGISTRY:
+        return False
+    origin, source = origin_of(name), Path(parse_reference(name).source)
+    same_file = origin.module is not None or not source.is_file() or str(source.resolve()) == origin.path
+    return same_file and Path(origin.path).is_file() and digest_of(origin.path) == origin.sha256
+
+
+def register_reference(text: str) -> str:
+    """Import ``FILE:Class`` and register it under the name of the class, which it returns.
+
+    If another class has this name already, the name of the file is put before it.
+
+    Raises:
+        InputError: code that cannot be imported, or a class whose name cannot be the name of a layer.
+    """
+    reference, architecture = parse_reference(text), import_reference(text)
+    stem = Path(reference.source).stem if reference.is_file else reference.source.rpartition(".")[2]
+    short = reference.qualname.rpartition(".")[2]
+    name = next(
+        (name for name in (short, f"{stem}-{short}") if REGISTRY.get(name, architecture) is architecture), short
+    )
+    if REGISTRY.get(name) is not architecture:
+        if not NAME.fullmatch(name):
+            raise InputError(
+                f"{reference.source}: {name!r} cannot be the name of a layer; use ASCII letters and digits"
+            )
+        check_constructor(architecture, reference.source)
+        register(name, architecture)
+        _imported.add(name)
+        origin_of(name)
+    return name
 
 
 def registered() -> list[str]:
-    """The names that were registered beside those of the library."""
+    """Return the names in the registry that are not the library's own."""
     return [name for name, cls in REGISTRY.items() if BUILT_IN.get(name) is not cls]
 
 
+def outside_names(names: Iterable[str]) -> list[str]:
+    """Return the layers of some stacks that are not the library's own, each once."""
+    parts = dict.fromkeys(part for name in names for part in split_names(name))
+    return [part for part in parts if part not in BUILT_IN]
+
+
+def stacks_of(config: Config) -> list[str]:
+    """Return the stacks of layers that a configuration names: the model's, and the decoder's if it has its own."""
+    decoder = config.model.options.get("decoder")
+    return [config.model.layer, *([decoder] if isinstance(decoder, str) else [])]
+
+
 def origin_of(name: str) -> Origin:
-    """Where the class that is registered under ``name`` is defined.
+    """Return where the class that is registered under ``name`` is defined.
 
     Raises:
         InputError: another process could not import it from there.
@@ -52,24 +180,28 @@ def origin_of(name: str) -> Origin:
     cls = REGISTRY[name]
     module = sys.modules.get(cls.__module__)
     path = getattr(module, "__file__", None)
-    what = f"layer {name!r}: {cls.__qualname__} is defined in"
+    place = f"layer {name!r}: {cls.__qualname__} is defined in"
     remedy = "which other processes cannot import; move it to the top level of a file, for instance cells.py"
     if "<locals>" in cls.__qualname__:
-        raise InputError(f"{what} a function, {remedy}")
-    if module is None or path is None or not Path(path).is_file() or _attribute(module, cls.__qualname__) is not cls:
-        raise InputError(f"{what} a notebook or an interactive session, {remedy}")
-    known: str | None = cls.__module__
-    if known == "__main__":
+        raise InputError(f"{place} a function, {remedy}")
+    if module is None or path is None or not Path(path).is_file() or attribute(module, cls.__qualname__) is not cls:
+        raise InputError(f"{place} a notebook or an interactive session, {remedy}")
+    module_name: str | None = cls.__module__
+    if module_name == "__main__":
         spec = getattr(module, "__spec__", None)  # set where a module is run with python -m
-        known = None if spec is None else str(spec.name)
-    return Origin(name, known, cls.__qualname__, str(Path(path).resolve()))
+        module_name = None if spec is None else str(spec.name)
+    elif module_name is not None and module_name.startswith(PREFIX):
+        module_name = None
+    if cls not in _digests:
+        _digests[cls] = digest_of(path)
+    return Origin(name, module_name, cls.__qualname__, str(Path(path).resolve()), _digests[cls])
 
 
 def import_origins(origins: Sequence[Origin], search_path: Sequence[str]) -> None:
-    """Imports classes in this process, and registers them under their names.
+    """Import classes in this process, and register them under their names.
 
     Args:
-        origins: of the classes.
+        origins: where the classes are defined.
         search_path: folders to look for modules in, after those of this process.
 
     Raises:
@@ -77,68 +209,141 @@ def import_origins(origins: Sequence[Origin], search_path: Sequence[str]) -> Non
     """
     sys.path.extend(folder for folder in search_path if folder not in sys.path)
     for origin in origins:
-        with _importing_file(origin.path):
-            module = _import(origin)
-        cls = _attribute(module, origin.qualname)
-        if cls is None:
-            raise InputError(f"{origin.path}: does not define {origin.qualname}, the class of layer {origin.name!r}")
-        if REGISTRY.get(origin.name) is not cls:
-            register(origin.name, cls)
+        path = Path(origin.path)
+        if origin.sha256 and path.is_file() and digest_of(path) != origin.sha256:
+            raise InputError(f"{path}: changed while its class {origin.qualname} was in use; start again")
+        module = import_file(path) if origin.module is None else import_module(origin.module, path)
+        REGISTRY[origin.name] = class_of(module, origin.qualname)
+        _imported.add(origin.name)
+        origin_of(origin.name)
 
 
-def refuse_while_importing(what: str) -> None:
-    """Raises InputError where a script trains while it is imported only for the classes that it defines."""
-    if _importing:
+def write_origins(folder: Path, names: Iterable[str]) -> None:
+    """Record in a run's folder where its layers from outside the library are defined.
+
+    A class of a notebook, which no other process can import, is recorded without a file.
+    """
+    origins = []
+    for name in outside_names(names):
+        if name in REGISTRY:
+            try:
+                origins.append(origin_of(name))
+            except InputError:
+                origins.append(Origin(name, None, REGISTRY[name].__qualname__, ""))
+    if not origins:
+        remove(folder / CODE)
+        return
+    records = [origin.to_record() for origin in origins]
+    write_whole(folder / CODE, json.dumps({"format": FORMAT, "layers": records}, indent=2) + "\n")
+
+
+def read_origins(folder: Path) -> dict[str, Origin]:
+    """Return where the outside layers of a run are defined, by their names.
+
+    Raises:
+        InputError: the file that says so is damaged.
+    """
+    path = folder / CODE
+    if not path.exists():
+        return {}
+    tree = read_json(path, most=LARGEST, hint="restore the run's own")
+    records = tree.get("layers") if isinstance(tree, dict) and tree.get("format") == FORMAT else None
+    if not isinstance(records, list):
+        raise InputError(f"{path}: damaged, or written by another version; restore the run's own")
+    return {origin.name: origin for origin in (Origin.from_record(record, path) for record in records)}
+
+
+def require_code(
+    folder: Path, names: Iterable[str], *, allow_code: AllowCode, origins: Mapping[str, Origin] | None = None
+) -> None:
+    """Make the outside layers of a run or a comparison usable, or say in one line what they need.
+
+    A layer that this process has registered is used as it is. Any other is imported from where the run says, if the
+    user allows it and the file has the recorded digest.
+
+    Args:
+        folder: of the run, for messages, and for its record of code.
+        names: layers, or stacks of layers with commas between their names.
+        allow_code: whether code may be imported.
+        origins: where classes are defined; None for what the run's folder says.
+
+    Raises:
+        InputError: code that is not allowed, missing, changed, or that cannot be imported.
+    """
+    outside = outside_names(names)
+    if not outside:
+        return
+    origins = read_origins(folder) if origins is None else origins
+    for name in outside:
+        origin = origins.get(name)
+        if name in REGISTRY:
+            _check_registered(folder, name, origin, allow_code)
+        elif origin is not None:
+            _check_allowed(folder, origin, allow_code)
+            import_origins([origin._replace(sha256=digest_of(origin.path))], [])
+        elif is_reference(name):
+            raise InputError(
+                f"{folder}: its layer {name!r} is code from outside the library, and the run does not record where it "
+                f"is; register the class under a name of your own and train again"
+            )
+        elif name in entry_points_by_name() and not allow_code:
+            raise InputError(
+                f"{folder}: its layer {name!r} is code of an installed package; to run it, add --allow-code "
+                "(in Python: allow_code=True)"
+            )
+
+
+def require_recorded_code(folder: Path, names: Iterable[str], *, allow_code: AllowCode) -> None:
+    """Do `require_code` for those of some layers that a folder records, if it is the folder of a run at all."""
+    origins = read_origins(folder)
+    recorded = [name for name in outside_names(names) if name in origins]
+    require_code(folder, recorded, allow_code=allow_code, origins=origins)
+
+
+def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
+    """Raise InputError where code may not be imported: not allowed, missing or changed."""
+    need = f"{folder}: its layer {origin.name!r} is the class {origin.qualname}"
+    if not origin.path:
+        raise InputError(f"{need} of a notebook; define it there, call seriatim.register and load the run again")
+    path = Path(origin.path)
+    if not path.is_file():
+        raise InputError(f"{path}: missing; the layer {origin.name!r} of {folder} is defined in it; restore the file")
+    digest = digest_of(path)
+    changed = digest != origin.sha256
+    if changed and allow_code != "changed":
         raise InputError(
-            f"{_importing[-1]}: calls {what} when it is imported; put the call below: if __name__ == '__main__':"
+            f"{path}: changed since {folder} was trained with its class {origin.qualname} (SHA-256 "
+            f"{origin.sha256[:SHOWN]} then, {digest[:SHOWN]} now); restore the file, or accept the change with "
+            "--allow-changed-code (in Python: allow_code='changed')"
+        )
+    if not allow_code:
+        raise InputError(
+            f"{need} in {path}, code from outside the library, which would run; to allow it, add --allow-code "
+            "(in Python: allow_code=True)"
         )
 
 
-def _import(origin: Origin) -> ModuleType:
+def _check_registered(folder: Path, name: str, origin: Origin | None, allow_code: AllowCode) -> None:
+    """Compare a registered class with the one that a run was trained with.
+
+    Raises:
+        InputError: the class was imported for another run or name, and is not the same code.
+
+    Warns:
+        UserWarning: the user registered other code under the name.
+    """
+    if origin is None or not origin.sha256 or allow_code == "changed":
+        return
     try:
-        if origin.module is None:
-            return _load_script(origin.path)
-        module = importlib.import_module(origin.module)
-    except InputError:
-        raise
-    except Exception as error:
+        present = origin_of(name)
+    except InputError:  # of a notebook: it has no file to compare
+        return
+    if present.sha256 == origin.sha256:
+        return
+    digests = f"SHA-256 {origin.sha256[:SHOWN]} of {origin.path} then, {present.sha256[:SHOWN]} of {present.path} now"
+    if name in _imported:
         raise InputError(
-            f"{origin.path}: cannot be imported for layer {origin.name!r} ({type(error).__name__}: {error})"
-        ) from None
-    found = getattr(module, "__file__", None)
-    if found is None or Path(found).resolve() != Path(origin.path):
-        raise InputError(
-            f"layer {origin.name!r}: module {origin.module} is {found} in the training process, not {origin.path}; "
-            "rename one of the files"
+            f"{folder}: its layer {name!r} was trained with other code than this process has under the name "
+            f"({digests}); open it in another process, or accept the difference with --allow-changed-code"
         )
-    return module
-
-
-def _load_script(path: str) -> ModuleType:
-    """Runs a script under a name other than ``__main__``, so that its main part is left out."""
-    if SCRIPT in sys.modules:
-        return sys.modules[SCRIPT]
-    spec = importlib.util.spec_from_file_location(SCRIPT, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: is not a Python file (.py)")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[SCRIPT] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@contextmanager
-def _importing_file(path: str) -> Iterator[None]:
-    _importing.append(path)
-    try:
-        yield
-    finally:
-        _importing.pop()
-
-
-def _attribute(module: ModuleType, qualname: str) -> type | None:
-    """The class with a dotted name in a module; None where there is none."""
-    found: object = module
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) else None
+    warnings.warn(f"{folder}: its layer {name!r} was trained with other code ({digests})", stacklevel=3)

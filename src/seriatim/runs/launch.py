@@ -13,7 +13,8 @@ from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import load_vocabulary
-from ..layers.origins import refuse_while_importing
+from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of, write_origins
+from ..layers.outside_code import refuse_while_importing
 from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.lock import locked, refuse_locked
 from ..tasks import find, with_current_layer
@@ -25,7 +26,7 @@ from ..training.precision import choose_device, choose_precision
 from ..training.reporting import Reporter, SafeReporter
 from ..training.setup import Job, begin_run, begun, check_out, clear_partial, prepare
 from ..training.space import check_space, space_needed, space_to_count
-from ..training.task import Task
+from ..training.task import AnyTask, Task
 from ..version import __version__
 from .identity import identity, read_config, run_folder
 from .model_card import model_card
@@ -57,8 +58,9 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     reporter: Reporter | None = None,
+    allow_code: AllowCode = False,
 ) -> Run:
-    """Trains a model.
+    """Train a model.
 
     Args:
         config: a config, a dict, or the path of a YAML file; it names the folder to write as ``out``.
@@ -66,6 +68,7 @@ def train(
         overwrite: replace the run that stands in ``out``.
         reporter: shows or records the training; see `Reporter`. None shows progress inside a notebook and nothing
             elsewhere; ``Reporter()`` shows nothing anywhere.
+        allow_code: whether code outside the library may be imported where ``config`` is the file of a run; see `load`.
 
     Returns:
         The run, with the weights that were best on held-out data, or the last ones where there is none and with
@@ -75,7 +78,14 @@ def train(
         InputError: whatever is wrong with configuration or data, before anything is written.
     """
     refuse_while_importing("seriatim.train")
-    task = find(with_current_layer(resolve(config, overrides)))
+    resolved = resolve(config, overrides)
+    if isinstance(config, str | Path):
+        require_recorded_code(Path(config).parent, stacks_of(resolved), allow_code=allow_code)
+    return _start(find(with_current_layer(resolved)), overwrite=overwrite, reporter=reporter)
+
+
+def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
+    """Train a model from the beginning; arguments as of `train`."""
     config = task.config
     folder = check_out(config.out, overwrite=overwrite)
     refuse_locked(folder)
@@ -92,13 +102,20 @@ def train(
         return _fit(_trainer(job, device, reporter))
 
 
-def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, reporter: Reporter | None = None) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    reporter: Reporter | None = None,
+    allow_code: AllowCode = False,
+) -> Run:
     """Goes on with a training that was cut off, or whose budget was raised; from the start if nothing was saved yet.
 
     Args:
         path: the run's folder.
         overrides: dotted names to values; data, tokenizer, model, seed and the shape of batches stay as they are.
         reporter: as of `train`.
+        allow_code: whether code outside the library may be imported; see `load`.
 
     Raises:
         InputError: no run, no checkpoint, or a change of what the checkpoint counts on.
@@ -107,6 +124,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
     kept = read_config(folder)
     if kept.training.learning_rate is None:
         kept.training.learning_rate = SGD_RATE if kept.training.optimizer == "sgd" else FORMER_RATE
+    require_code(folder, stacks_of(kept), allow_code=allow_code)
     task = find(resolve(kept, overrides))
     config = task.config
     for name, spec in task.named_files().items():
@@ -122,7 +140,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
         warnings.warn(f"{folder}: counted in one go, nothing is left to do; count anew with --overwrite", stacklevel=2)
         return load(folder)
     if counted or not begun(folder):
-        return train(config, overrides={"out": str(folder)}, overwrite=True, reporter=reporter)
+        return _start(find(resolve(config, {"out": str(folder)})), overwrite=True, reporter=reporter)
     with locked(folder):
         vocabulary = load_vocabulary(folder)
         device = choose_device(config.training.device)
@@ -135,6 +153,7 @@ def resume(path: str | Path, *, overrides: Mapping[str, Any] | None = None, repo
         for name in ("summary.json", "README.md"):  # which tell of a training that has ended
             remove(folder / name)
         write_whole(folder / "config.yaml", config.to_yaml())
+        write_origins(folder, stacks_of(config))
         return _fit(trainer)
 
 

@@ -22,6 +22,7 @@ from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.sampling import Sampling
 from ..evaluation.intervals import Metrics
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
+from ..layers.origins import AllowCode, require_code, stacks_of
 from ..tasks import find
 from ..tasks.overlong import warn_of_long
 from ..training.precision import choose_device
@@ -280,20 +281,25 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-def load(path: str | Path, *, device: str = "auto") -> Run:
-    """Opens a run.
+def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = False) -> Run:
+    """Open a run.
 
     Args:
         path: the folder.
         device: where the model computes; ``auto`` is CUDA where there is one, else the CPU.
+        allow_code: whether the code of a layer outside the library may be imported from the file that the run names:
+            True if the file has not changed since the training, ``"changed"`` in any case. A layer that this process
+            has registered needs no permission.
 
     Raises:
-        InputError: a file is missing, damaged, or belongs to another run.
+        InputError: a file is missing, damaged, or belongs to another run; or the run needs code that is not allowed,
+            is missing or has changed.
     """
     folder = run_folder(path)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such run; give the folder that seriatim train --out made")
     config = read_config(folder)
+    require_code(folder, stacks_of(config), allow_code=allow_code)
     vocabulary = load_vocabulary(folder)
     weights = folder / "model.safetensors"
     if not weights.exists() and (folder / "checkpoints").is_dir():

@@ -3,6 +3,7 @@
 from ..config import Config
 from ..core.errors import InputError, closest, nearest
 from ..layers import current, names, split_names
+from ..layers.origins import import_references
 from ..training.task import AnyTask
 from .classification import Classification
 from .counting import LAYER, Counting
@@ -37,9 +38,17 @@ def find(config: Config) -> AnyTask:
 
 
 def with_current_layer(config: Config) -> Config:
-    """The configuration of a new training, its layer under its present name.
+    """Return the configuration of a new training with the present names of its layers.
+
+    Layers that are written as ``FILE:Class`` are imported.
 
     Raises:
+        InputError: code that cannot be imported.
+
+    Warns:
         UserWarning: the configuration has a former name.
     """
-    return config.model_copy(update={"model": config.model.model_copy(update={"layer": current(config.model.layer)})})
+    fields: dict[str, object] = {"layer": current(import_references(config.model.layer))}
+    if isinstance(decoder := config.model.options.get("decoder"), str):
+        fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
+    return config.model_copy(update={"model": config.model.model_copy(update=fields)})

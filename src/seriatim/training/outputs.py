@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from ..core.errors import InputError
 from ..data.vocabulary import FILES
+from ..layers.origins import CODE
 from ..storage.lock import LOCK
 from ..storage.safe_files import is_text, open_regular
 
-RUN_FILES = ("config.yaml", *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
+RUN_FILES = ("config.yaml", CODE, *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
 RUN_FOLDERS = ("checkpoints", "tensorboard")
 RUN_MARKS = ("config.yaml", "tokenizer.json")
 """Files by which the folder of a run is known."""

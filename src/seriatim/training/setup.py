@@ -10,6 +10,7 @@ from torch import nn
 from ..config import Config
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
+from ..layers.origins import stacks_of, write_origins
 from ..models.bounds import no_larger_than
 from ..storage.atomic_files import PARTIAL, remove, write_whole
 from ..storage.lock import LOCK
@@ -75,6 +76,7 @@ def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
             remove(folder / name)
         clear_partial(folder)
         write_whole(folder / "config.yaml", config.to_yaml())
+        write_origins(folder, stacks_of(config))
         vocabulary.save(folder)
     except PermissionError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None

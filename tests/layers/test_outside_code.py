@@ -1,0 +1,226 @@
+"""Layers named as ``cells.py:FastSlow``: imported on request, recorded in the run, otherwise never imported."""
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.core.errors import InputError
+from seriatim.layers import REGISTRY, registry
+from seriatim.layers.origins import import_references, register_reference
+
+from ..conftest import small_config
+from .test_register import CELL
+
+
+@pytest.fixture(autouse=True)
+def _registry_and_path_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    layers, modules = dict(REGISTRY), set(sys.modules)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(layers)
+    for name in set(sys.modules) - modules:
+        if name.startswith("seriatim_code_"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of cells in the current folder; whoever imports it leaves a mark."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "cells.py"
+    mark = f"import pathlib\npathlib.Path({str(tmp_path / 'mark')!r}).touch()\n"
+    others = "class NoCell: pass\nclass Narrow(Own):\n    def __init__(self, size): pass\n"
+    path.write_text(mark + CELL.format(name="Own") + others)
+    return path
+
+
+@pytest.fixture
+def run(cells: Path, texts, tmp_path: Path) -> Path:
+    """The folder of a run of ``cells.py:Own``, in a process that does not know the cell any more."""
+    config = small_config(texts, tmp_path / "run", model={"layer": "cells.py:Own"}, training={"steps": 2})
+    seriatim.train(config)
+    del REGISTRY["cells.py:Own"]
+    for name in [name for name in sys.modules if name.startswith("seriatim_code_")]:
+        del sys.modules[name]
+    (tmp_path / "mark").unlink()
+    return tmp_path / "run"
+
+
+def test_a_run_records_the_file_the_class_and_the_digest(run: Path, cells: Path) -> None:
+    (layer,) = json.loads((run / "code.json").read_text())["layers"]
+    assert layer["name"] == "cells.py:Own"
+    assert layer["path"] == str(cells)
+    assert layer["class"] == "Own"
+    assert layer["sha256"] == hashlib.sha256(cells.read_bytes()).hexdigest()
+    assert not list(run.rglob("*.py"))
+
+
+def test_a_run_imports_code_only_with_permission(run: Path, cells: Path, texts) -> None:
+    for opens in (seriatim.load, seriatim.resume, lambda path: seriatim.inspect(path, "the cat")):
+        with pytest.raises(InputError, match=r"cells\.py, code from outside the library.*--allow-code") as raised:
+            opens(run)
+        assert len(str(raised.value).splitlines()) == 1
+    assert not (cells.parent / "mark").exists()
+    loaded = seriatim.load(run, allow_code=True)
+    assert (cells.parent / "mark").exists()
+    assert loaded.evaluate(texts["test"])["tokens"] > 0
+
+
+def test_changed_code_is_refused_with_both_digests(run: Path, cells: Path) -> None:
+    before = hashlib.sha256(cells.read_bytes()).hexdigest()
+    cells.write_text(cells.read_text() + "# changed\n")
+    after = hashlib.sha256(cells.read_bytes()).hexdigest()
+    for allow_code in (False, True):
+        with pytest.raises(InputError, match=f"cells.py: changed since .*{before[:12]} then, {after[:12]} now"):
+            seriatim.load(run, allow_code=allow_code)
+    assert not (cells.parent / "mark").exists()
+    assert seriatim.load(run, allow_code="changed").config.model.layer == "cells.py:Own"
+
+
+def test_missing_code_is_named(run: Path, cells: Path) -> None:
+    cells.unlink()
+    for allow_code in (False, True, "changed"):
+        with pytest.raises(InputError, match=r"cells\.py: missing; the layer 'cells\.py:Own' of .* restore the file"):
+            seriatim.load(run, allow_code=allow_code)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"format": "seriatim code 1", "layers": [{"name": 1}]}', "{}"])
+def test_a_damaged_record_imports_nothing(run: Path, cells: Path, text: str) -> None:
+    (run / "code.json").write_text(text)
+    with pytest.raises(InputError, match=r"code\.json: "):
+        seriatim.load(run, allow_code=True)
+    assert not (cells.parent / "mark").exists()
+
+
+def test_a_run_without_a_record_imports_nothing(run: Path, cells: Path) -> None:
+    (run / "code.json").unlink()
+    with pytest.raises(InputError, match="does not record where it is"):
+        seriatim.load(run, allow_code=True)
+    assert not (cells.parent / "mark").exists()
+
+
+def test_a_training_goes_on_with_permission(run: Path, cells: Path) -> None:
+    resumed = seriatim.resume(run, overrides={"training.steps": 3}, allow_code=True)
+    assert resumed.summary["steps"] == 3
+    cells.write_text(cells.read_text() + "# changed\n")
+    del REGISTRY["cells.py:Own"]
+    again = seriatim.resume(run, overrides={"training.steps": 4}, allow_code="changed")
+    assert again.summary["steps"] == 4
+    (layer,) = json.loads((run / "code.json").read_text())["layers"]
+    assert layer["sha256"] == hashlib.sha256(cells.read_bytes()).hexdigest()
+
+
+def test_a_file_that_is_edited_while_its_cell_trains_does_not_end_the_training(run: Path, cells: Path) -> None:
+    loaded = seriatim.load(run, allow_code=True)
+    cells.write_text(cells.read_text() + "# edited\n")
+    assert seriatim.load(run).config == loaded.config
+
+
+def test_one_name_for_other_code_is_refused(run: Path, cells: Path, tmp_path: Path) -> None:
+    cells.write_text(cells.read_text() + "# another\n")
+    import_references("cells.py:Own")
+    with pytest.raises(InputError, match="was trained with other code than this process has"):
+        seriatim.load(run, allow_code=True)
+
+
+def test_an_edited_file_is_imported_again(cells: Path) -> None:
+    import_references("cells.py:Own")
+    before = REGISTRY["cells.py:Own"]
+    import_references("cells.py:Own")
+    assert REGISTRY["cells.py:Own"] is before
+    cells.write_text(cells.read_text().replace("scale=1.0", "factor=1.0").replace(" scale", " factor"))
+    import_references("cells.py:Own")
+    assert "factor" in seriatim.layers.options_of("cells.py:Own")
+
+
+def test_a_class_registers_under_its_own_name_for_a_comparison(cells: Path, tmp_path: Path) -> None:
+    assert register_reference("cells.py:Own") == "Own"
+    assert register_reference("cells.py:Own") == "Own"
+    (tmp_path / "others.py").write_text(CELL.format(name="Own"))
+    assert register_reference("others.py:Own") == "others-Own"
+    assert REGISTRY["Own"] is not REGISTRY["others-Own"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("none.py:Own", r"none\.py: no such file"),
+        ("cells.py:On", r"cells\.py: does not define the class On; did you mean 'Own'\?"),
+        ("cells.py:NoCell", r"cells\.py: NoCell is neither a cell nor a layer"),
+        ("cells.py:Narrow", r"cells\.py: Narrow\(size\) does not take \(input_size, hidden_size\)"),
+        ("cells.py:", r"'cells\.py:': not of the form FILE:Class"),
+        (":Own", "':Own': not of the form FILE:Class"),
+        ("cells.py:1", r"'cells\.py:1': not of the form FILE:Class"),
+        ("text.txt:Own", r"text\.txt: not a Python file"),
+        ("no_such_module:Own", "module 'no_such_module' cannot be found"),
+        ("cells.more:Own", "module 'cells.more' cannot be found"),
+        ("syntax.py:Own", r"syntax\.py:2: cannot be imported \(SyntaxError"),
+        ("fails.py:Own", r"fails\.py:2: cannot be imported \(ZeroDivisionError: division by zero\)"),
+        ("exits.py:Own", r"exits\.py:1: cannot be imported \(SystemExit: 3\)"),
+        ("trains.py:Own", r"trains\.py: calls seriatim\.train when it is imported"),
+        (".:Own", "'.' is not the name of a module"),
+    ],
+)
+def test_bad_references_are_one_line(cells: Path, reference: str, message: str) -> None:
+    for name, text in {
+        "text.txt": "",
+        "syntax.py": "x = 1\ndef f(:\n",
+        "fails.py": "x = 1\ny = x / 0\n",
+        "exits.py": "raise SystemExit(3)\n",
+        "trains.py": "import seriatim\nseriatim.train({})\n",
+    }.items():
+        (cells.parent / name).write_text(text)
+    with pytest.raises(InputError, match=message) as raised:
+        import_references(reference)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_module_is_imported_from_the_current_folder(cells: Path, tmp_path: Path) -> None:
+    (tmp_path / "package_of_a_user").mkdir()
+    (tmp_path / "package_of_a_user" / "cells.py").write_text(CELL.format(name="Own"))
+    import_references("package_of_a_user.cells:Own")
+    assert seriatim.layer("package_of_a_user.cells:Own", 2, 3).output_size == 3
+
+
+class _Installed:
+    """An entry point of a package."""
+
+    def __init__(self, name: str, loads: object) -> None:
+        self.name, self.value, self.loads = name, f"package:{name}", loads
+
+    def load(self) -> object:
+        if isinstance(self.loads, Exception):
+            raise self.loads
+        return self.loads
+
+
+def test_installed_packages_add_layers_and_a_broken_one_hurts_no_other(cells: Path, monkeypatch, capsys) -> None:
+    from seriatim.cli.main import main
+    from seriatim.layers.outside_code import import_reference
+
+    points = [
+        _Installed("their-cell", import_reference("cells.py:Own")),
+        _Installed("broken", ImportError("no module named x")),
+        _Installed("odd", dict),
+    ]
+    monkeypatch.setattr(registry, "entry_points_by_name", lambda: {point.name: point for point in points})
+    assert {"their-cell", "broken", "odd"} <= set(seriatim.layers.names())
+    assert "their-cell" not in REGISTRY
+    assert seriatim.layer("their-cell", 2, 3).output_size == 3
+    for name, message in (("broken", "cannot be imported"), ("odd", "neither a layer nor a cell")):
+        with pytest.raises(InputError, match=message):
+            seriatim.layer(name, 2, 3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert main(["layers", "--json"]) == 0
+    names = {row["name"] for row in json.loads(capsys.readouterr().out)}
+    assert {"lstm", "their-cell"} <= names
+    assert not {"broken", "odd"} & names
+    assert sorted(str(warning.message).split(":")[0] for warning in caught) == ["layer 'broken'", "layer 'odd'"]
