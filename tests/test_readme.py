@@ -1,4 +1,4 @@
-"""The README says what is so."""
+"""The README, the page on the configuration and the page on the architectures agree with the code."""
 
 import re
 from pathlib import Path
@@ -8,17 +8,20 @@ import torch
 import seriatim
 from seriatim.config import fields
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+ARCHITECTURES = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_every_field_is_listed() -> None:
     for field in fields():
         if field not in ("task", "out", "model.options", "model.bidirectional"):
-            assert f"`{field.split('.')[-1]}`" in README or f"`{field}`" in README, field
+            assert f"`{field.split('.')[-1]}`" in CONFIGURATION or f"`{field}`" in CONFIGURATION, field
 
 
-def test_the_cell_of_ones_own_runs() -> None:
+def test_the_example_of_a_cell_runs() -> None:
     block = next(block for block in BLOCKS if "RecurrentCell" in block)
     names = {"torch": torch, "seriatim": seriatim}
     exec(compile(block, "README.md", "exec"), names)
@@ -34,21 +37,16 @@ def test_the_example_of_the_contract_runs() -> None:
     assert names["outputs"].shape == (8, 3, 512)
 
 
-def test_the_example_of_an_encoder_and_a_decoder_runs() -> None:
-    block = next(block for block in BLOCKS if "decoder" in block)
-    names = {"seriatim": seriatim, "sources": torch.randn(2, 4, 256), "targets": torch.randn(2, 3, 256)}
-    exec(compile(block, "README.md", "exec"), names | {"source_lengths": torch.tensor([4, 1])})
-
-
 def test_every_architecture_and_option_is_named() -> None:
     for name in seriatim.layers.names():
         assert f"`{name}`" in README, name
+        assert f"`{name}`" in ARCHITECTURES, name
         for option in seriatim.layers.options_of(name, {"block": True, "position": "learned"}):
-            assert f"`{option}`" in README, f"{name}: {option}"
+            assert f"`{option}`" in ARCHITECTURES, f"{name}: {option}"
 
 
 def test_the_example_of_a_run_runs(tmp_path: Path, monkeypatch) -> None:
-    """As written, but for the time it takes."""
+    """The example is run with fewer steps and a smaller model."""
     block = next(block for block in BLOCKS if "seriatim.train(" in block)
     monkeypatch.chdir(tmp_path)
     exec(compile(block.replace('"minutes": 2', '"steps": 3').replace("256", "8"), "README.md", "exec"), {})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .comparison.comparing import Comparison as Comparison
     from .comparison.comparing import compare as compare
     from .config import Config as Config
+    from .core.contract import MemoryLayer as MemoryLayer
     from .core.contract import RecurrentCell as RecurrentCell
     from .core.contract import SequenceLayer as SequenceLayer
     from .core.errors import InputError as InputError
@@ -41,6 +42,7 @@ _MODULES = {
     "Config": "config",
     "ConsoleReporter": "cli.console",
     "InputError": "core.errors",
+    "MemoryLayer": "core.contract",
     "Recurrent": "recurrence",
     "RecurrentCell": "core.contract",
     "Reporter": "training.reporting",

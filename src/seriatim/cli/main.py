@@ -27,7 +27,7 @@ Any field of the configuration can be set by its dotted name, or by the last par
   --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5
   --kind word  --hidden_size 512  --minutes 5
 --data is short for --data.train, --layer for --model.layer. Options of the layer and of the
-task have their full name: --model.options.num_heads 4. `seriatim docs readme` lists every field."""
+task have their full name: --model.options.num_heads 4. `seriatim docs configuration` lists every field."""
 READ_HELP = """\
 --data.text NAME, --data.label NAME and --data.column NAME name the columns of the data where they are not called as in
 the run's configuration."""

@@ -131,7 +131,7 @@ def dotted(arguments: Sequence[str]) -> dict[str, Any]:
         name = field_of(option) or option.removeprefix("--")
         if name not in known and not name.startswith(OPTIONS):
             hint = _hint(name, [option for option in _field_options() if "." in option])
-            wrong.append(f"unknown option --{name}; {hint or 'seriatim docs readme lists every field'}")
+            wrong.append(f"unknown option --{name}; {hint or 'seriatim docs configuration lists every field'}")
         if not equals:
             if not rest:
                 raise InputError(f"--{name}: no value given")
