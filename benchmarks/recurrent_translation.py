@@ -25,7 +25,7 @@ from seriatim.config import resolve
 from seriatim.core.allocator import freed_memory_kept
 from seriatim.tasks import find
 from seriatim.training.setup import prepare
-from seriatim.training.task import Task
+from seriatim.training.task import AnyTask
 
 VOCABULARY, EMBEDDING, HIDDEN, BATCH = 8_000, 256, 512, 64
 STEPS_A_TURN, TURNS = 10, 7
@@ -84,7 +84,7 @@ class Steps:
             self.optimizer.step()
 
 
-def loss(task: Task, model: nn.Module, batch: Any) -> Tensor:
+def loss(task: AnyTask, model: nn.Module, batch: Any) -> Tensor:
     """Of one of our models."""
     total: Tensor = task.loss(model, batch, None)[0]
     return total

@@ -24,9 +24,10 @@ from seriatim.config import resolve
 from seriatim.data.batching import Batch
 from seriatim.evaluation.perplexity import evaluate_language_model
 from seriatim.tasks import find
+from seriatim.training.estimator import Job
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
-from seriatim.training.setup import Job, prepare
+from seriatim.training.setup import prepare
 
 BATCH, LENGTH, SIZE, CLIP, RATE, DROPOUT = 20, 35, 200, 0.25, 20.0, 0.2
 STEPS_A_TURN, TURNS = 10, 15

@@ -14,8 +14,8 @@ from seriatim.core.errors import InputError
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
 from seriatim.tasks import find
-from seriatim.training import memory
-from seriatim.training.task import Task
+from seriatim.training import resource_limits as memory
+from seriatim.training.task import AnyTask
 
 from ..conftest import small_config
 
@@ -150,7 +150,7 @@ class Inspecting(RecurrentCell):
         return state, state
 
 
-def task_of(**model) -> Task:
+def task_of(**model) -> AnyTask:
     return find(resolve({"task": "lm", "model": model}))
 
 
@@ -185,6 +185,6 @@ def test_a_large_model_is_checked_without_building_it(name: str, vocabulary: Voc
 def test_the_size_of_a_deep_model_is_that_of_its_layers(vocabulary: Vocabulary, monkeypatch) -> None:
     task = task_of(layer="mamba,transformer", num_layers=9, hidden_size=8, embedding_size=8)
     extrapolated = memory._size(task, vocabulary)
-    monkeypatch.setattr(memory, "DEEP", 9)
+    monkeypatch.setattr(memory, "MAX_COUNTED_LAYERS", 9)
     assert memory._size(task, vocabulary) == extrapolated
     assert extrapolated.parameters == memory.count_parameters(task, vocabulary)

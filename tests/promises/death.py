@@ -11,7 +11,7 @@ import pytest
 from safetensors import SafetensorError
 
 from seriatim.storage import weights
-from seriatim.training.reporting import MetricsLog
+from seriatim.training.metrics_log import MetricsLog
 
 WRITES = ("write_text", "fsync", "save_file", "write")
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from seriatim.training.checkpoints import load_checkpoint, save_checkpoint
-from seriatim.training.progress import Progress
+from seriatim.training.training_state import Progress
 
 WHOSE = {"seriatim": "1"}
 

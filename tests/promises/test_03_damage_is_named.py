@@ -66,7 +66,7 @@ def test_where_none_is_whole(folder: Path) -> None:
     for checkpoint in checkpoints(folder):
         (checkpoint / "model.safetensors").write_bytes(b"")
     before = sorted(folder.rglob("*"))
-    with pytest.raises(InputError, match=r"step-0+2/model.safetensors: damaged, and no checkpoint before it is whole"):
+    with pytest.raises(InputError, match=r"step-0+2/model.safetensors: damaged, and no earlier checkpoint is complete"):
         load(folder)
     assert sorted(folder.rglob("*")) == before
 
@@ -81,14 +81,14 @@ def test_what_cannot_be_read_of_a_finished_run_is_said_and_made_anew(texts, tmp_
         return seriatim.resume(run, overrides={"training.steps": next(more)})
 
     (run / "model.safetensors").unlink()
-    with pytest.warns(UserWarning, match=r"model\.safetensors: missing.*the best weights are sought anew"):
+    with pytest.warns(UserWarning, match=r"model\.safetensors: missing.*the search for the best weights begins again"):
         assert go_on().summary["best_valid"] > 0
     content = bytearray((run / "model.safetensors").read_bytes())
     content[-3] ^= 1
     (run / "model.safetensors").write_bytes(content)
     with pytest.raises(InputError, match="damaged"):
         seriatim.load(run)
-    with pytest.warns(UserWarning, match=r"model\.safetensors: damaged.*sought anew"):
+    with pytest.warns(UserWarning, match=r"model\.safetensors: damaged.*begins again"):
         go_on()
     (run / "summary.json").write_text("{")
     go_on()

@@ -12,8 +12,7 @@ import torch
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.training.checkpoints import checkpoints, damage
-from seriatim.training.space import space_needed
+from seriatim.training.checkpoints import checkpoint_space, checkpoints, damage
 
 from ..conftest import small_config
 from .death import FullDisk
@@ -64,7 +63,7 @@ def test_files_that_may_not_grow(texts, tmp_path: Path) -> None:
     assert process.exitcode == 1
     (line,) = (tmp_path / "log").read_text().splitlines()
     assert line.startswith("seriatim: error: ")
-    assert "File too large); step-000000002.1 is whole, make room and go on with --resume" in line
+    assert "File too large); step-000000002.1 is complete; make room, and resume with --resume" in line
     assert checkpoints(out / "checkpoints")[-1].name == "step-000000002.1"
     seriatim.resume(out, overrides={"training.steps": 6})
     assert outcome(out)["last/model.safetensors"] == outcome(tmp_path / "whole")["last/model.safetensors"]
@@ -74,7 +73,7 @@ def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, mon
     config = small_config(texts, tmp_path / "run", training=TRAINING)
     first = seriatim.train(config)
     sizes = [path.stat().st_size for path in first.path.rglob("*") if path.is_file()]
-    needed = space_needed(first.model, first.config.training)
+    needed = checkpoint_space(first.model, first.config.training)
     assert sum(sizes) < needed < 2 * sum(sizes) + 2 * 2**20
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, needed - 1))

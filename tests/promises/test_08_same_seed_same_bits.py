@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.training import environment as module
-from seriatim.training.environment import environment
-from seriatim.training.precision import choose_precision
+from seriatim.training import hardware as module
+from seriatim.training.hardware import choose_precision, environment
 
 from .jobs import OPTIONS, configurations
 from .kills import outcome
@@ -65,8 +64,8 @@ def test_another_version_or_machine_is_said(configs, tmp_path: Path, what: str, 
 
 def test_what_changed_is_told_in_words() -> None:
     now = {"torch": "2", "threads": "4"}
-    assert module.changes(now, now) == module.changes({}, now) == ""
-    assert module.changes({"torch": "1", "threads": "8"}, now) == "torch 2 (1 before), threads 4 (8 before)"
+    assert module.describe_changes(now, now) == module.describe_changes({}, now) == ""
+    assert module.describe_changes({"torch": "1", "threads": "8"}, now) == "torch 2 (1 before), threads 4 (8 before)"
 
 
 def test_the_choice_of_a_precision_is_kept() -> None:

@@ -56,7 +56,8 @@ def test_configuration_and_data_are_reported_together(capsys, files: dict[str, s
         files["good"],
     ]
     found = problems(capsys, "classify", "--data", files["empty_label"], *wrong)
-    for part in ("model.hidden_size", "training.schedule", "nowhere is not a run", "a file stands", ":3: the label is"):
+    expected = ("model.hidden_size", "training.schedule", "nowhere is not a run", "is a file, not", ":3: the label is")
+    for part in expected:
         assert sum(part in line for line in found) == 1, part
     assert len(found) == 5
 

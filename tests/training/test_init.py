@@ -142,7 +142,7 @@ def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("init", "sections", "message"),
     [
-        ("nothing", {}, r"training.init: .*nothing is not a run; give the folder that seriatim train --out made"),
+        ("nothing", {}, r"training.init: .*nothing is not a run; give the folder that seriatim train --out wrote"),
         (
             "lm",
             {"tokenizer": {"kind": "char"}},

@@ -10,8 +10,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.comparison.folder import WRITTEN, check_folder
 from seriatim.core.errors import InputError
-from seriatim.training.outputs import ARPA, COMPARISON, PAGE, check_file
-from seriatim.training.setup import check_out
+from seriatim.training.run_files import ARPA, COMPARISON, PAGE, check_file, check_out
 
 NAMES = {
     "a,b": "a comma separates runs",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import seriatim
-from seriatim.training.notebook import NotebookReporter, default_reporter
+from seriatim.training.reporting import NotebookReporter, default_reporter
 
 from ..conftest import small_config
 
@@ -42,7 +42,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
 
 
 def test_a_notebook_shows_progress_in_one_output(texts, tmp_path: Path, cell: Cell, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("seriatim.training.notebook.SECONDS", 0.0)
+    monkeypatch.setattr("seriatim.training.reporting.UPDATE_SECONDS", 0.0)
     seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 3}))
     assert any("step 2 " in text.splitlines()[-1] and "left" in text for text in cell.texts)
     assert "training ended: the budget of 3 steps is spent" in cell.texts[-1]

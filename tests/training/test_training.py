@@ -19,10 +19,10 @@ from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks.classification import Classification
 from seriatim.training.checkpoints import checkpoints
+from seriatim.training.hardware import choose_precision
 from seriatim.training.optimizers import default_rate, learning_rate
-from seriatim.training.precision import choose_precision
-from seriatim.training.progress import Progress
 from seriatim.training.reporting import Reporter
+from seriatim.training.training_state import Progress
 
 from ..conftest import small_config
 
@@ -255,7 +255,7 @@ def test_early_stopping_looks_at_the_held_out_loss(tmp_path: Path, monkeypatch, 
 def test_plateaus_are_those_of_the_held_out_loss() -> None:
     config, progress = Training(schedule="plateau"), Progress()
     for loss in (2.0, 1.0, 1.5, 1.2, 0.9):
-        progress.judge(0.5, loss, config, more_is_better=True)
+        progress.record_validation(0.5, loss, config, more_is_better=True)
     assert progress.annealed == 2
 
 
@@ -274,7 +274,7 @@ def test_a_training_says_why_it_ended(texts, tmp_path: Path, capsys, training, e
 
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_best_or_the_last_weights_are_kept(texts, tmp_path: Path, keep: str) -> None:
-    training = {"steps": 30, "evaluate_every": 3, "learning_rate": 0.5, "schedule": "constant", "keep": keep}
+    training = {"steps": 30, "evaluate_every": 3, "learning_rate": 2.0, "schedule": "constant", "keep": keep}
     run = seriatim.train(small_config(texts, tmp_path / "run", training=training))
     last = load_tensors(checkpoints(run.path / "checkpoints")[-1] / "model.safetensors")
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
@@ -336,8 +336,8 @@ def test_bfloat16_learns_too(texts, tmp_path: Path) -> None:
         ({"model.layer": "lsmt"}, "did you mean 'lstm'"),
         ({"model.options.activation": "relu"}, "no option 'activation'"),
         ({"tokenizer.kind": "word", "tokenizer.min_count": 10**6}, "only unknown words"),
-        ({"training.device": "abacus"}, "not to be had"),
-        ({"training.device": "meta"}, "not to be had"),
+        ({"training.device": "abacus"}, "not available"),
+        ({"training.device": "meta"}, "not available"),
         ({"training.steps": True}, r"training\.steps: True"),
         ({"data.train": ""}, "empty"),
         ({"data.train": "-", "data.valid": "-"}, "standard input"),
@@ -380,7 +380,7 @@ def test_a_folder_in_use_needs_overwrite(texts, tmp_path: Path) -> None:
         seriatim.train(small_config({**texts, "train": "gone.txt"}, out), overwrite=True)
     assert all(torch.equal(value, before[name]) for name, value in weights(seriatim.load(out)).items())
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="a file stands"):
+    with pytest.raises(InputError, match="is a file, not a folder"):
         seriatim.train(small_config(texts, tmp_path / "file"))
 
 

@@ -307,7 +307,7 @@ def inspect(options: argparse.Namespace) -> None:
     """``seriatim inspect RUN --text S [--permute] [--data F] [--out FILE]``: a page on a model and a text."""
     from ..inspection.inspection import inspect as look
     from ..inspection.inspection import read_whole
-    from ..training.outputs import PAGE, check_file
+    from ..training.run_files import PAGE, check_file
 
     if (options.text is None) == (options.text_file is None):
         raise InputError("inspect: needs one text; give either --text S or --text-file FILE")

@@ -16,7 +16,7 @@ from ..comparison.plan import Plan, is_counted
 from ..comparison.ranking import ranked, tested, told_apart
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
-from ..training.lines import duration
+from ..training.reporting import duration
 from .console import PLAIN_SECONDS, progress_console, show, table_of
 
 DRAWN_WITH = ("matplotlib", "jinja2")

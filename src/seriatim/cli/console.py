@@ -13,8 +13,7 @@ from rich.table import Table
 
 from ..core.errors import printable
 from ..evaluation.intervals import Metrics, Paired, written
-from ..training.lines import LineReporter
-from ..training.reporting import Record
+from ..training.reporting import LineReporter, Record
 from ..training.task import AnyTask
 from .streams import ProgressStream
 

@@ -17,8 +17,8 @@ from ..layers import find as find_layer
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors
 from ..tasks import counting
-from ..training.environment import environment
-from ..training.memory import machine_memory
+from ..training.hardware import environment
+from ..training.resource_limits import machine_memory
 from ..version import __version__
 from .metric import choose_metric, difference, higher_is_better
 from .plan import FORMAT, Plan, architecture, is_counted, parts, width_of

@@ -22,11 +22,13 @@ from ..core.errors import InputError
 from ..data.corpus import Corpus
 from ..storage.atomic_files import write_whole
 from ..storage.disk_cache import cache_folder, cached, seal
-from ..training.environment import environment
+from ..training.estimator import Job
+from ..training.hardware import environment
 from ..training.loop import Trainer
 from ..training.reporting import Reporter
-from ..training.setup import Job, prepare
-from ..training.task import AnyTask, TaskBatch
+from ..training.setup import prepare
+from ..training.task import AnyTask
+from ..training.task_data import TaskBatch
 from .plan import Budget
 
 FORMAT = 1
@@ -134,7 +136,7 @@ def evaluate_every(steps: int, pace: Pace) -> int:
     return max(1, math.ceil(steps / count))
 
 
-def _key(config: Config, job: Job, device: torch.device) -> str:
+def _key(config: Config, job: Job[AnyTask], device: torch.device) -> str:
     """Return a digest of everything that the speed depends on; seed, learning rate and budget are left out."""
     same = {"seed": 0, "learning_rate": 1.0, "warmup_steps": 0, "evaluate_every": None, "checkpoint_every": 1}
     same |= {"epochs": None, "steps": 1, "tokens": None, "minutes": None}
@@ -149,7 +151,7 @@ def _key(config: Config, job: Job, device: torch.device) -> str:
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _measure(job: Job, device: torch.device, seconds: float | None) -> Pace:
+def _measure(job: Job[AnyTask], device: torch.device, seconds: float | None) -> Pace:
     """Measure the speed by training a model for a moment, which is thrown away."""
     limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
     trainer = Trainer(job, device, Reporter(), {})

@@ -9,7 +9,7 @@ from ..data.synthetic import TASKS, generate
 from ..evaluation.intervals import Metrics
 from ..inspection.memory import by_context
 from ..runs.run import Run
-from ..training.task import TaskData
+from ..training.task_data import TaskData
 from .metric import FIGURE_OF_SUMS
 from .plan import DataPart
 

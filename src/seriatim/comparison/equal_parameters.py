@@ -11,7 +11,7 @@ from ..config import Config
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from ..tasks import find
-from ..training.memory import count_parameters
+from ..training.resource_limits import count_parameters
 from .plan import Plan, architecture, width_of
 
 TOLERANCE = 0.02

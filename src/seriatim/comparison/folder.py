@@ -10,7 +10,7 @@ from ..evaluation.intervals import Metrics
 from ..storage.atomic_files import remove
 from ..storage.lock import LOCK
 from ..storage.safe_files import read_json
-from ..training.outputs import check_name
+from ..training.run_files import check_name
 from .plan import Plan, check_version, stack_name
 
 REPORT = "report.html"

@@ -9,7 +9,8 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Compute, Measure, Metrics, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
-from ..training.task import AnyTask, Figure
+from ..training.task import AnyTask
+from ..training.task_data import Figure
 
 LOWER_IS_BETTER = frozenset(
     ("loss", "perplexity", "word_perplexity", "bits_per_byte", "calibration_error", "word_error_rate")

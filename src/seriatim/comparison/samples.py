@@ -9,7 +9,8 @@ from ..data.corpus import Corpus
 from ..data.tokenizers import END
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
-from ..training.task import AnyTask, TaskData
+from ..training.task import AnyTask
+from ..training.task_data import TaskData
 from .plan import DataPart
 
 PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1

@@ -7,7 +7,8 @@ from ..core.errors import InputError
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import Vocabulary
 from ..training.setup import learn
-from ..training.task import AnyTask, TaskData
+from ..training.task import AnyTask
+from ..training.task_data import TaskData
 from .equal_parameters import set_width, solve_sizes
 from .metric import choose_metric
 from .plan import Plan, is_counted, width_of

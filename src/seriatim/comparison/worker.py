@@ -25,7 +25,7 @@ from ..runs.run import Run, load
 from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.weights import save_tensors
 from ..tasks import find
-from ..training.precision import choose_device, choose_precision
+from ..training.hardware import choose_device, choose_precision
 from ..training.reporting import Record, Reporter
 from .budget import DEVIATION, TOO_FAST, Pace, pace_of, settle_budget, store_pace
 from .folder import check_row
@@ -149,7 +149,7 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
     device = choose_device(config.training.device)
-    config.training.precision = choose_precision(config.training.precision, device)  # type: ignore[assignment]
+    config.training.precision = choose_precision(config.training.precision, device)
     tell({"event": "timing"})
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
     pace, name = pace_of(find(config), device, seconds)

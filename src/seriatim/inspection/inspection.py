@@ -13,7 +13,7 @@ from ..report.notebook_display import framed
 from ..report.page import Section, render, write_page
 from ..runs.run import Run
 from ..tasks.counting import counts_of
-from ..training import outputs
+from ..training import run_files
 from . import flow_section, memory_section, model_sections, sections, word_section
 from .predictions import isolated
 from .sparsity import sparse
@@ -83,7 +83,7 @@ def inspect(
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)
     settings = opened.config.data
-    outputs.check_file(path, outputs.PAGE, (data, settings.train, settings.valid, settings.test))
+    run_files.check_file(path, run_files.PAGE, (data, settings.train, settings.valid, settings.test))
     _refuse_unwritable(path)
     orders = PERMUTATIONS if permute is True else int(permute)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)

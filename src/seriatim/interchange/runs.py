@@ -13,8 +13,7 @@ from ..runs.identity import identity
 from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..tasks import find
-from ..training.outputs import ARPA, check_file
-from ..training.setup import begin_run, check_out
+from ..training.run_files import ARPA, begin_run, check_file, check_out
 from .arpa import write_arpa
 from .arpa_reader import read_arpa
 

@@ -9,10 +9,11 @@ from ..core.errors import InputError, ProblemsError
 from ..data.vocabulary import Vocabulary
 from ..storage.lock import refuse_locked
 from ..tasks import find, with_current_layer
+from ..training.hardware import choose_device
 from ..training.initial import Initial, open_initial
-from ..training.memory import build_model, check_memory
-from ..training.precision import choose_device
-from ..training.setup import check_initial, check_out
+from ..training.resource_limits import build_model, check_memory
+from ..training.run_files import check_out
+from ..training.setup import check_initial
 from ..training.task import AnyTask
 
 Result = TypeVar("Result")

@@ -1,4 +1,4 @@
-"""Trainings from their beginning, or from their last checkpoint, to the run they leave behind."""
+"""Training a run from the beginning, or resuming it from its last checkpoint."""
 
 import platform
 import warnings
@@ -19,13 +19,12 @@ from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.lock import locked, refuse_locked
 from ..tasks import find, with_current_layer
 from ..training.checkpoints import saving
-from ..training.loop import Trainer
-from ..training.notebook import default_reporter
+from ..training.estimator import Estimator, Job
+from ..training.hardware import choose_device, choose_precision
 from ..training.optimizers import FORMER_RATE, SGD_RATE, default_rate
-from ..training.precision import choose_device, choose_precision
-from ..training.reporting import Reporter, SafeReporter
-from ..training.setup import Job, begin_run, begun, check_out, clear_partial, prepare
-from ..training.space import check_space, space_needed, space_to_count
+from ..training.reporting import Record, Reporter, SafeReporter, default_reporter
+from ..training.run_files import begin_run, check_out, check_space, has_begun, remove_partial_files
+from ..training.setup import prepare
 from ..training.task import AnyTask, Task
 from ..version import __version__
 from .identity import identity, read_config, run_folder
@@ -49,7 +48,7 @@ FIXED = (
     "training.init",
     "training.keep",
 )
-"""What a checkpoint counts on, beside the contents of the data, which may lie elsewhere."""
+"""Fields that a resumed training cannot change. The data may have moved, but its content must be the same."""
 
 
 def train(
@@ -63,19 +62,19 @@ def train(
     """Train a model.
 
     Args:
-        config: a config, a dict, or the path of a YAML file; it names the folder to write as ``out``.
-        overrides: dotted names to values, applied last.
-        overwrite: replace the run that stands in ``out``.
-        reporter: shows or records the training; see `Reporter`. None shows progress inside a notebook and nothing
+        config: a config, a dict, or the path of a YAML file; its ``out`` names the folder to write.
+        overrides: values by dotted name, applied last.
+        overwrite: replace the run in ``out``.
+        reporter: shows or records the training; see `Reporter`. None shows progress in a notebook and nothing
             elsewhere; ``Reporter()`` shows nothing anywhere.
-        allow_code: whether code outside the library may be imported where ``config`` is the file of a run; see `load`.
+        allow_code: whether code outside the library may be imported if ``config`` is the file of a run; see `load`.
 
     Returns:
-        The run, with the weights that were best on held-out data, or the last ones where there is none and with
-        ``training.keep: last``.
+        The run, with the weights that were best on held-out data; with the last ones if there is no such data or
+        ``training.keep`` is ``last``.
 
     Raises:
-        InputError: whatever is wrong with configuration or data, before anything is written.
+        InputError: configuration or data have a problem; nothing is written before.
     """
     refuse_while_importing("seriatim.train")
     resolved = resolve(config, overrides)
@@ -85,21 +84,21 @@ def train(
 
 
 def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
-    """Train a model from the beginning; arguments as of `train`."""
-    config = task.config
-    folder = check_out(config.out, overwrite=overwrite)
+    """Train a model from the beginning. The arguments are as in `train`."""
+    folder = check_out(task.config.out, overwrite=overwrite)
     refuse_locked(folder)
-    device = choose_device(config.training.device)
-    torch.manual_seed(config.training.seed)
+    device = choose_device(task.config.training.device)
+    torch.manual_seed(task.config.training.seed)
     job = prepare(task, folder)
-    _settle(config, device, counted=task.trainer is not None)
-    words = job.vocabulary.tokenizer.vocabulary_size
-    check_space(folder, space_to_count(words) if task.trainer else space_needed(job.model, config.training))
+    _settle(task, device)
+    check_space(folder, task.estimator.space_needed(job.model, job.vocabulary, task.config.training))
     with locked(folder):
-        check_out(config.out, overwrite=overwrite)  # another training may have been quicker
+        check_out(task.config.out, overwrite=overwrite)  # another training may have been faster
         with saving(folder):
-            begin_run(folder, config, job.vocabulary)
-        return _fit(_trainer(job, device, reporter))
+            begin_run(folder, task.config, job.vocabulary)
+        estimator = _estimator(job, device, reporter)
+        estimator.start()
+        return _fit(estimator, job)
 
 
 def resume(
@@ -109,87 +108,93 @@ def resume(
     reporter: Reporter | None = None,
     allow_code: AllowCode = False,
 ) -> Run:
-    """Goes on with a training that was cut off, or whose budget was raised; from the start if nothing was saved yet.
+    """Resume a training that was interrupted or whose budget was raised; without a checkpoint, from the beginning.
 
     Args:
-        path: the run's folder.
-        overrides: dotted names to values; data, tokenizer, model, seed and the shape of batches stay as they are.
-        reporter: as of `train`.
+        path: the folder of the run.
+        overrides: values by dotted name; data, tokenizer, model, seed and the shape of batches cannot change.
+        reporter: as in `train`.
         allow_code: whether code outside the library may be imported; see `load`.
 
     Raises:
-        InputError: no run, no checkpoint, or a change of what the checkpoint counts on.
+        InputError: there is no run or no checkpoint, or a field changed that the checkpoint depends on.
     """
     folder = run_folder(path)
-    kept = read_config(folder)
-    if kept.training.learning_rate is None:
-        kept.training.learning_rate = SGD_RATE if kept.training.optimizer == "sgd" else FORMER_RATE
-    require_code(folder, stacks_of(kept), allow_code=allow_code)
-    task = find(resolve(kept, overrides))
+    saved = read_config(folder)
+    if saved.training.learning_rate is None:
+        saved.training.learning_rate = SGD_RATE if saved.training.optimizer == "sgd" else FORMER_RATE
+    require_code(folder, stacks_of(saved), allow_code=allow_code)
+    task = find(resolve(saved, overrides))
     config = task.config
     for name, spec in task.named_files().items():
         if name not in (overrides or {}):
             check_named_by_run(spec, name, downloads=True)
     for name in FIXED:
-        if _field(config, name) != _field(kept, name):
+        if _field(config, name) != _field(saved, name):
             raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")
-    counted = task.trainer is not None
-    if counted and config.data.train is None:
-        raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
-    if counted and (folder / "summary.json").exists() and (folder / "model.safetensors").exists():
-        warnings.warn(f"{folder}: counted in one go, nothing is left to do; count anew with --overwrite", stacklevel=2)
-        return load(folder)
-    if counted or not begun(folder):
+    if not task.estimator.resumable:
+        if config.data.train is None:
+            raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
+        if (folder / "summary.json").exists() and (folder / "model.safetensors").exists():
+            warnings.warn(
+                f"{folder}: counted in one pass, nothing is left to do; count again with --overwrite", stacklevel=2
+            )
+            return load(folder)
+    if not task.estimator.resumable or not has_begun(folder):
         return _start(find(resolve(config, {"out": str(folder)})), overwrite=True, reporter=reporter)
     with locked(folder):
         vocabulary = load_vocabulary(folder)
         device = choose_device(config.training.device)
-        _settle(config, device, counted=False)
+        _settle(task, device)
         job = prepare(task, folder, vocabulary)
-        check_space(folder, space_needed(job.model, config.training))
-        trainer = _trainer(job, device, reporter)
-        trainer.resume()
-        clear_partial(folder)
-        for name in ("summary.json", "README.md"):  # which tell of a training that has ended
+        check_space(folder, task.estimator.space_needed(job.model, vocabulary, config.training))
+        estimator = _estimator(job, device, reporter)
+        estimator.resume()
+        remove_partial_files(folder)
+        for name in ("summary.json", "README.md"):  # they describe a training that has ended
             remove(folder / name)
         write_whole(folder / "config.yaml", config.to_yaml())
         write_origins(folder, stacks_of(config))
-        return _fit(trainer)
+        return _fit(estimator, job)
 
 
-def _trainer(job: Job, device: torch.device, reporter: Reporter | None) -> Trainer:
-    task = job.task
-    made: Trainer = (task.trainer or Trainer)(
-        job, device, SafeReporter(reporter or default_reporter()), identity(task.config, job.vocabulary)
-    )
-    return made
+def _estimator(job: Job[AnyTask], device: torch.device, reporter: Reporter | None) -> Estimator:
+    reporter = SafeReporter(reporter or default_reporter())
+    return job.task.estimator(job, device, reporter, identity(job.task.config, job.vocabulary))
 
 
-def _fit(trainer: Trainer) -> Run:
-    """Trains, then writes `summary.json` and the model card."""
-    job, task, config = trainer.job, trainer.task, trainer.task.config
-    trainer.reporter.begin(
+def _fit(estimator: Estimator, job: Job[AnyTask]) -> Run:
+    """Train, then write `summary.json` and the model card."""
+    task, config = job.task, job.task.config
+    facts: Record = {
+        "parameters": sum(parameter.numel() for parameter in estimator.model.parameters()),
+        "vocabulary_size": job.vocabulary.tokenizer.vocabulary_size,
+        "precision": config.training.precision,
+        "device": str(estimator.device),
+    }
+    estimator.reporter.begin(
         {
-            **_facts(trainer),
+            **facts,
             "train": task.describe(job.train),
             "valid": None if job.valid is None else task.describe(job.valid),
             "figures": task.figures,
-            "step": trainer.progress.step,
-            "nothing_left": trainer.why_ended(trainer.progress.seconds),
+            "step": estimator.progress.step,
+            "nothing_left": estimator.nothing_left(),
+            "work_unit": estimator.work_unit,
         }
     )
     with freed_memory_kept():
-        progress = trainer.run()
+        progress = estimator.fit()
     run = load(job.folder)
     run.summary = {
         "task": config.task,
         "layer": config.model.layer,
-        **_facts(trainer),
+        **facts,
         "tokens_per_second": progress.tokens / max(progress.training_seconds, 1e-9),
         "seconds": progress.seconds,
         "steps": progress.step,
         "epochs": progress.epoch,
-        "ended": trainer.ended,
+        "ended": estimator.ended,
         "tokens": progress.tokens,
         **task.facts(job.train),
         "skipped_steps": progress.skipped,
@@ -198,32 +203,23 @@ def _fit(trainer: Trainer) -> Run:
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
     }
     if job.valid is not None:
-        again = type(task).validate is not Task.validate  # which measures less than is told in the end
-        run.summary["valid"] = (None if again else trainer.metrics) or task.evaluate(run.model, job.valid)
-        simplest = task.baseline(job.train, job.valid, job.vocabulary)
-        run.summary["baseline"] = {"name": task.baseline_name, **simplest}
+        partial = type(task).validate is not Task.validate  # validations measured fewer metrics
+        run.summary["valid"] = (None if partial else estimator.metrics) or task.evaluate(run.model, job.valid)
+        baseline = task.baseline(job.train, job.valid, job.vocabulary)
+        run.summary["baseline"] = {"name": task.baseline_name, **baseline}
     with saving(job.folder):
         write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary, run.model))
-        write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: now it is finished
-    trainer.reporter.end(run.summary)
+        write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: the run is complete
+    estimator.reporter.end(run.summary)
     return run
 
 
-def _facts(trainer: Trainer) -> dict[str, Any]:
-    """What is known of a training before its first step."""
-    return {
-        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "vocabulary_size": trainer.job.vocabulary.tokenizer.vocabulary_size,
-        "precision": trainer.task.config.training.precision,
-        "device": str(trainer.device),
-    }
-
-
-def _settle(config: Config, device: torch.device, *, counted: bool) -> None:
-    """Writes the chosen precision and learning rate into the configuration, which the run keeps."""
-    config.training.precision = choose_precision(config.training.precision, device)  # type: ignore[assignment]
-    if config.training.learning_rate is None and not counted:
-        config.training.learning_rate = default_rate(config)
+def _settle(task: AnyTask, device: torch.device) -> None:
+    """Write the chosen precision and learning rate into the configuration, which the run saves."""
+    training = task.config.training
+    training.precision = choose_precision(training.precision, device)
+    if training.learning_rate is None and task.uses_learning_rate:
+        training.learning_rate = default_rate(task.config)
 
 
 def _field(config: Config, name: str) -> object:

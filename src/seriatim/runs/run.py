@@ -25,7 +25,7 @@ from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..layers.origins import AllowCode, require_code, stacks_of
 from ..tasks import find
 from ..tasks.overlong import warn_of_long
-from ..training.precision import choose_device
+from ..training.hardware import choose_device
 from ..training.task import AnyTask
 from .identity import check_belongs, identity, read_config, run_folder
 from .stream import Score, Stream, refuse_unknown
@@ -186,8 +186,7 @@ class Run:
         end = self.tokenizer.encode("\n") if self.config.data.unit == "stream" else np.array([END])
         ids = [np.concatenate([self.tokenizer.encode(text), end]).astype(np.int64) for text in texts]
         sizes = np.array([len(part) for part in ids])
-        if self.task.trainer is None:
-            warn_of_long(sizes, self.config, name="score", items="lines")
+        warn_of_long(sizes, self.config, name="score", items="lines")
         corpus = Corpus(np.concatenate(ids), sizes.cumsum(), Statistics())
         batches = Batches(corpus, LINES_TOGETHER, WINDOW)
         totals, state = np.zeros(len(texts)), None

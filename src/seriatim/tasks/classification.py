@@ -22,7 +22,9 @@ from ..evaluation.label_metrics import classification_measures, classification_m
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.base_models import drop_words
-from ..training.task import Figure, Task
+from ..training.loop import Trainer
+from ..training.task import Task
+from ..training.task_data import Figure
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, probabilities
 from .options import seeing_everything, settled_options, split_options, with_kind
@@ -51,6 +53,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
     works_causally = True
     items_name = "texts"
     suffixes = LABELLED_SUFFIXES
+    estimator = Trainer
     baseline_name = "the commonest label"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."

@@ -26,8 +26,9 @@ from ..models.ngrams.sorted_windows import PART_SIZE
 from ..models.ngrams.unseen import seen_of, sparsity, tallied
 from ..models.unigram_cache import UnigramCache
 from ..storage.weights import load_tensors
-from ..training.counting import CountingTrainer
-from ..training.task import MetricsTable, Task, read_settings
+from ..training.one_pass import OnePassEstimator
+from ..training.task import Task, read_settings
+from ..training.task_data import MetricsTable
 from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
 from .options import with_kind
 from .text_view import NgramView
@@ -77,7 +78,9 @@ class Options(Section):
 class Counting(LanguageModelling):
     """Counts n-grams."""
 
-    trainer = CountingTrainer
+    estimator = OnePassEstimator
+    uses_sizes = False
+    uses_learning_rate = False
     own_options = None
 
     def __init__(self, config: Config) -> None:

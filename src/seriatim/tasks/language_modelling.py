@@ -25,7 +25,10 @@ from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
 from ..models.stepping import Stepper, text_stepper
-from ..training.task import Figure, Task, read_settings
+from ..training.estimator import Estimator
+from ..training.loop import Trainer
+from ..training.task import Task, read_settings
+from ..training.task_data import Figure
 from .options import split_options, with_kind
 from .overlong import warn_of_long
 from .text_view import CausalTextView, LanguageModelView
@@ -51,6 +54,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
     continues_text = True
     timed_work = "writing a text"
     evaluation_settings = EvaluationSettings
+    estimator: ClassVar[type[Estimator]] = Trainer
     baseline_name = "a unigram"
     usage = "seriatim generate {run} --max-tokens 200"
     caution = (
@@ -111,9 +115,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.unit)
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
         starts, ends = corpus.spans(1)
-        if self.trainer is None:  # n-grams are counted in time proportional to the text
-            items = "lines" if self.unit == "line" else "texts"
-            warn_of_long(ends - starts, self.config, name=spec, items=items)
+        warn_of_long(ends - starts, self.config, name=spec, items="lines" if self.unit == "line" else "texts")
         return corpus
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:

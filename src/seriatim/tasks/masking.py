@@ -25,7 +25,9 @@ from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
-from ..training.task import Figure, Task, evaluating, read_settings
+from ..training.loop import Trainer
+from ..training.task import Task, evaluating, read_settings
+from ..training.task_data import Figure
 from .filling import fill
 from .language_modelling import refuse_unknown
 from .masking_view import MaskedLanguageModelView
@@ -71,6 +73,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     own_options = Options
     evaluation_settings = EvaluationSettings
     items_name = "windows"
+    estimator = Trainer
     baseline_name = "a unigram"
     usage = "seriatim predict {run} LINES"
     caution = (

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from ..config import Config
-from ..layers import options_of, split_names
+from ..layers import names, options_of, split_names
 
 LONG = 10_000
 """Tokens of a line beyond which attention without a window is slow: its time grows with their square."""
@@ -34,7 +34,8 @@ def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) 
 def _sees_everything(config: Config) -> bool:
     """Whether a layer attends to all inputs: it could have a window, and has none."""
     options = config.model.options
-    known = [options_of(one, options) for one in split_names(config.model.layer)]
+    layers = set(split_names(config.model.layer)) & set(names())  # a counted model has no layer
+    known = [options_of(layer, options) for layer in layers]
     return any("window" in each and options.get("window") is None for each in known)
 
 

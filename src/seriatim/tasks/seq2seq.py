@@ -25,7 +25,9 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.stepping import Stepper, decoder_stepper
 from ..models.translator import Options, settled, translator
-from ..training.task import Figure, Task, evaluating, read_settings
+from ..training.loop import Trainer
+from ..training.task import Task, evaluating, read_settings
+from ..training.task_data import Figure
 from .answering import (
     AnswerSettings,
     Sources,
@@ -52,6 +54,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
     timed_work = "writing an answer"
     items_name = "pairs"
     suffixes = PAIRED_SUFFIXES
+    estimator = Trainer
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."

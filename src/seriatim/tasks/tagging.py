@@ -27,7 +27,9 @@ from ..evaluation.label_metrics import CHUNK, tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, Taggers
 from ..models.word_tagger import Options, refuse_contradictions, tagger
-from ..training.task import Figure, Task, evaluating
+from ..training.loop import Trainer
+from ..training.task import Task, evaluating
+from ..training.task_data import Figure
 from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import parts_of, warn_of_long
 from .tagging_view import TOGETHER, TOKENS_TOGETHER, TaggerView, tag_corpus
@@ -46,6 +48,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     tags_words = True
     items_name = "sentences"
     suffixes = TAGGED_SUFFIXES
+    estimator = Trainer
     baseline_name = "each word's commonest tag"
     together = 1024
     usage = "seriatim predict {run} SENTENCES"

@@ -1,4 +1,8 @@
-"""Where a training can go on from: parameters, optimizer, carried state and progress, whole or not there at all."""
+"""Checkpoints: parameters, optimizer, carried state and progress, from which a training resumes with the same bits.
+
+A checkpoint is written to a temporary folder, each file flushed and the manifest of checksums last, and then renamed,
+so that it is either complete or absent.
+"""
 
 import hashlib
 import itertools
@@ -15,22 +19,26 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
+from ..config import Training
 from ..core.errors import InputError, TrainingError, shown
 from ..core.state import State, state_from_dict, state_to_dict
 from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
 from ..storage.safe_files import open_regular, read_json, read_text
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
-from .optimizers import optimizer_tensors, restore_optimizer
-from .progress import Progress
+from .optimizers import MOMENTS, optimizer_tensors, restore_optimizer
+from .training_state import Progress
 
-KEPT = 2
+MAX_CHECKPOINTS = 2
+"""Number of checkpoints that are kept."""
 NAME = re.compile(r"step-([0-9]{9})(?:\.([1-9][0-9]{0,5}))?")
-"""Of a checkpoint; the number tells those of one step apart."""
+"""Names of checkpoints; the second number distinguishes checkpoints of the same step."""
 MANIFEST, DAMAGED = "manifest.json", ".damaged"
-NEEDED = {"model.safetensors", "optimizer.safetensors", "progress.json"}
-SMALL = 1 << 16
-"""Bytes of a manifest or of the progress, at most."""
-RESTORE = "restore the run's own, or train from the start with --overwrite"
+REQUIRED_FILES = {"model.safetensors", "optimizer.safetensors", "progress.json"}
+MAX_BYTES = 1 << 16
+"""Largest size of a manifest or of the progress."""
+OTHER_BYTES = 1 << 20
+"""Disk space for everything but weights: configuration, vocabulary, metrics."""
+REMEDY = "restore the run's own, or train from the start with --overwrite"
 
 
 def save_checkpoint(
@@ -41,111 +49,106 @@ def save_checkpoint(
     progress: Progress,
     metadata: dict[str, str],
 ) -> None:
-    """Writes a checkpoint and lets the oldest go. ``metadata`` says whose weights they are.
+    """Write a checkpoint and remove the oldest ones.
 
-    It is written aside, each file flushed, its manifest last, and renamed: whole or not there at all.
+    Args:
+        folder: ``checkpoints/`` of the run; created if it does not exist.
+        model: the model.
+        optimizer: the optimizer.
+        state: the state carried between batches, if any.
+        progress: how far the training has come.
+        metadata: identifies the run that the weights belong to.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
     """
     _refuse_link(folder)
     if not folder.is_dir():
         folder.mkdir()
         flush(folder.parent)
-    for left in folder.glob(f"step-*{PARTIAL}"):  # of a training that was killed
-        remove(left)
-    place = _next(folder, progress.step)
-    aside = place.with_name(f"{place.name}{PARTIAL}")
+    for partial in folder.glob(f"step-*{PARTIAL}"):  # of a training that was killed
+        remove(partial)
+    numbers = [number for step, number in map(_order, checkpoints(folder)) if step == progress.step]
+    place = folder / (f"step-{progress.step:09d}" + (f".{max(numbers) + 1}" if numbers else ""))
+    partial = place.with_name(f"{place.name}{PARTIAL}")
     try:
-        aside.mkdir()
-        _write(aside, model, optimizer, state, progress, metadata)
+        partial.mkdir()
+        save_weights(model, partial / "model.safetensors", metadata)
+        save_tensors(optimizer_tensors(model, optimizer), partial / "optimizer.safetensors")
+        if state is not None:
+            leaves = {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}
+            save_tensors(leaves, partial / "state.safetensors")
+        write_whole(partial / "progress.json", json.dumps(asdict(progress)))
+        sums = {path.name: _sum(path) for path in sorted(partial.iterdir())}
+        write_whole(partial / MANIFEST, json.dumps({"sha256": sums}, indent=2))
     except OSError:
-        remove(aside)  # the disk may be full
+        remove(partial)  # the disk may be full
         raise
-    aside.rename(place)
+    partial.rename(place)
     flush(folder)
-    for old in checkpoints(folder)[:-KEPT]:
+    for old in checkpoints(folder)[:-MAX_CHECKPOINTS]:
         remove(old)
 
 
-def _write(
-    folder: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    state: State | None,
-    progress: Progress,
-    metadata: dict[str, str],
-) -> None:
-    save_weights(model, folder / "model.safetensors", metadata)
-    save_tensors(optimizer_tensors(model, optimizer), folder / "optimizer.safetensors")
-    if state is not None:
-        leaves = {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}
-        save_tensors(leaves, folder / "state.safetensors")
-    write_whole(folder / "progress.json", json.dumps(asdict(progress)))
-    sums = {path.name: _sum(path) for path in sorted(folder.iterdir())}
-    write_whole(folder / MANIFEST, json.dumps({"sha256": sums}, indent=2))
-
-
 def checkpoints(folder: Path) -> list[Path]:
-    """Whole checkpoints, oldest first."""
+    """Return the complete checkpoints, oldest first."""
     return sorted((path for path in folder.glob("step-*") if NAME.fullmatch(path.name)), key=_order)
 
 
 def _order(checkpoint: Path) -> tuple[int, int]:
-    """Its step, and which of those of the step it is."""
-    found = NAME.fullmatch(checkpoint.name)
-    assert found is not None
-    return int(found[1]), int(found[2] or 0)
-
-
-def _next(folder: Path, step: int) -> Path:
-    """Where the next checkpoint of a step belongs: behind those that are there."""
-    there = [again for known, again in map(_order, checkpoints(folder)) if known == step]
-    return folder / (f"step-{step:09d}" + (f".{max(there) + 1}" if there else ""))
+    """Return the step of a checkpoint and its number among those of the step."""
+    match = NAME.fullmatch(checkpoint.name)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
 
 
 @contextmanager
 def saving(folder: Path) -> Iterator[None]:
-    """While the files of a run are written: says what is there instead of one that cannot be.
+    """Turn errors of writing into one line that says how to continue.
 
     Raises:
-        TrainingError: the disk is full, or takes nothing.
+        TrainingError: the disk is full or cannot be written.
     """
     try:
         yield
     except OSError as error:
         saved = checkpoints(folder / "checkpoints")
-        hint = f"{saved[-1].name} is whole, make room and go on with --resume" if saved else "make room, begin again"
+        hint = "make room, and begin again"
+        if saved:
+            hint = f"{saved[-1].name} is complete; make room, and resume with --resume"
         where, reason = error.filename or folder, error.strerror or error
         raise TrainingError(f"{where}: cannot be written ({reason}); {hint}") from None
 
 
-def kept_weights(folder: Path) -> list[Path]:
-    """The parameters of every checkpoint.
+def checkpoint_weights(folder: Path) -> list[Path]:
+    """Return the file of parameters of every checkpoint, oldest first.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no checkpoint.
     """
     _refuse_link(folder)
-    found = [path / "model.safetensors" for path in checkpoints(folder)]
-    if not found:
-        raise InputError(f"{folder}: no checkpoint to go on from; train from the start with --overwrite")
-    return found
+    paths = [path / "model.safetensors" for path in checkpoints(folder)]
+    if not paths:
+        raise InputError(f"{folder}: no checkpoint to resume from; train from the start with --overwrite")
+    return paths
 
 
 def _refuse_link(folder: Path) -> None:
-    """Raises InputError where checkpoints lie outside the run, in which nothing may be removed."""
+    """Raise InputError if checkpoints lie outside the run, where no file may be removed."""
     if folder.is_symlink():
-        raise InputError(f"{folder}: a link, and old checkpoints are removed there; put the folder itself in its place")
+        raise InputError(f"{folder}: a link, and old checkpoints are removed there; replace it by the folder itself")
 
 
 def damage(checkpoint: Path) -> str | None:
-    """The first file that is not as it was written, and what is wrong with it; None where all are."""
+    """Return the first file that is not as it was written and its problem, or None if there is none."""
     try:
-        sums = read_json(checkpoint / MANIFEST, most=SMALL, hint="")["sha256"].items()
+        sums = read_json(checkpoint / MANIFEST, most=MAX_BYTES, hint="")["sha256"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{checkpoint / MANIFEST}: missing or damaged"
-    if missing := sorted(NEEDED - {name for name, _ in sums}):
+    if missing := sorted(REQUIRED_FILES - {name for name, _ in sums}):
         return f"{checkpoint / MANIFEST}: damaged (it does not name {missing[0]})"
     for name, expected in sums:
-        path = checkpoint / Path(name).name  # nowhere else
+        path = checkpoint / Path(name).name  # no other folder
         try:
             if _sum(path) != expected:
                 return f"{path}: damaged"
@@ -157,26 +160,26 @@ def damage(checkpoint: Path) -> str | None:
 def load_checkpoint(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, like: State | None, metadata: dict[str, str]
 ) -> tuple[State | None, Progress]:
-    """Goes back to the last checkpoint of ``folder``.
+    """Load the last complete checkpoint into a model and an optimizer.
 
     Args:
         folder: ``checkpoints/`` of a run.
         model: receives the parameters.
-        optimizer: receives what it kept.
-        like: a state of the model, for its structure; None where none is carried.
-        metadata: what `save_checkpoint` was given.
+        optimizer: receives its state.
+        like: a state of the model, for its structure; None if no state is carried.
+        metadata: the argument of `save_checkpoint`.
 
     Returns:
         The carried state, or None, and the progress.
 
     Raises:
-        InputError: no whole checkpoint, or one of another run.
+        InputError: there is no complete checkpoint, or it belongs to another run.
 
     Warns:
-        UserWarning: a later one is damaged.
+        UserWarning: a later checkpoint is damaged.
     """
-    last = _last_whole(folder)
-    progress = _progress(last / "progress.json")
+    last = _last_complete(folder)
+    progress = _read_progress(last / "progress.json")
     if read_metadata(last / "model.safetensors") != metadata:
         raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
@@ -187,46 +190,49 @@ def load_checkpoint(
     try:
         return state_from_dict(tensors, like), progress
     except ValueError as error:
-        raise InputError(f"{last / 'state.safetensors'}: {error}; {RESTORE}") from None
+        raise InputError(f"{last / 'state.safetensors'}: {error}; {REMEDY}") from None
 
 
-def _progress(path: Path) -> Progress:
-    """What a checkpoint says of its training, every figure of its type and within what a training can reach."""
-    text = read_text(path, most=SMALL, hint=RESTORE)
+def _read_progress(path: Path) -> Progress:
+    """Read the progress of a checkpoint, and check the types and the ranges of its values."""
+    text = read_text(path, most=MAX_BYTES, hint=REMEDY)
     try:
-        found = TypeAdapter(Progress).validate_json(text, strict=True)
+        progress = TypeAdapter(Progress).validate_json(text, strict=True)
     except ValueError:
-        raise InputError(f"{path}: not the progress of a training, or damaged; {RESTORE}") from None
-    for name, value in asdict(found).items():
+        raise InputError(f"{path}: not the progress of a training, or damaged; {REMEDY}") from None
+    for name, value in asdict(progress).items():
         least = -1 if name == "evaluated_at" else 0
         if isinstance(value, int) and not least <= value < 2**53:
-            raise InputError(f"{path}: {name} must be at least {least}, got {shown(value)}; {RESTORE}")
+            raise InputError(f"{path}: {name} must be at least {least}, got {shown(value)}; {REMEDY}")
     for name in ("seconds", "training_seconds"):
-        if not 0 <= getattr(found, name) < math.inf:
-            raise InputError(f"{path}: {name} must be a number of seconds, got {getattr(found, name)}; {RESTORE}")
-    return found
+        if not 0 <= getattr(progress, name) < math.inf:
+            raise InputError(f"{path}: {name} must be a number of seconds, got {getattr(progress, name)}; {REMEDY}")
+    return progress
 
 
-def _last_whole(folder: Path) -> Path:
-    """The last checkpoint that is as it was written; later ones are put aside, and said."""
-    wrong: list[tuple[Path, str]] = []
-    for place in (path.parent for path in reversed(kept_weights(folder))):
-        found = damage(place)
-        if found is None:
-            for other, what in reversed(wrong):
-                other.rename(_free(folder, f"{other.name}{DAMAGED}"))
-                warnings.warn(f"{what}; going on from the checkpoint before, {place}", stacklevel=2)
-            return place
-        wrong.append((place, found))
-    raise InputError(f"{wrong[0][1]}, and no checkpoint before it is whole; train from the start with --overwrite")
-
-
-def _free(folder: Path, name: str) -> Path:
-    """A name that nothing has: this one, or with a number."""
-    names = (folder / f"{name}{number}" for number in itertools.chain([""], (f".{i}" for i in itertools.count(1))))
-    return next(path for path in names if not path.exists())
+def _last_complete(folder: Path) -> Path:
+    """Return the last undamaged checkpoint; rename later ones, with a warning for each."""
+    problems: list[tuple[Path, str]] = []
+    for path in (weights.parent for weights in reversed(checkpoint_weights(folder))):
+        problem = damage(path)
+        if problem is None:
+            for other, text in reversed(problems):
+                names = itertools.chain([""], (f".{i}" for i in itertools.count(1)))
+                places = (folder / f"{other.name}{DAMAGED}{number}" for number in names)
+                other.rename(next(place for place in places if not place.exists()))
+                warnings.warn(f"{text}; going on from the checkpoint before, {path}", stacklevel=2)
+            return path
+        problems.append((path, problem))
+    raise InputError(f"{problems[0][1]}, and no earlier checkpoint is complete; train from the start with --overwrite")
 
 
 def _sum(path: Path) -> str:
     with open(open_regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checkpoint_space(model: nn.Module, config: Training) -> int:
+    """Return the bytes that a run takes at most: while a further checkpoint and new weights are written."""
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    checkpoint = weights * (1 + MOMENTS[config.optimizer])
+    return (MAX_CHECKPOINTS + 1) * checkpoint + 2 * weights + OTHER_BYTES

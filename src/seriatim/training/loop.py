@@ -1,7 +1,8 @@
 """The training loop: teacher forcing, truncated backpropagation through time, one optimizer step after another.
 
-What is random is a function of the seed and of the step or epoch alone, so that a training that was cut off and goes on
-from a checkpoint does what it would have done.
+Everything random depends only on the seed and on the step or epoch, so that a training that resumes from a checkpoint
+continues with the same bits. The loss is computed in `Trainer.backward`, and checkpoints are written by
+`Trainer.checkpoint`.
 """
 
 import math
@@ -9,76 +10,102 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..config import Training
 from ..core.auxiliary_losses import collect
-from ..core.errors import TrainingError
+from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
 from ..core.state import State, map_state
-from ..evaluation.intervals import Metrics
+from ..data.vocabulary import Vocabulary
 from ..layers.experts import count_experts
-from ..storage.weights import save_weights
-from .checkpoints import load_checkpoint, save_checkpoint, saving
-from .environment import environment
-from .finite import MOST_SKIPPED, finite_state, refuse_odd, whats_wrong
-from .going_on import check_same, keys
-from .optimizers import learning_rate, make_optimizer
-from .progress import Progress
-from .reporting import MetricsLog, Record, Reporter
-from .setup import Job
-from .task import TaskBatch
+from ..storage.weights import save_weights, unusable
+from .checkpoints import checkpoint_space, load_checkpoint, save_checkpoint, saving
+from .estimator import Estimator, Job
+from .hardware import describe_changes, environment
+from .metrics_log import MetricsLog
+from .optimizers import (
+    check_parameters,
+    clip_gradients,
+    finite_state,
+    learning_rate,
+    make_optimizer,
+    nonfinite_problem,
+)
+from .reporting import Record, Reporter
+from .task import AnyTask
+from .task_data import TaskBatch
+from .training_state import Progress
 
 LOG_EVERY = 10
-"""Steps averaged in one line of `metrics.jsonl`."""
+"""Number of steps that one line of `metrics.jsonl` averages."""
+MAX_SKIPPED = 10
+"""Number of consecutive steps that are skipped before the training gives up."""
 
 
-class Trainer:
-    """Trains one job.
+class Trainer(Estimator):
+    """Trains the model of a job by gradient descent. See `Estimator` for the arguments and attributes."""
 
-    Args:
-        job: everything it needs.
-        device: where to compute.
-        reporter: who listens.
-        metadata: written beside the weights, to tell them from those of another run.
+    resumable = True
+    work_unit = "steps"
 
-    Attributes:
-        metrics: of the last validation where its weights are the run's, else None.
-        ended: why the training ended, in words.
-    """
-
-    def __init__(self, job: Job, device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
-        self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
-        self.task, self.config = job.task, job.task.config.training
+    def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
+        super().__init__(job, device, reporter, metadata)
+        self.task: AnyTask = job.task
+        self.config: Training = job.task.config.training
         self.model = job.model.to(device)
         self.optimizer = make_optimizer(self.model, self.config)
         self.dtype = next(self.model.parameters()).dtype
         self.progress = Progress()
         self.state: State | None = None
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
-        self.metrics: Metrics | None = None
-        self.ended = ""
+
+    @classmethod
+    def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:
+        """Return the largest space that checkpoints and weights take at once, in bytes."""
+        return checkpoint_space(model, config)
+
+    def start(self) -> None:
+        """Do nothing, since the job's model has its initial parameters."""
 
     def resume(self) -> None:
-        """Goes back to the run's last checkpoint.
+        """Restore the last checkpoint of the run.
 
         Raises:
-            InputError: there is none, or it is of another run or text.
+            InputError: there is none, or it belongs to another run or other data.
 
         Warns:
-            UserWarning: something is not as it was; see `going_on`.
+            UserWarning: the best weights are lost, or the machine differs, so that the last bits will.
         """
         like = self.task.carried(self.model)
         folder = self.job.folder / "checkpoints"
         self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
-        check_same(self.progress, self.job, environment(self.device))
+        progress, data = self.progress, self.task.config.data
+        train, held_out = self.data_keys()
+        if progress.data != train:
+            raise InputError(f"{data.train}: not the text that the run began with; restore it, or start a new training")
+        if progress.held_out not in (None, held_out):
+            raise InputError(
+                f"{data.valid}: not the held-out text that the run began with; restore it, or start a new training"
+            )
+        if progress.best_valid is not None and (reason := unusable(self.job.folder / "model.safetensors")):
+            warnings.warn(f"{reason}; the search for the best weights begins again", stacklevel=2)
+            progress.best_valid, progress.evaluated_at = None, -1
+        if changes := describe_changes(progress.environment, environment(self.device)):
+            warnings.warn(f"{self.job.folder}: goes on with {changes}; the last bits will differ", stacklevel=2)
 
-    def run(self) -> Progress:
-        """Trains until the budget is spent or patience ends.
+    def data_keys(self) -> tuple[str, str]:
+        """Return the keys of the training data and of the held-out data, the latter empty if there is none."""
+        return self.job.train.key, "" if self.job.valid is None else self.job.valid.key
+
+    def fit(self) -> Progress:
+        """Train until the budget is spent or early stopping ends the training.
 
         Raises:
-            Interrupted: SIGINT or SIGTERM came; a checkpoint of the step before is written.
+            Interrupted: SIGINT or SIGTERM came; a checkpoint of the last step is written.
         """
         self.model.train()
         self.log = MetricsLog(self.job.folder, step=self.progress.step, records=self.progress.records)
@@ -99,7 +126,7 @@ class Trainer:
         return self.progress
 
     def train(self, signal: Callable[[], int | None]) -> None:
-        """Epoch after epoch, step after step, as long as no ``signal`` comes."""
+        """Run epochs of steps until the training is finished or ``signal`` returns a signal."""
         while not self.finished():
             for batches in self.steps_of_epoch():
                 self.step(batches)
@@ -115,32 +142,31 @@ class Trainer:
                 self.checkpoint()
 
     def stop_at(self, number: int | None) -> None:
-        """Ends a training that is saved, where a signal came."""
+        """Raise `Interrupted` if a signal came; the state must be saved."""
         if number is not None:
             raise Interrupted(f"interrupted at step {self.progress.step}, which is saved", number)
 
     def finished(self) -> bool:
-        """Whether the budget or the patience is spent."""
+        """Return whether the budget is spent or early stopping ends the training."""
         return self.spent() >= 1 or self.progress.impatient(self.config)
 
     def why_ended(self, seconds: float) -> str:
-        """Why the training has ended, in words; empty where something is left to do.
-
-        Args:
-            seconds: since the training began.
-        """
+        """Return why the training has ended after so many seconds, in words; an empty string if it has not."""
         return self.progress.ended(self.config, windows=self.windows, seconds=seconds)
 
+    def nothing_left(self) -> str:
+        """Return why there is nothing left to do, in words; an empty string if there is."""
+        return self.why_ended(self.progress.seconds)
+
     def spent(self) -> float:
-        """The share of the budget spent."""
+        """Return the share of the budget that is spent."""
         return self.progress.spent(self.config, windows=self.windows, seconds=time.perf_counter() - self.began)
 
     def steps_of_epoch(self) -> Iterator[list[TaskBatch]]:
-        """The windows of the rest of the epoch, ``accumulate`` of them a step."""
-        batches, progress = self.job.batches, self.progress
-        groups = batches.shuffled(self.config.seed, progress.epoch)
+        """Yield the batches of each step in the rest of the epoch, ``training.accumulate`` at a time."""
+        groups = self.job.batches.shuffled(self.config.seed, self.progress.epoch)
         step: list[TaskBatch] = []
-        for batch in batches.read(groups, skip=progress.window):
+        for batch in self.job.batches.read(groups, skip=self.progress.window):
             step.append(batch)
             if len(step) == self.config.accumulate:
                 yield step
@@ -149,23 +175,23 @@ class Trainer:
             yield step
 
     def step(self, batches: list[TaskBatch]) -> None:
-        """One optimizer step: the mean loss over the tokens of all its windows."""
+        """Take one optimizer step on the mean loss over the terms of all its batches."""
         progress, started = self.progress, time.perf_counter()
         torch.manual_seed(self.config.seed * 1_000_003 + progress.step)
         share = self.spent()
         rate = learning_rate(self.config, step=progress.step, progress=share, annealed=progress.annealed)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        tokens, terms = sum(batch.tokens for batch in batches), sum(batch.terms for batch in batches)
+        terms = sum(batch.terms for batch in batches)
         self.optimizer.zero_grad(set_to_none=True)
         self.auxiliary = 0.0
         losses = [self.backward(batch, terms, share) for batch in batches]
-        norm = self.clip()
-        wrong = whats_wrong(self.model, losses, norm)
+        norm = clip_gradients(self.model, self.config.clip)
+        problem = nonfinite_problem(self.model, losses, norm)
         progress.step += 1
         progress.window += len(batches)
-        progress.tokens += tokens
-        self.progress.last = {
+        progress.tokens += sum(batch.tokens for batch in batches)
+        progress.last = {
             "kind": "train",
             "step": progress.step,
             "epoch": progress.epoch,
@@ -175,9 +201,9 @@ class Trainer:
             "gradient_norm": norm,
         }
         if self.auxiliary:
-            self.progress.last["auxiliary"] = self.auxiliary
-        if wrong is not None:
-            self.skip(*wrong, batches)
+            progress.last["auxiliary"] = self.auxiliary
+        if problem is not None:
+            self.skip(*problem, batches)
         else:
             self.optimizer.step()
             progress.skipped_in_a_row = 0
@@ -185,130 +211,137 @@ class Trainer:
             progress.loss_terms += terms
         progress.training_seconds += time.perf_counter() - started
 
-    def skip(self, what: str, which: range, batches: list[TaskBatch]) -> None:
-        """Leaves the parameters as they are, where that is configured.
+    def backward(self, batch: TaskBatch, terms: int, share: float) -> float:
+        """Compute the loss of a batch, add its gradient, and carry the state on.
 
         Args:
-            what: is wrong.
-            which: of the batches it comes from.
-            batches: of the step.
+            batch: one of the batches of the step.
+            terms: number of terms in all batches of the step, by which the loss is divided.
+            share: the share of the budget that is spent.
 
-        Raises:
-            TrainingError: it is not configured, or no step could be made for a while.
+        Returns:
+            The summed loss of the batch, in nats.
         """
-        progress = self.progress
-        first, epoch = progress.window - len(batches) + 1, progress.epoch + 1
-        named = [f"batch {first + i} of epoch {epoch} ({self.task.name_batch(batches[i])})" for i in which]
-        wrong = f"{what} in {', '.join(named)}"
-        reason = f"step {progress.step}: {wrong}"
-        rate = self.progress.last["learning_rate"]
-        advice = f"lower training.learning_rate (now {rate:g}), set training.clip, or look at that data"
-        if self.config.nonfinite == "stop":
-            raise TrainingError(f"{reason}; {advice} (training.nonfinite skip leaves such steps out)")
-        progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
-        if progress.skipped_in_a_row >= MOST_SKIPPED:
-            raise TrainingError(f"{reason}, as in the {MOST_SKIPPED - 1} steps before, which were skipped; {advice}")
-        self.state = finite_state(self.state)
-        self.write({**self.progress.last, "kind": "skipped", "reason": wrong})
-        warnings.warn(f"{reason}; the step is skipped", stacklevel=2)
-
-    def backward(self, batch: TaskBatch, terms: int, share: float) -> float:
-        """Adds one window's share of the gradient; returns its summed loss in nats and carries the state on."""
         start = None if batch.fresh else self.state
         precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
-        with precision, collect() as contributed:
+        with precision, collect() as contributions:
             loss, state = self.task.loss(self.model, batch, start, progress=share)
-        auxiliary = batch.terms / terms * sum(contributed, torch.zeros((), device=self.device))
+        auxiliary = batch.terms / terms * sum(contributions, torch.zeros((), device=self.device))
         (loss / terms + auxiliary).backward()  # type: ignore[no-untyped-call]
         self.auxiliary += auxiliary.item()
         self.state = None if state is None else map_state(self.carry, state)
         return loss.item()
 
     def carry(self, leaf: Tensor) -> Tensor:
-        """One leaf of the state from a window to the next: cut from the graph, in the parameters' type."""
+        """Detach a leaf of the state from the graph and convert it to the type of the parameters."""
         return leaf.detach().to(self.dtype) if leaf.is_floating_point() else leaf.detach()
 
-    def clip(self) -> float:
-        """Scales the gradient down to norm ``clip``; returns its norm before. One that is not finite is left alone."""
-        parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if self.config.clip is not None and norm.isfinite():
-            torch.nn.utils.clip_grads_with_norm_(parameters, self.config.clip, norm)
-        return float(norm)
+    def skip(self, problem: str, indices: range, batches: list[TaskBatch]) -> None:
+        """Skip a step whose loss or gradient is not finite, if the configuration allows that.
+
+        Args:
+            problem: what is not finite, in words.
+            indices: the batches that cause the problem.
+            batches: the batches of the step.
+
+        Raises:
+            TrainingError: the configuration does not allow it, or `MAX_SKIPPED` steps in a row had problems.
+        """
+        progress = self.progress
+        first, epoch = progress.window - len(batches) + 1, progress.epoch + 1
+        names = [f"batch {first + i} of epoch {epoch} ({self.task.name_batch(batches[i])})" for i in indices]
+        problem = f"{problem} in {', '.join(names)}"
+        reason = f"step {progress.step}: {problem}"
+        rate = progress.last["learning_rate"]
+        advice = f"lower training.learning_rate (now {rate:g}), set training.clip, or look at that data"
+        if self.config.nonfinite == "stop":
+            raise TrainingError(f"{reason}; {advice} (training.nonfinite skip leaves such steps out)")
+        progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
+        if progress.skipped_in_a_row >= MAX_SKIPPED:
+            raise TrainingError(f"{reason}, as in the {MAX_SKIPPED - 1} steps before, which were skipped; {advice}")
+        self.state = finite_state(self.state)
+        self.write({**progress.last, "kind": "skipped", "reason": problem})
+        warnings.warn(f"{reason}; the step is skipped", stacklevel=2)
 
     def after_step(self) -> None:
-        """What is due after a step: a line of metrics, a validation, a checkpoint."""
+        """Report the step, and log, validate and write a checkpoint if they are due."""
         progress = self.progress
         progress.seconds = time.perf_counter() - self.began
         speed = progress.tokens / max(progress.training_seconds, 1e-9)
         if progress.step % LOG_EVERY == 0:
             self.write_metrics()
         share = min(self.spent(), 1.0)
-        left = progress.seconds * (1 - share) / share if share else None
-        self.reporter.step({**self.progress.last, "tokens_per_second": speed, "progress": share, "seconds_left": left})
+        seconds_left = progress.seconds * (1 - share) / share if share else None
+        self.reporter.step(
+            {**progress.last, "tokens_per_second": speed, "progress": share, "seconds_left": seconds_left}
+        )
         if self.config.evaluate_every and progress.step % self.config.evaluate_every == 0:
             self.validate()
         if progress.step % self.config.checkpoint_every == 0:
             self.checkpoint()
 
     def write_metrics(self) -> None:
-        """A line of `metrics.jsonl`: the mean loss over the tokens since the last one."""
+        """Write a line of `metrics.jsonl` with the mean loss since the last one."""
         progress = self.progress
         if progress.loss_terms:
             mean, speed = progress.loss_sum / progress.loss_terms, progress.tokens / progress.training_seconds
-            timed = {"seconds": progress.seconds, "tokens_per_second": speed}
-            self.write({"kind": "train", "step": progress.step, **progress.last, "loss": mean, **timed})
+            timing = {"seconds": progress.seconds, "tokens_per_second": speed}
+            self.write({"kind": "train", "step": progress.step, **progress.last, "loss": mean, **timing})
             progress.loss_sum, progress.loss_terms = 0.0, 0
 
     def validate(self) -> None:
-        """Measures the held-out text, once a step at most, and saves the weights where they are to be kept."""
+        """Measure the held-out data unless this step did, and save the weights if the configuration keeps them.
+
+        Raises:
+            TrainingError: the loss or the metric that selects weights is not finite.
+        """
         progress = self.progress
         if progress.evaluated_at == progress.step:
             return
         progress.evaluated_at = progress.step
         if self.job.valid is None:
-            self.keep()
+            self.save_weights()
             return
-        with count_experts(self.model) as chosen:
+        with count_experts(self.model) as experts:
             metrics = self.task.validate(self.model, self.job.valid)
-        found = float(metrics[self.task.selection_metric(self.job.vocabulary)])
-        if not (math.isfinite(found) and math.isfinite(metrics["loss"])):
+        value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
+        if not (math.isfinite(value) and math.isfinite(loss)):
             raise TrainingError(
                 f"step {progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint with a "
                 "lower training.learning_rate"
             )
-        best = progress.judge(found, float(metrics["loss"]), self.config, more_is_better=self.task.more_is_better)
-        kept = best or self.config.keep == "last"
-        self.metrics = metrics if kept else None
-        if kept:
-            self.keep()
+        best = progress.record_validation(value, loss, self.config, more_is_better=self.task.more_is_better)
+        keep = best or self.config.keep == "last"
+        self.metrics = metrics if keep else None
+        if keep:
+            self.save_weights()
         progress.seconds = time.perf_counter() - self.began
-        reached = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
-        record = {"kind": "valid", **reached, **metrics}
-        if chosen:
-            record["experts"] = {name: counts.tolist() for name, counts in chosen.items()}
+        place = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
+        record = {"kind": "valid", **place, **metrics}
+        if experts:
+            record["experts"] = {name: counts.tolist() for name, counts in experts.items()}
         self.write(record)
         self.reporter.validation({**record, "best": best})
 
     def write(self, record: Record) -> None:
-        """A line of `metrics.jsonl`."""
+        """Write a line of `metrics.jsonl`."""
         with saving(self.job.folder):
             self.log.write(record)
 
-    def keep(self) -> None:
-        """Makes the present weights the run's."""
-        refuse_odd(self.model, step=self.progress.step)
+    def save_weights(self) -> None:
+        """Write the present weights as those of the run."""
+        check_parameters(self.model, step=self.progress.step)
         with saving(self.job.folder):
             save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
 
     def checkpoint(self) -> None:
-        """Writes a checkpoint; a run without validation also keeps the present weights.
+        """Write a checkpoint, and without held-out data also the weights of the run.
 
         Raises:
-            TrainingError: weights are not finite, or the disk takes no more.
+            TrainingError: a parameter is not finite, or the disk is full.
         """
-        refuse_odd(self.model, step=self.progress.step)
-        train, held_out = keys(self.job)
+        check_parameters(self.model, step=self.progress.step)
+        train, held_out = self.data_keys()
         progress = replace(self.progress, data=train, held_out=held_out, environment=environment(self.device))
         with saving(self.job.folder):
             self.log.flush()
@@ -316,4 +349,4 @@ class Trainer:
             folder = self.job.folder / "checkpoints"
             save_checkpoint(folder, self.model, self.optimizer, self.state, progress, self.metadata)
         if self.job.valid is None:
-            self.keep()
+            self.save_weights()

@@ -1,42 +1,42 @@
-"""Optimizers, and the learning rate over a training."""
+"""Optimizers, learning-rate schedules, and checks that losses, gradients and parameters are finite."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..config import Config, Training
 from ..core.contract import Stateful
-from ..core.errors import InputError
+from ..core.errors import InputError, TrainingError
+from ..core.state import State, state_leaves
 from ..layers import find, split_names
 
 SGD_RATE = 1.0
-"""The default learning rate of SGD, for every layer and task."""
+"""Default learning rate of SGD, for every layer and task."""
 FORMER_RATE = 2e-3
-"""The default of Adam and AdamW in runs whose configuration names no rate."""
-FLOOR = 0.01
-"""The share of the learning rate that a cosine ends at, and that a warm-up begins at."""
-WARMUP = 0.05
-"""The share of the budget in which the learning rate rises, where no number of warm-up steps is given."""
+"""Default learning rate of Adam and AdamW in runs whose configuration contains none."""
+MIN_SHARE = 0.01
+"""Share of the learning rate at the end of a cosine schedule and at the beginning of a warm-up."""
+WARMUP_SHARE = 0.05
+"""Share of the budget in which the learning rate rises if ``warmup_steps`` is not given."""
+MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
+"""Numbers that an optimizer keeps for each parameter."""
 
 
 def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
-    """The optimizer that a configuration names; weight decay touches matrices, not vectors or `Stateful.undecayed`."""
-    spared = {
+    """Build the optimizer of a configuration. Weight decay applies to matrices, except `Stateful.undecayed`."""
+    undecayed = {
         id(module.get_parameter(name))
         for module in model.modules()
         if isinstance(module, Stateful)
         for name in module.undecayed
     }
-    decayed: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for parameter in model.parameters():
-        (decayed if parameter.dim() > 1 and id(parameter) not in spared else others).append(parameter)
-    groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+        (matrices if parameter.dim() > 1 and id(parameter) not in undecayed else others).append(parameter)
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     rate = base_rate(config)
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=rate, fused=True)
@@ -45,13 +45,13 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
 
 
 def default_rate(config: Config, layer: str | None = None) -> float:
-    """The learning rate where none is given: the one that the layer declares for the task (`Stateful.learning_rates`).
+    """Return the default learning rate: the one that the layer declares for the task (`Stateful.learning_rates`).
 
-    Among several layers (of a stack, or of an encoder and its decoder) the smallest rate is taken.
+    Of several layers (in a stack, or an encoder and its decoder) the smallest rate is taken.
 
     Args:
-        config: names task, optimizer and layer.
-        layer: taken instead of the layer of ``config``.
+        config: names the task, the optimizer and the layer.
+        layer: replaces the layer of ``config``.
     """
     if config.training.optimizer == "sgd":
         return SGD_RATE
@@ -61,43 +61,97 @@ def default_rate(config: Config, layer: str | None = None) -> float:
 
 
 def base_rate(config: Training) -> float:
-    """The learning rate of a configuration in which it is settled."""
+    """Return the learning rate of a configuration whose defaults are filled in."""
     assert config.learning_rate is not None
     return config.learning_rate
 
 
 def learning_rate(config: Training, *, step: int, progress: float, annealed: int) -> float:
-    """The rate of one step.
+    """Return the learning rate of a step.
 
     Args:
         config: schedule, warm-up and base rate.
-        step: how many steps were made before this one.
-        progress: the share of the budget spent, 0 to 1.
-        annealed: how often a plateau was met.
+        step: number of steps before this one.
+        progress: the share of the budget that is spent, 0 to 1.
+        annealed: number of times that the schedule ``plateau`` lowered the rate.
     """
     rate = base_rate(config)
     if config.warmup_steps is None:
-        if warms_up(config) and progress < WARMUP:
-            return rate * max(progress / WARMUP, FLOOR)
+        if warms_up(config) and progress < WARMUP_SHARE:
+            return rate * max(progress / WARMUP_SHARE, MIN_SHARE)
     elif step < config.warmup_steps:
         return rate * (step + 1) / config.warmup_steps
     if config.schedule == "cosine":
-        return rate * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2)
+        return rate * (MIN_SHARE + (1 - MIN_SHARE) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2)
     if config.schedule == "plateau":
         try:
             return rate / config.anneal**annealed
-        except OverflowError:  # annealed beyond the smallest number
+        except OverflowError:  # below the smallest number
             return 0.0
     return rate
 
 
 def warms_up(config: Training) -> bool:
-    """Whether the rate rises at first where no number of warm-up steps is given: Adam and AdamW with a cosine."""
+    """Return whether the rate rises at first if ``warmup_steps`` is not given: Adam and AdamW with ``cosine``."""
     return config.schedule == "cosine" and config.optimizer != "sgd"
 
 
+def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
+    """Scale the gradient down to ``max_norm`` unless it is not finite, and return its norm before."""
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if max_norm is not None and norm.isfinite():
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return float(norm)
+
+
+def nonfinite_problem(model: nn.Module, losses: Sequence[float], norm: float) -> tuple[str, range] | None:
+    """Find out what is NaN or infinite in a step.
+
+    Args:
+        model: with the gradients of the step.
+        losses: the loss of each batch.
+        norm: the norm of the gradient.
+
+    Returns:
+        The problem in words and the indices of the batches that cause it, or None if everything is finite.
+    """
+    for i, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            return f"the loss is {loss}", range(i, i + 1)
+    if math.isfinite(norm):
+        return None
+    gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+    where = next((f" of {name}" for name, gradient in gradients.items() if not is_finite(gradient)), "")
+    return f"the gradient{where} is not finite", range(len(losses))
+
+
+def is_finite(values: Tensor) -> bool:
+    """Return whether no value is NaN or infinite."""
+    return bool(values.isfinite().all())
+
+
+def finite_state(state: State | None) -> State | None:
+    """Return the state, or None if it is not finite."""
+    return state if state is None or all(map(is_finite, state_leaves(state))) else None
+
+
+def check_parameters(model: nn.Module, *, step: int) -> None:
+    """Check that all parameters are finite.
+
+    Raises:
+        TrainingError: one is not.
+    """
+    name = next((name for name, value in model.named_parameters() if not is_finite(value.detach())), None)
+    if name is not None:
+        raise TrainingError(
+            f"step {step}: {name} is not finite after this update or one before; go on from the last checkpoint with "
+            "a lower training.learning_rate"
+        )
+
+
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What the optimizer keeps, by parameter and name, ready for a file of named tensors."""
+    """Return the state of an optimizer as tensors named ``PARAMETER|KEY``."""
     return {
         f"{name}|{key}": value if isinstance(value, Tensor) else torch.tensor(value)
         for name, parameter in model.named_parameters()
@@ -107,19 +161,19 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Gives an optimizer back what `optimizer_tensors` took.
+    """Restore the state of an optimizer from the result of `optimizer_tensors`.
 
     Raises:
         InputError: the tensors belong to another model.
     """
     parameters = dict(model.named_parameters())
-    names = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
-    kept: dict[str, dict[str, Tensor]] = {}
+    keys = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
+    saved: dict[str, dict[str, Tensor]] = {}
     for path, value in tensors.items():
         name, _, key = path.partition("|")
-        kept.setdefault(name, {})[key] = value
-    for name, values in kept.items():
-        if name not in parameters or values.keys() != names:
+        saved.setdefault(name, {})[key] = value
+    for name, values in saved.items():
+        if name not in parameters or values.keys() != keys:
             raise InputError(f"the checkpoint's optimizer keeps {name!r}, which this model's does not")
         parameter = parameters[name]
         for key, value in values.items():

@@ -1,158 +1,201 @@
-"""What a training tells: `metrics.jsonl` always, TensorBoard if it is installed, and whoever listens."""
+"""Reporters receive the progress of a training: none, lines of text, or the output of a notebook's cell."""
 
-import importlib.util
-import itertools
-import json
-import os
-import warnings
-from pathlib import Path
-from typing import Any
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from ..core.errors import InputError
-from ..storage.atomic_files import to_json, whole
-from ..storage.safe_files import open_regular
+from ..evaluation.intervals import written
+from ..evaluation.perplexity import safe_exp
 
 Record = dict[str, Any]
-LONGEST = 1 << 20
-"""Characters of a record, at most."""
+"""Values by name, as `docs/training.md` lists them."""
+UPDATE_SECONDS = 0.5
+"""Shortest time between two updates of a notebook's cell."""
 
 
 class Reporter:
-    """Receives what a training tells; these methods do nothing, and a subclass overrides those that it needs.
+    """Receives the progress of a training. The methods do nothing; a subclass overrides those that it needs.
 
     The methods are called in the process and thread that trains. An `OSError` (a closed pipe, a full disk) ends the
     reports and not the training.
     """
 
     def begin(self, record: Record) -> None:
-        """Before the first step: what `docs/training.md` lists, as for the other methods."""
+        """Receive the record before the first step; `docs/training.md` lists the keys of all records."""
 
     def step(self, record: Record) -> None:
-        """After every step: ``step epoch tokens loss learning_rate tokens_per_second progress seconds_left``."""
+        """Receive ``step epoch tokens loss learning_rate tokens_per_second progress seconds_left`` after every step."""
 
     def validation(self, record: Record) -> None:
-        """After every validation: ``step epoch seconds best`` and the metrics of the held-out data."""
+        """Receive ``step epoch seconds best`` and the metrics of the held-out data after every validation."""
 
     def end(self, record: Record) -> None:
-        """After the last step: what `summary.json` holds; not where the training failed or was interrupted."""
+        """Receive the content of `summary.json` after the last step, unless the training failed or was interrupted."""
 
     def close(self) -> None:
-        """For whoever made the reporter, to release what it holds; `seriatim.train` does not call it."""
+        """Release resources. The code that created the reporter calls this; `seriatim.train` does not."""
 
 
 class SafeReporter(Reporter):
-    """Passes everything on to a reporter until that fails to write; the training goes on without it.
+    """Passes everything on to a reporter until that fails to write; the training continues without it.
 
     Args:
-        reporter: who listens; its errors other than `OSError` (and writing to a closed file) are raised.
+        reporter: the reporter. Its errors other than `OSError`, and writing to a closed file, are raised.
     """
 
     def __init__(self, reporter: Reporter) -> None:
-        self.reporter: Reporter | None = reporter
+        self.reporter = reporter
 
     def begin(self, record: Record) -> None:
-        """See `Reporter.begin`."""
-        self._pass("begin", record)
+        """Pass on the record; see `Reporter.begin`."""
+        self._pass(self.reporter.begin, record)
 
     def step(self, record: Record) -> None:
-        """See `Reporter.step`."""
-        self._pass("step", record)
+        """Pass on the record; see `Reporter.step`."""
+        self._pass(self.reporter.step, record)
 
     def validation(self, record: Record) -> None:
-        """See `Reporter.validation`."""
-        self._pass("validation", record)
+        """Pass on the record; see `Reporter.validation`."""
+        self._pass(self.reporter.validation, record)
 
     def end(self, record: Record) -> None:
-        """See `Reporter.end`."""
-        self._pass("end", record)
+        """Pass on the record; see `Reporter.end`."""
+        self._pass(self.reporter.end, record)
 
-    def close(self) -> None:
-        """See `Reporter.close`."""
-        self._pass("close")
-
-    def _pass(self, method: str, *record: Record) -> None:
-        if self.reporter is None:
-            return
+    def _pass(self, method: Callable[[Record], None], record: Record) -> None:
         try:
-            getattr(self.reporter, method)(*record)
-        except OSError:
-            self.reporter = None
-        except ValueError as error:
-            if "closed file" not in str(error):
+            method(record)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) and "closed file" not in str(error):
                 raise
-            self.reporter = None
+            self.reporter = Reporter()
 
 
-class MetricsLog:
-    """Appends to `metrics.jsonl`, and to TensorBoard's files beside it if that is installed.
+class LineReporter(Reporter):
+    """Describes a training in lines of text. A subclass implements `say` and `show`."""
 
-    Args:
-        folder: of the run.
-        step: where the training goes on from.
-        records: how many were written until there; later ones, of a run that was cut off, are dropped. None (where a
-            checkpoint of version 0.1 does not say) drops those of later steps.
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        raise NotImplementedError
 
-    Attributes:
-        records: how many there are.
-    """
+    def show(self, text: str, share: float) -> None:
+        """Show a line that replaces the previous one of this kind.
 
-    def __init__(self, folder: Path, *, step: int, records: int | None) -> None:
-        self.path = folder / "metrics.jsonl"
-        self.records = self._keep(step, records)
-        if records is not None and self.records < records:
-            lost = f"line {self.records + 1} is damaged or missing, and {records - self.records} lines with it"
-            warnings.warn(f"{self.path}: {lost}; the training goes on without them", stacklevel=2)
-        self.file = self.path.open("a", encoding="utf-8")
-        self.board: Any = None
-        if importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
+        Args:
+            text: the line.
+            share: the share of the budget that is spent, 0 to 1.
+        """
+        raise NotImplementedError
 
-            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
+    def begin(self, record: Record) -> None:
+        """Show the sizes of the data and of the model."""
+        self.headline = [figure for figure in record["figures"] if figure.headline]
+        self.work_unit = record["work_unit"]
+        self.say(f"{record['train']} to learn from, {record['vocabulary_size']:,} in the vocabulary")
+        if record["valid"]:
+            self.say(f"{record['valid']} held out")
+        self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
+        if record["nothing_left"]:
+            self.say(
+                f"nothing is left to do: {record['nothing_left']}; raise the budget or the patience to train further"
+            )
+        elif record["step"]:
+            self.say(f"resuming at step {record['step']:,}")
 
-    def write(self, record: Record) -> None:
-        """One line of JSON."""
-        self.file.write(to_json(record) + "\n")
-        self.file.flush()
-        self.records += 1
-        if self.board is not None:
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+    def step(self, record: Record) -> None:
+        """Show the step, the loss, the speed and the time left."""
+        left = duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
+        perplexity = ""
+        if any(figure.key == "perplexity" for figure in self.headline):
+            perplexity = f"  perplexity {written(safe_exp(record['loss']), 1)}"
+        text = (
+            f"step {record['step']:,}  loss {record['loss']:.3f}{perplexity}  "
+            f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
+        )
+        self.show(text, record["progress"])
 
-    def flush(self) -> None:
-        """Waits until what was written is on the disk."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+    def validation(self, record: Record) -> None:
+        """Show the metrics of the held-out data."""
+        note = "  best so far" if record["best"] else ""
+        figures = "".join(f"  {figure.name} {figure.of(record)}" for figure in self.headline if figure.key in record)
+        place = f"step {record['step']:,}, {duration(record['seconds'])}"
+        self.say(f"{place}: held-out loss {record['loss']:.4f}{figures}{note}")
+
+    def end(self, record: Record) -> None:
+        """Show the final metrics beside those of the simplest model, why the training ended, and its speed."""
+        if "valid" in record:
+            parts = []
+            for figure in (figure for figure in self.headline if figure.key in record["valid"]):
+                baseline = record["baseline"]
+                beside = f" ({baseline['name']}: {figure.of(baseline)})" if baseline.get(figure.key) is not None else ""
+                parts.append(f"{figure.name} {figure.of(record['valid'])}{beside}")
+            self.say(f"held-out {', '.join(parts)}")
+        self.say(f"training ended: {record['ended']}")
+        speed = f"{record['tokens_per_second']:,.0f} tokens/s"
+        self.say(f"{record[self.work_unit]:,} {self.work_unit} in {duration(record['seconds'])}, {speed}")
+
+
+class Display(Protocol):
+    """The handle of a notebook's output."""
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None: ...  # noqa: D102
+
+
+class NotebookReporter(LineReporter):
+    """Shows a training in the output of a notebook's cell; the last line changes in place."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.last = ""
+        self.updated = 0.0
+        self.display: Display | None = None
+
+    def say(self, text: str) -> None:
+        """Add a line that stays."""
+        self.lines.append(text)
+        self._update()
+
+    def show(self, text: str, share: float) -> None:
+        """Replace the last line, at most once in `UPDATE_SECONDS`."""
+        self.last = f"{text}  ({share:.0%})"
+        if time.monotonic() - self.updated >= UPDATE_SECONDS:
+            self._update()
+
+    def end(self, record: Record) -> None:
+        """Show the final metrics in place of the changing line."""
+        self.last = ""
+        super().end(record)
 
     def close(self) -> None:
-        """Flushes and closes."""
-        self.file.close()
-        if self.board is not None:
-            self.board.close()
+        """Remove the changing line."""
+        self.last = ""
+        if self.display is not None:
+            self._update()
 
-    def _keep(self, step: int, most: int | None) -> int:
-        """Drops later records, and a link to nothing, which would be filled where it leads; returns how many stay."""
-        if not self.path.exists():
-            self.path.unlink(missing_ok=True)
-            return 0
-        try:
-            descriptor = open_regular(self.path)
-        except ValueError as error:
-            raise InputError(f"{self.path}: {error}; remove it to go on without it") from None
-        with (
-            open(descriptor, encoding="utf-8", errors="replace") as source,
-            whole(self.path) as aside,
-            aside.open("w", encoding="utf-8") as kept,
-        ):
-            before = itertools.takewhile(
-                lambda line: _is_before(line, step), iter(lambda: source.readline(LONGEST), "")
-            )
-            return sum(kept.write(line) > 0 for line in itertools.islice(before, most))
+    def _update(self) -> None:
+        self.updated = time.monotonic()
+        text = {"text/plain": "\n".join([*self.lines, *([self.last] if self.last else [])])}
+        if self.display is None:
+            from IPython.display import display
+
+            self.display = display(text, raw=True, display_id=True)
+        else:
+            self.display.update(text, raw=True)
 
 
-def _is_before(line: str, step: int) -> bool:
-    """Whether a record is of this step or one before; not so the line that a crash cut short."""
-    try:
-        return line.endswith("\n") and json.loads(line)["step"] <= step
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+def default_reporter() -> Reporter:
+    """Return the reporter of a training that is given none: it shows progress in a notebook, and nothing elsewhere."""
+    return NotebookReporter() if in_notebook() else Reporter()
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook (Jupyter and its relatives)."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def duration(seconds: float) -> str:
+    """Return a time in minutes and seconds, in words."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -4,9 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-import numpy as np
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
@@ -19,89 +18,22 @@ from ..data.paths import skipped_files
 from ..data.readers import TEXT_SUFFIXES, Source, find_sources, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metrics, written
+from ..evaluation.intervals import Measure, Metrics
 from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
 from .comparable import ComparableTask
+from .estimator import Estimator
+from .task_data import Figure, MetricsTable, TaskBatch, TaskBatches, TaskData
 from .task_view import TaskView
 
 NAMED_ROWS = 3
 """Rows of a batch that a message names."""
 
 
-class Figure(NamedTuple):
-    """A metric and how it is displayed."""
-
-    key: str
-    name: str
-    digits: int
-    headline: bool = False
-    """Whether it is shown after every validation."""
-
-    def of(self, metrics: Metrics) -> str:
-        """Return the value as a table shows it."""
-        return written(metrics[self.key], self.digits)
-
-    def span(self, metrics: Metrics) -> str:
-        """Return the confidence interval in words, or an empty string if the metrics have none."""
-        low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
-        return "" if low is None or high is None else f"{written(low, self.digits)} to {written(high, self.digits)}"
-
-
-class MetricsTable(NamedTuple):
-    """Metrics that are shown in a table of their own: headings, rows of cells, and a note below the table."""
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-
-
-class TaskBatch(Protocol):
-    """A batch of sequences, or one window of them."""
-
-    @property
-    def rows(self) -> np.ndarray:
-        """Indices of the sequences in the data, from 0 ``(batch,)``; for a running text, the indices of its parts."""
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the sequences begin in this batch, so that no state is carried into it."""
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens read, from which the speed is computed."""
-
-    @property
-    def terms(self) -> int:
-        """Number of terms that the loss sums over, for example tokens or documents."""
-
-
-class TaskData(Protocol):
-    """Data that a task has read."""
-
-    @property
-    def key(self) -> str:
-        """An identifier that is equal for equal data read in the same way, and only then."""
-
-
 Data = TypeVar("Data", bound=TaskData)
 Batch = TypeVar("Batch", bound=TaskBatch)
-BatchRead = TypeVar("BatchRead", bound=TaskBatch, covariant=True)
 Model = TypeVar("Model", bound=nn.Module)
 Settings = TypeVar("Settings", bound=Section)
-
-
-class TaskBatches(Protocol[BatchRead]):
-    """The batches of a data set, in an order that depends only on the seed and the epoch."""
-
-    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """Return groups of rows in the order in which an epoch reads them."""
-
-    def windows(self, groups: list[np.ndarray]) -> int:
-        """Return the number of batches that the groups make."""
-
-    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[BatchRead]:
-        """Yield the batches, without the first ``skip``."""
 
 
 class NoSettings(Section):
@@ -123,6 +55,9 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
         caution: a sentence on the limits of the model, for the model card.
         evaluation_settings: keyword arguments of `evaluate` and `measures`.
         answer_settings: keyword arguments of `answer`.
+        estimator: the algorithm that fits the model.
+        uses_sizes: whether the model has a width, a depth and an embedding.
+        uses_learning_rate: whether training takes steps with a learning rate, and so a budget of steps or time.
         own_options: options of the task in ``model.options``, beside those of the layer.
         items_name: plural noun for the rows of a batch.
         together: number of items answered at once; larger values need less padding and delay the first answer.
@@ -137,6 +72,9 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
     baseline_name: ClassVar[str]
     usage: ClassVar[str]
     caution: ClassVar[str]
+    estimator: ClassVar[type[Estimator]]
+    uses_sizes: ClassVar[bool] = True
+    uses_learning_rate: ClassVar[bool] = True
     evaluation_settings: ClassVar[type[Section]] = NoSettings
     answer_settings: ClassVar[type[Section]] = NoSettings
     items_name: ClassVar[str] = "lines"
@@ -144,7 +82,6 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
     suffixes: ClassVar[tuple[str, ...]] = TEXT_SUFFIXES
     per_token: ClassVar[tuple[str, ...]] = ()
     own_options: ClassVar[type[Section] | None] = None
-    trainer: ClassVar[type[Any] | None] = None
 
     def __init__(self, config: Config) -> None:
         self.config = self.settle(config)

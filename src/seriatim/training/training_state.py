@@ -1,4 +1,4 @@
-"""How far a training has come: what its checkpoints keep beside tensors."""
+"""The progress of a training: everything a checkpoint records beside tensors."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,11 +8,30 @@ from ..config import Training
 
 @dataclass
 class Progress:
-    """How far a training has come. ``window`` counts what was read of the epoch; the order follows from the seed.
+    """The progress of a training.
 
-    ``last`` is what there is to tell of the last step; ``loss_sum`` and ``loss_terms`` hold what is not yet in
-    `metrics.jsonl`, which has ``records`` lines. ``data`` and ``held_out`` are the keys of the texts, ``environment``
-    is what else the last bits hang on.
+    Attributes:
+        step: optimizer steps done, skipped ones included.
+        epoch: epochs completed.
+        window: batches read of the current epoch; their order follows from the seed.
+        tokens: tokens read.
+        seconds: time since the training began.
+        training_seconds: time spent in optimizer steps.
+        best_valid: best value of the metric that selects weights.
+        best_loss: lowest held-out loss, in nats.
+        previous_loss: held-out loss of the last validation, in nats.
+        failures: consecutive validations without improvement, for early stopping.
+        annealed: number of times that the schedule ``plateau`` lowered the learning rate.
+        loss_sum: training loss that `metrics.jsonl` does not contain yet, in nats.
+        loss_terms: number of terms of ``loss_sum``.
+        evaluated_at: step of the last validation; -1 before the first.
+        last: record of the last step.
+        records: lines of `metrics.jsonl`; None in checkpoints of version 0.1.
+        skipped: steps skipped because the loss or a gradient was not finite.
+        skipped_in_a_row: consecutive skipped steps.
+        data: key of the training data.
+        held_out: key of the held-out data.
+        environment: what else the last bits depend on; see `environment`.
     """
 
     step: int = 0
@@ -38,38 +57,37 @@ class Progress:
     environment: dict[str, str] = field(default_factory=dict)
 
     def spent(self, config: Training, *, windows: int, seconds: float) -> float:
-        """The share of the budget that is spent: the largest of `shares`, whose arguments it takes."""
+        """Return the largest of `shares`. The arguments are the same."""
         return max(self.shares(config, windows=windows, seconds=seconds).values())
 
     def shares(self, config: Training, *, windows: int, seconds: float) -> dict[str, float]:
-        """The share that is spent of each budget that is given (epochs, steps, tokens, minutes).
+        """Return the share that is spent of each budget in the configuration: epochs, steps, tokens, minutes.
 
         Args:
-            config: the budget.
-            windows: of an epoch.
-            seconds: since the training began.
+            config: the budgets.
+            windows: number of batches in an epoch.
+            seconds: time since the training began.
         """
-        found = {}
+        shares = {}
         if config.epochs is not None:
             of_epoch = min(self.window / max(windows, 1), 0.999_999) if self.window else 0.0
-            found["epochs"] = (self.epoch + of_epoch) / config.epochs
+            shares["epochs"] = (self.epoch + of_epoch) / config.epochs
         if config.steps is not None:
-            found["steps"] = self.step / config.steps
+            shares["steps"] = self.step / config.steps
         if config.tokens is not None:
-            found["tokens"] = self.tokens / config.tokens
+            shares["tokens"] = self.tokens / config.tokens
         if config.minutes is not None:
-            found["minutes"] = seconds / (60 * config.minutes)
-        return found
+            shares["minutes"] = seconds / (60 * config.minutes)
+        return shares
 
     def impatient(self, config: Training) -> bool:
-        """Whether as many validations in a row did not improve as ``patience`` allows."""
+        """Return whether early stopping ends the training."""
         stopping = config.tolerance is not None or config.patience is not None
         return stopping and self.failures >= (config.patience or 1)
 
     def ended(self, config: Training, *, windows: int, seconds: float) -> str:
-        """Why a training has ended, in words; empty while it has not. Arguments as of `shares`."""
-        shares = self.shares(config, windows=windows, seconds=seconds)
-        for name, share in shares.items():
+        """Return why the training has ended, or an empty string while it has not. The arguments are as in `shares`."""
+        for name, share in self.shares(config, windows=windows, seconds=seconds).items():
             if share >= 1:
                 count = getattr(config, name)
                 return f"the budget of {count:,} {name if count != 1 else name[:-1]} is spent"
@@ -79,14 +97,11 @@ class Progress:
             return f"the held-out loss did not improve {least} in {count}"
         return ""
 
-    def judge(self, metric: float, loss: float, config: Training, *, more_is_better: bool) -> bool:
-        """Records a validation, for the schedule and for early stopping.
-
-        Weights are selected by the metric of the task. Early stopping and the schedule ``plateau`` look at the
-        held-out loss, whose unit (nats) is that of ``tolerance``.
+    def record_validation(self, metric: float, loss: float, config: Training, *, more_is_better: bool) -> bool:
+        """Record a validation, for early stopping and for the schedule ``plateau``, which both look at the loss.
 
         Args:
-            metric: which selects the weights.
+            metric: value of the metric that selects weights.
             loss: held-out loss, in nats.
             config: tolerance and schedule.
             more_is_better: whether a larger metric is better.

@@ -1,0 +1,105 @@
+"""Device, precision, and the environment that determines the last bits of a training."""
+
+import functools
+import hashlib
+import math
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ..compiler.cpp.toolchain import compiler
+from ..core.errors import InputError
+from ..storage.disk_cache import cached
+from ..version import __version__
+
+Precision = Literal["float32", "bfloat16"]
+PROBE_SIZE, PROBE_ROUNDS = 512, 20
+MIN_SPEEDUP = 1.3
+"""Speed of bfloat16 products relative to float32 from which their lower precision is worth it."""
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of that name; ``auto`` is CUDA if there is one, else the CPU.
+
+    Raises:
+        InputError: this machine has no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"training.device: {name!r} is not available on this machine; use auto or cpu") from None
+    return device
+
+
+def choose_precision(name: Literal["float32", "bfloat16", "auto"], device: torch.device) -> Precision:
+    """Return the precision of that name; ``auto`` times a matrix product in both precisions and takes the faster.
+
+    Some processors that support bfloat16 multiply more slowly in it than in float32. The result is cached, since two
+    equal trainings would differ if the choice depended on the load of the machine.
+    """
+    if name != "auto":
+        return name
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    key = hashlib.blake2b("\n".join(environment(device).values()).encode(), digest_size=16).hexdigest()
+    folder = cached(f"precision-{key}", _write_faster)
+    return "bfloat16" if (folder / "bfloat16").exists() else "float32"
+
+
+def _write_faster(folder: Path) -> None:
+    """Create a file named after the faster precision."""
+    best = _best_seconds((torch.float32, torch.bfloat16))
+    faster = "bfloat16" if best[torch.float32] > MIN_SPEEDUP * best[torch.bfloat16] else "float32"
+    (folder / faster).touch()
+
+
+def _best_seconds(dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, float]:
+    """Time a matrix product in each type, in turns so that other work on the machine affects all types alike."""
+    factors = {dtype: torch.ones(PROBE_SIZE, PROBE_SIZE, dtype=dtype) for dtype in dtypes}
+    best = dict.fromkeys(dtypes, math.inf)
+    for _ in range(PROBE_ROUNDS):
+        for dtype, factor in factors.items():
+            start = time.perf_counter()
+            torch.mm(factor, factor)
+            best[dtype] = min(best[dtype], time.perf_counter() - start)
+    return best
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Return versions, processor, device and threads, on which the last bits of a training depend."""
+    return {
+        "seriatim": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "processor": _processor(),
+        "compiler": " ".join(compiler() or ["none"]),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def describe_changes(before: dict[str, str], now: dict[str, str]) -> str:
+    """Return the differences of two environments in words, for example ``threads 1 (2 before)``."""
+    return ", ".join(
+        f"{name} {now[name]} ({before[name]} before)" for name in now if before.get(name, now[name]) != now[name]
+    )
+
+
+@functools.cache
+def _processor() -> str:
+    """Return the name of the processor and the instruction set that PyTorch uses on it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+    return f"{name or platform.processor() or platform.machine()} {torch.backends.cpu.get_cpu_capability()}"

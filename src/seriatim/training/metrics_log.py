@@ -1,0 +1,103 @@
+"""`metrics.jsonl` of a run, and TensorBoard's files beside it if TensorBoard is installed."""
+
+import importlib.util
+import itertools
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Protocol
+
+from ..core.errors import InputError
+from ..storage.atomic_files import to_json, whole
+from ..storage.safe_files import open_regular
+from .reporting import Record
+
+MAX_CHARACTERS = 1 << 20
+"""Largest length of a record."""
+
+
+class Board(Protocol):
+    """The methods of TensorBoard's writer that are used."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...  # noqa: D102
+
+    def close(self) -> None: ...  # noqa: D102
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl`, and to TensorBoard's files if TensorBoard is installed.
+
+    Args:
+        folder: the folder of the run.
+        step: the step from which the training resumes.
+        records: the number of records at that step; later ones, of a training that was interrupted, are dropped. None
+            (in checkpoints of version 0.1) drops the records of later steps.
+
+    Attributes:
+        records: the present number of records.
+
+    Warns:
+        UserWarning: records are damaged or missing.
+    """
+
+    def __init__(self, folder: Path, *, step: int, records: int | None) -> None:
+        self.path = folder / "metrics.jsonl"
+        self.records = self._truncate(step, records)
+        if records is not None and self.records < records:
+            lost = f"line {self.records + 1} is damaged or missing, and {records - self.records} lines with it"
+            warnings.warn(f"{self.path}: {lost}; the training goes on without them", stacklevel=2)
+        self.file = self.path.open("a", encoding="utf-8")
+        self.board: Board | None = None
+        if importlib.util.find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
+
+    def write(self, record: Record) -> None:
+        """Write a record as one line of JSON."""
+        self.file.write(to_json(record) + "\n")
+        self.file.flush()
+        self.records += 1
+        if self.board is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+
+    def flush(self) -> None:
+        """Wait until all records are on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+    def _truncate(self, step: int, records: int | None) -> int:
+        """Drop later records, and return the number that is left. A link to a missing file is removed."""
+        if not self.path.exists():
+            self.path.unlink(missing_ok=True)
+            return 0
+        try:
+            descriptor = open_regular(self.path)
+        except ValueError as error:
+            raise InputError(f"{self.path}: {error}; remove it to go on without it") from None
+        with (
+            open(descriptor, encoding="utf-8", errors="replace") as source,
+            whole(self.path) as temporary,
+            temporary.open("w", encoding="utf-8") as target,
+        ):
+            lines = itertools.takewhile(
+                lambda line: _is_before(line, step), iter(lambda: source.readline(MAX_CHARACTERS), "")
+            )
+            return sum(target.write(line) > 0 for line in itertools.islice(lines, records))
+
+
+def _is_before(line: str, step: int) -> bool:
+    """Return whether a line is a complete record of this step or an earlier one."""
+    try:
+        return line.endswith("\n") and json.loads(line)["step"] <= step
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False

@@ -1,0 +1,189 @@
+"""The memory that a model takes in training, estimated before it is allocated."""
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from ..config import Config
+from ..core.contract import MemoryLayer, SequenceLayer
+from ..core.errors import InputError
+from ..core.state import state_bytes
+from ..data.vocabulary import Vocabulary
+from ..layers import options_of, split_names
+from ..models.bounds import TooLargeError, bounded
+from .optimizers import MOMENTS
+from .task import AnyTask
+
+STATES_PER_STEP = 6
+"""States that a step holds: before and after it, joined with the inputs, and the gradients of these."""
+STATES_OF_BATCH = "states of a batch"
+MAX_COUNTED_LAYERS = 8
+"""Number of layers up to which the size of a model is counted instead of extrapolated."""
+MAX_VALUES = 1 << 60
+"""Number of values whose bytes PyTorch can still count."""
+BYTES_PER_NUMBER = 4
+SIZES = ("hidden_size", "embedding_size", "num_layers")
+"""Fields of the model that its memory depends on, besides the options of its layer."""
+ASSUMED_DEFAULT = 16
+"""Stands for the default of an option that has none, when the most unusual option is searched."""
+
+
+def build_model(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
+    """Build a new model of a task.
+
+    Raises:
+        InputError: it cannot be trained in the memory of this machine, or the configuration does not fit.
+    """
+    check_memory(task, vocabulary)
+    with fitting_memory(task.config):
+        model: nn.Module = task.make_model(vocabulary)
+    return model
+
+
+def count_parameters(task: AnyTask, vocabulary: Vocabulary) -> int:
+    """Return the number of parameters of a task's model without allocating them.
+
+    Raises:
+        ValueError: the layer rejects sizes or options.
+    """
+    return _parameters(_model_of_shapes(task, vocabulary))
+
+
+@contextlib.contextmanager
+def fitting_memory(config: Config) -> Iterator[None]:
+    """Stop the building of a new model if its parameters cannot be trained in the memory of this machine.
+
+    Raises:
+        InputError: they cannot; the message names the field that is furthest above its default.
+    """
+    memory, per_value = machine_memory(), _bytes_per_value(config)
+    values = 2 * memory // per_value  # some values are temporary, such as parameters that are then tied
+    try:
+        with bounded(values, calls=values):
+            yield
+    except TooLargeError as error:
+        raise _too_large(config, "parameters", error.values * per_value, memory) from None
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        raise _too_large(config, "parameters, while they are computed,", memory, memory) from None
+
+
+def check_memory(task: AnyTask, vocabulary: Vocabulary) -> None:
+    """Check the size of a task's model before any of its values are allocated.
+
+    Raises:
+        InputError: its parameters, and the states of a batch, take more memory in training than this machine has, or
+            the configuration does not fit.
+    """
+    config, memory, per_value = task.config, machine_memory(), _bytes_per_value(task.config)
+    try:
+        with warnings.catch_warnings(), bounded(MAX_VALUES, calls=MAX_VALUES):
+            warnings.simplefilter("ignore")  # the task has already given them
+            size = _size(task, vocabulary)
+    except TooLargeError as error:
+        raise _too_large(config, "parameters", error.values * per_value, memory) from None
+    parameters = size.parameters * per_value
+    total = parameters + STATES_PER_STEP * config.training.batch_size * size.state_bytes
+    if parameters > memory:
+        raise _too_large(config, "parameters", parameters, memory)
+    if total > memory:
+        raise _too_large(config, STATES_OF_BATCH, total, memory)
+
+
+class _Size(NamedTuple):
+    """The number of parameters of a model, and the bytes of the states of one sequence."""
+
+    parameters: int
+    state_bytes: int
+
+
+def _size(task: AnyTask, vocabulary: Vocabulary) -> _Size:
+    """Return the size of a task's model; that of a deep one is extrapolated from two and three layers."""
+    num_layers = task.config.model.num_layers
+    if num_layers <= MAX_COUNTED_LAYERS:
+        return _counted_size(task, vocabulary)
+
+    def of(number: int) -> _Size:
+        model = task.config.model.model_copy(update={"num_layers": number})
+        return _counted_size(type(task)(task.config.model_copy(update={"model": model})), vocabulary)
+
+    two, three = of(2), of(3)
+    return _Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
+
+
+def _counted_size(task: AnyTask, vocabulary: Vocabulary) -> _Size:
+    model = _model_of_shapes(task, vocabulary)
+    return _Size(_parameters(model), sum(state_bytes(layer.initial_state(1)) for layer in _outermost_layers(model)))
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _model_of_shapes(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
+    """Build a task's model on PyTorch's ``meta`` device, where tensors have shapes and no values.
+
+    A user's layer that cannot be built there, because it reads values, is built in memory instead.
+    """
+    model: nn.Module
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                model = task.make_model(vocabulary)
+        except RuntimeError:
+            with fitting_memory(task.config):
+                model = task.make_model(vocabulary)
+    return model
+
+
+def _bytes_per_value(config: Config) -> int:
+    """Return the bytes of a parameter in training, with its gradient and the moments of the optimizer."""
+    return BYTES_PER_NUMBER * (2 + MOMENTS[config.training.optimizer])
+
+
+def machine_memory() -> int:
+    """Return the memory of the machine in bytes, or of the container if that has less."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(Path(path).read_text(encoding="ascii")))
+    return min(sizes, default=1 << 60)
+
+
+def _outermost_layers(module: nn.Module) -> Iterator[SequenceLayer]:
+    """Yield the layers whose states a training holds: those that are not parts of other layers."""
+    for part in module.children():
+        if not isinstance(part, SequenceLayer):
+            yield from _outermost_layers(part)
+        elif not isinstance(part, MemoryLayer):
+            yield part
+
+
+def _too_large(config: Config, what: str, needed: int, memory: int) -> InputError:
+    """Return an error that names the size furthest above its default, including the batch if its states are large."""
+    model = config.model
+    fields = {f"model.{name}": (getattr(model, name), type(model).model_fields[name].default) for name in SIZES}
+    for layer in split_names(model.layer):
+        for name, parameter in options_of(layer, model.options).items():
+            fields[f"model.options.{name}"] = (model.options.get(name), parameter.default)
+    if what == STATES_OF_BATCH:
+        default = type(config.training).model_fields["batch_size"].default
+        fields["training.batch_size"] = (config.training.batch_size, default)
+    sizes = {name: (value, default) for name, (value, default) in fields.items() if type(value) is int and value > 0}
+
+    def excess(name: str) -> float:
+        value, default = sizes[name]
+        return float(value / (default if isinstance(default, int) and default > 0 else ASSUMED_DEFAULT))
+
+    worst = max(sizes, key=excess)
+    return InputError(
+        f"{worst}: with {sizes[worst][0]:,}, the {what} take at least {needed / 1e9:,.1f} GB in training, and "
+        f"this machine has {memory / 1e9:,.1f} GB; give a smaller number"
+    )

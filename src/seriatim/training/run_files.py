@@ -1,0 +1,189 @@
+"""Files that commands write: the folder of a run, and single files that must not replace anything of the user."""
+
+import os
+import shutil
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ..config import Config
+from ..core.errors import InputError, TrainingError
+from ..data.vocabulary import FILES, Vocabulary
+from ..layers.origins import CODE, stacks_of, write_origins
+from ..storage.atomic_files import PARTIAL, remove, write_whole
+from ..storage.lock import LOCK
+from ..storage.safe_files import is_text, open_regular
+
+RUN_FILES = ("config.yaml", CODE, *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
+RUN_FOLDERS = ("checkpoints", "tensorboard")
+RUN_MARKS = ("config.yaml", "tokenizer.json")
+"""Files that every run has."""
+COMPARISON = ("runs", "trials", "rows", "results.json", "comparison.yaml")
+"""Files that a comparison needs to resume."""
+HEAD_BYTES = 4096
+"""Number of bytes at the beginning of a file that identify its kind."""
+
+
+class Kind(NamedTuple):
+    """A kind of file that a command writes, and may therefore replace.
+
+    Attributes:
+        name: the kind, for messages.
+        mark: bytes near the beginning of every such file, compressed (gzip) or not.
+        suffixes: suffixes that no other kind of file has.
+    """
+
+    name: str
+    mark: bytes
+    suffixes: tuple[str, ...] = ()
+
+
+PAGE = Kind("a page that Seriatim wrote", b'<meta name="generator" content="seriatim">')
+ARPA = Kind("an ARPA file", b"\\data\\\n", (".arpa", ".arpa.gz"))
+
+
+def check_name(out: str) -> None:
+    """Check that the name of a folder can be passed to other commands.
+
+    Commands accept several runs with commas between them, and files of weights need names in UTF-8.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not is_text(out):
+        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
+    if not out.isprintable():
+        raise InputError(f"{out}: the name holds a line end or another control character; choose another --out")
+    if "," in out:
+        raise InputError(f"{out}: a comma separates runs on the command line; choose an --out without one")
+    if out.startswith("-"):
+        raise InputError(f"{out}: a name that begins with - is read as an option; choose another --out, or ./{out}")
+
+
+def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = ()) -> None:
+    """Check that a file can be written without loss.
+
+    Args:
+        out: the file.
+        kind: the kind of file to write. An existing file is replaced only if it is of this kind, or empty.
+        inputs: the data that is read, named as in ``data.train``.
+
+    Raises:
+        InputError: the file belongs to a run or a comparison, is one of the inputs, or is of another kind, or its name
+            is not UTF-8.
+    """
+    if not is_text(str(out)):
+        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
+    path = Path(out).resolve()
+    for folder in path.parents:
+        part = path.relative_to(folder).parts[0]
+        if part in (*RUN_FILES, *RUN_FOLDERS, LOCK) and is_run(folder):
+            raise InputError(f"--out: {out} is part of the run {folder}; choose another file")
+        if part in COMPARISON and (folder / COMPARISON[-1]).is_file():
+            raise InputError(f"--out: {out} is part of the comparison {folder}; choose another file")
+    names = [name for spec in inputs if spec for name in (spec, *spec.split(","))]
+    if any(Path(name).exists() and Path(name).resolve() == path for name in names):
+        raise InputError(f"--out: {out} is one of the files that are read; choose another file")
+    if path.exists() and not path.is_dir() and not _replaceable(path, kind):
+        raise InputError(f"--out: {out} exists and is not {kind.name}; remove it, or choose another file")
+
+
+def _replaceable(path: Path, kind: Kind) -> bool:
+    """Return whether a file is empty or of this kind."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except (OSError, ValueError):  # unreadable, or a pipe or a device
+        return False
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)
+        except zlib.error:
+            return False
+    return not head or path.name.lower().endswith(kind.suffixes) or kind.mark in head
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder holds a run."""
+    return all((folder / name).is_file() for name in RUN_MARKS)
+
+
+def check_out(out: str | None, *, overwrite: bool) -> Path:
+    """Return the folder to write a run into.
+
+    Raises:
+        InputError: none is named, it is not empty, or it cannot be written.
+    """
+    if not out:
+        raise InputError("out: no folder for the run; give one, for instance --out runs/first")
+    check_name(out)
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, not a folder; choose another --out")
+    interrupted = (folder / LOCK).exists()  # by a training that may have left nothing else
+    if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()) and not overwrite:
+        raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
+    others = [name for name in (*RUN_FILES, *RUN_FOLDERS) if (folder / name).exists()]
+    if others and not interrupted and not is_run(folder):
+        raise InputError(f"{folder}: not a run, and its {others[0]} would be lost; choose another --out")
+    try:
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    except OSError as error:
+        raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
+    if not existing.is_dir():
+        raise InputError(f"{folder}: {existing} is a file, not a folder; choose another --out")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: cannot be written (no permission in {existing}); choose another --out")
+    return folder
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Check the free disk space for a run; the files that it replaces count as free.
+
+    Raises:
+        TrainingError: there are fewer than ``needed`` bytes.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    parts = [folder / name for name in (*RUN_FILES, *RUN_FOLDERS)]
+    files = [file for path in parts for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+    free = shutil.disk_usage(existing).free + sum(file.stat().st_size for file in files)
+    if needed > free:
+        raise TrainingError(
+            f"{folder}: {needed / 1e6:,.1f} MB are needed for the run, {free / 1e6:,.1f} MB are free; "
+            "make room, or train elsewhere (--out)"
+        )
+
+
+def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """Turn a folder into that of a new run: remove the files of a run, and nothing else.
+
+    The configuration is written first; from then on a training that is killed can resume.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    try:
+        for name in (*RUN_FILES, *RUN_FOLDERS):
+            remove(folder / name)
+        remove_partial_files(folder)
+        write_whole(folder / "config.yaml", config.to_yaml())
+        write_origins(folder, stacks_of(config))
+        vocabulary.save(folder)
+    except PermissionError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove files of a run that a process was killed while writing."""
+    for name in RUN_FILES:
+        for partial in folder.glob(f"{name}.*{PARTIAL}"):
+            remove(partial)
+
+
+def has_begun(folder: Path) -> bool:
+    """Return whether a run has weights, checkpoints or metrics, which a new training would lose."""
+    metrics = folder / "metrics.jsonl"
+    measured = (folder / "summary.json").exists() or (metrics.exists() and metrics.stat().st_size > 0)
+    saved = any(path.suffix != PARTIAL for path in folder.glob("checkpoints/step-*"))
+    return measured or saved or (folder / "model.safetensors").exists()

@@ -1,0 +1,81 @@
+"""The interfaces of the data that tasks read, and how metrics are displayed."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from ..evaluation.intervals import Metrics, written
+
+
+class TaskBatch(Protocol):
+    """A batch of sequences, or one window of them."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Indices of the sequences in the data, from 0 ``(batch,)``; for a running text, the indices of its parts."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sequences begin in this batch, so that no state is carried into it."""
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens read, from which the speed is computed."""
+
+    @property
+    def terms(self) -> int:
+        """Number of terms that the loss sums over, for example tokens or documents."""
+
+
+Batch = TypeVar("Batch", bound=TaskBatch, covariant=True)
+
+
+class TaskBatches(Protocol[Batch]):
+    """The batches of a data set, in an order that depends only on the seed and the epoch."""
+
+    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
+        """Return groups of rows in the order in which an epoch reads them."""
+
+    def windows(self, groups: list[np.ndarray]) -> int:
+        """Return the number of batches that the groups make."""
+
+    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[Batch]:
+        """Yield the batches, without the first ``skip``."""
+
+
+class TaskData(Protocol):
+    """Data that a task has read."""
+
+    @property
+    def key(self) -> str:
+        """An identifier that is equal for equal data read in the same way, and only then."""
+
+
+class Figure(NamedTuple):
+    """A metric and how it is displayed.
+
+    ``headline`` metrics are shown after every validation.
+    """
+
+    key: str
+    name: str
+    digits: int
+    headline: bool = False
+
+    def of(self, metrics: Metrics) -> str:
+        """Return the value as a table shows it."""
+        return written(metrics[self.key], self.digits)
+
+    def span(self, metrics: Metrics) -> str:
+        """Return the confidence interval in words, or an empty string if the metrics have none."""
+        low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
+        return "" if low is None or high is None else f"{written(low, self.digits)} to {written(high, self.digits)}"
+
+
+class MetricsTable(NamedTuple):
+    """Metrics that are shown in a table of their own: headings, rows of cells, and a note below the table."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
