@@ -1,11 +1,11 @@
-"""What attention learns of reversing: that it reads backwards, and passes over the noise.
+"""Measure what attention learns on the task of reversing: reading backwards and ignoring the noise.
 
     python benchmarks/alignment.py [RUN] [--steps 4000] [--plot benchmarks/plots/alignment.png]
 
-Trains a GRU with dot-product attention on `builtin:reversal`, words with a random letter after every letter and their
-reversals without these, unless a run is given; draws where the letters of four answers looked; and prints over the test
-part the share of attention on the letter that is to be written, on the two letters beside it, on all noise, and how
-many answers are exactly right.
+The script trains a GRU with dot-product attention on `builtin:reversal`, unless a run is given. The sources are words
+with a random letter after each letter; the targets are the reversed words without the random letters. It plots the
+attention of four answers. On the test part, it prints the share of attention on the letter that is written, on its two
+neighbours and on all noise, and how many answers are exactly right.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def trained(folder: str, steps: int) -> seriatim.Run:
 
 
 def places(answer: str) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-    """Of each letter to be written: where it stands in the noisy word, those beside it, and all of the noise."""
+    """Return, for each target letter, the positions of the letter in the noisy word, its neighbours and all noise."""
     at = [2 * (len(answer) - 1 - i) for i in range(len(answer))]
     beside = [[place for place in (own - 1, own + 1) if 0 <= place < 2 * len(answer)] for own in at]
     return [[own] for own in at], beside, [list(range(1, 2 * len(answer), 2))] * len(answer)

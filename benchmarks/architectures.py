@@ -1,13 +1,13 @@
-"""Every architecture on real text: perplexity, size, speed and state, side by side.
+"""Compare every architecture on real text: perplexity, size, speed and state.
 
-Claim: every name that `seriatim layers` lists trains with its defaults and beats the unigram by far.
+Claim: every name that `seriatim layers` lists trains with its defaults and is far better than a unigram model.
 
     python benchmarks/architectures.py --names names.txt
 
-Each is trained for the same number of steps, on the same batches, on first names (characters, a line each; the split of
-names.py) and on the documentation that ships with Python (characters, one running text), in the configuration that
-`seriatim train` uses where nothing is said, and measured on held-out text. Speeds are of training; the state is one
-row's after 1,000 tokens.
+Each architecture is trained with the same number of steps and the same batches, with the default configuration of
+`seriatim train`, and measured on held-out text. There are two corpora: first names (characters, one name per line, the
+split of names.py) and the documentation that ships with Python (characters, one running text). Speed is that of
+training. The state is that of one row after 1,000 tokens.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def train(layer: str, data: dict[str, str], steps: int, folder: str) -> seriatim
 
 
 def kept(run: seriatim.Run, tokens: int = 1000) -> int:
-    """Bytes of the state after so many tokens."""
+    """Return the size of the state in bytes after a number of tokens."""
     with torch.inference_mode():
         _, state = run.model(torch.zeros(1, tokens, dtype=torch.long))
     return state_bytes(state)
@@ -45,7 +45,9 @@ def kept(run: seriatim.Run, tokens: int = 1000) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", required=True, type=Path)
-    parser.add_argument("--steps", type=int, nargs=2, default=(2000, 500), help="on names, on python-docs")
+    parser.add_argument(
+        "--steps", type=int, nargs=2, default=(2000, 500), help="steps on the names and on the documentation"
+    )
     parser.add_argument("--layers", nargs="*", default=[*seriatim.layers.names(), *MIXED])
     arguments = parser.parse_args()
     print(machine.describe(), flush=True)

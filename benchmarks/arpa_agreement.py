@@ -1,11 +1,11 @@
-"""Our n-gram models read by kenlm, and read back by us: the same scores?
+"""Compare the scores of our n-gram models with those of kenlm, and with those after export and import.
 
     python benchmarks/arpa_agreement.py --train train.txt --test test.txt [--kind char] [--min-count 5] [--order 5]
 
-Trains, exports an ARPA file, has the `kenlm` module score the test text line by line with it, and imports it again.
-Prints the largest difference of the log10 probability of a token, of a line, and of the whole text, for both; kenlm
-holds and adds float32. Unknown words are given to it as a word that no text holds. `--min-count` makes rare words
-unknown.
+The script trains a model, exports an ARPA file, scores the test text line by line with the module `kenlm`, and imports
+the file again. For both, it prints the largest difference of the log10 probability of a token, of a line and of the
+whole text. kenlm stores and adds float32. Unknown words are passed to it as a word that occurs in no text.
+`--min-count` makes rare words unknown.
 """
 
 import argparse

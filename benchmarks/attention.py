@@ -1,15 +1,16 @@
-"""Attention layers against those of transformers: training, and decoding with a cache.
+"""Compare our attention layers with those of transformers: training, and decoding with a cache.
 
-Claim: training our attention layers is no slower than transformers' on the CPU.
+Claim: training our attention layers is no slower than training those of transformers on the CPU.
 
     python benchmarks/attention.py
 
-The same architecture and sizes on both sides, which the number of parameters proves: GPT-2, Llama with grouped queries,
-the encoder of BERT, Mixtral. Vectors go in and vectors come out, in float32, without dropout; the loss is the mean
-square of the outputs. Theirs run with `sdpa` attention, GPT-2 with the fused form of its GELU, Mixtral with the experts
-transformers takes by default and with its eager ones. Decoding reads one vector at a time and keeps keys and values.
-Ratios are theirs over ours, so that above 1 we are faster. The share is that of the machine's best matrix product that
-our matrix products reach; half of a causal attention is counted.
+Both sides have the same architecture and sizes, which the number of parameters confirms: GPT-2, Llama with grouped
+queries, the encoder of BERT, and Mixtral. Inputs and outputs are vectors in float32, there is no dropout, and the loss
+is the mean square of the outputs. The models of transformers use `sdpa` attention; GPT-2 uses the fused form of its
+GELU, and Mixtral is measured with the default experts of transformers and with the eager ones. Decoding reads one
+vector at a time and keeps keys and values. A ratio is their time over ours, so that a ratio above 1 means that we are
+faster. The share is the rate of our matrix products relative to the best matrix product of the machine; half of a
+causal attention is counted.
 """
 
 import argparse
@@ -31,7 +32,7 @@ Run = Callable[[Tensor], Tensor]
 
 
 class Shape(NamedTuple):
-    """One architecture twice, and how theirs is called."""
+    """One architecture in both libraries, and how to call the other library's model."""
 
     ours: SequenceLayer
     theirs: nn.Module
@@ -39,7 +40,7 @@ class Shape(NamedTuple):
 
 
 def config(kind: str, sizes: argparse.Namespace, **more: Any) -> Any:
-    """A configuration of transformers under the names that most of its models share."""
+    """Return a configuration of transformers, under the names that most of its models share."""
     import transformers
 
     common = {
@@ -125,13 +126,13 @@ SHAPES: dict[str, Callable[[argparse.Namespace], Shape]] = {
 
 
 def trainable(model: nn.Module) -> int:
-    """Parameters in use: the embedding of tokens is passed by."""
+    """Return the number of parameters in use, without the token embedding."""
     passed_by = ("wte.weight", "embed_tokens.weight")
     return sum(p.numel() for name, p in model.named_parameters() if name not in passed_by)
 
 
 def linear_flops(layer: nn.Module) -> float:
-    """Of one input through every matrix once."""
+    """Return the operations of one input through every matrix once."""
     flops = sum(2.0 * module.weight.numel() for module in layer.modules() if isinstance(module, nn.Linear))
     for module in layer.modules():
         if isinstance(module, Experts):
@@ -141,12 +142,12 @@ def linear_flops(layer: nn.Module) -> float:
 
 
 def attention_flops(sizes: argparse.Namespace, pairs: float) -> float:
-    """Of scores and sums in every layer, for so many pairs of a query and a key."""
+    """Return the operations of scores and sums in every layer, for a number of pairs of query and key."""
     return 4.0 * pairs * sizes.width * sizes.layers
 
 
 def training_flops(layer: SequenceLayer, sizes: argparse.Namespace) -> float:
-    """Three times the forward pass: twice as much goes back."""
+    """Return three times the operations of the forward pass, because the backward pass needs twice as many."""
     pairs = sizes.time * (sizes.time + 1) / 2 if layer.causal else sizes.time**2
     return 3 * sizes.batch * (sizes.time * linear_flops(layer) + attention_flops(sizes, pairs))
 
@@ -187,7 +188,7 @@ def step_theirs(model: nn.Module, inputs: Tensor) -> Callable[[], None]:
 
 
 def compare(name: str, works: dict[str, Callable[[], None]], flops: float, repeats: int, best: float) -> float:
-    """Runs both in turn, prints a row, gives the ratio."""
+    """Run both models in turn, print a row, and return the ratio."""
     for work in works.values():
         work()
     found = machine.in_turn(works, repeats)
@@ -229,7 +230,7 @@ def main() -> None:
     parser.add_argument("--inner", type=int, default=688, help="width of the gated feed-forward networks")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--time", type=int, default=256)
-    parser.add_argument("--tokens", type=int, default=300, help="decoded one at a time")
+    parser.add_argument("--tokens", type=int, default=300, help="number of tokens that are decoded one at a time")
     parser.add_argument("--repeats", type=int, default=15)
     sizes = parser.parse_args()
     import transformers

@@ -1,11 +1,11 @@
-"""Labelled texts: accuracy of several layers with intervals, beside the commonest label.
+"""Measure the accuracy of several classifiers with intervals, beside the most frequent label.
 
     python benchmarks/classification.py --train train.tsv --test test.tsv [--valid dev.tsv] [--label coarse]
 
-Each layer with the same settings: words in lower case, embedding 300, hidden 256 in each direction, dropout 0.5, mean
-pooling unless told otherwise, word dropout 0.3, AdamW 0.002 with a cosine, weight decay 0.1, batch 32. With `--valid`
-that chooses the epoch; without, all training texts are learned from and the last weights are taken. Prints accuracy and
-macro F1 on the test texts, parameters and seconds.
+All layers have the same settings: words in lower case, embedding 300, hidden 256 in each direction, dropout 0.5, mean
+pooling by default, word dropout 0.3, AdamW 0.002 with a cosine schedule, weight decay 0.1, batch 32. With `--valid`,
+the validation data chooses the epoch. Without it, the model is trained on all training texts, and the last weights are
+used. The script prints accuracy and macro F1 on the test texts, parameters and seconds.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""What gating and attention buy: accuracy against distance on three tasks of memory.
+"""Measure the benefit of gates and attention: accuracy against distance on three memory tasks.
 
     python benchmarks/distance.py [--steps 1500] [--plot distance.png]
 
-`builtin:copy`, `builtin:adding` and `builtin:agreement`: a label that depends on something a number of words or letters
-back. Each layer is trained at one distance, for the same number of steps, and tested at it: no shorter example shows it
-what to keep. One direction, so that the label has to be kept from where it stood to the end.
+In `builtin:copy`, `builtin:adding` and `builtin:agreement`, a label depends on something that is a number of words or
+letters back. Each layer is trained and tested at one distance, with the same number of steps; there are no shorter
+examples that would show it what to keep. The layers read in one direction, so that they must remember the information
+to the end.
 """
 
 import argparse

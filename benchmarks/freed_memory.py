@@ -1,11 +1,11 @@
-"""Training with and without returning freed memory to the system at every step.
+"""Compare training with and without returning freed memory to the system at every step.
 
-Claim: keeping it is faster, and takes little more memory.
+Claim: keeping freed memory is faster and needs little more memory.
 
     python benchmarks/freed_memory.py
 
-Trainings of a few steps on the documentation that ships with Python, each in a process of its own, with and without in
-turn; medians of tokens a second, and the largest resident memory.
+The script runs short trainings on the documentation that ships with Python, each in its own process, with both settings
+in turn. It prints medians of tokens per second and the largest resident memory.
 """
 
 import argparse
@@ -29,7 +29,7 @@ JOBS = {
 
 
 def train(name: str, *, kept: bool) -> dict[str, float]:
-    """One training, in this process."""
+    """Run one training in this process."""
     model, steps = JOBS[name]
     data = {"train": "builtin:python-docs:train", "unit": "stream"}
     leave = (
@@ -45,7 +45,7 @@ def train(name: str, *, kept: bool) -> dict[str, float]:
 
 
 def apart(name: str, *, kept: bool) -> dict[str, float]:
-    """`train`, in a fresh process."""
+    """Run `train` in a fresh process."""
     command = [sys.executable, __file__, "--one", name, *["--kept"] * kept]
     found: dict[str, float] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     return found

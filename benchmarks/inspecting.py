@@ -1,11 +1,11 @@
-"""Inspecting costs no speed when it is not used: the same work before and after a run was inspected.
+"""Show that inspection costs no speed when it is not used: the same work before and after an inspection.
 
     python benchmarks/inspecting.py [--layer lstm] [--rounds 9]
 
-A small model of each layer reads 64 sequences of 128 tokens with gradients, and writes 200 tokens one by one. Both are
-timed, medians of several rounds in turn, on a run that was never inspected and on one that was; printed are the ratios
-of the inspected run's times to the other's, and last the largest. Two equal runs differ as much as the machine is
-noisy.
+A small model of each layer reads 64 sequences of 128 tokens with gradients, and generates 200 tokens one by one. Both
+are timed on a run that was never inspected and on one that was, in turn, with medians of several rounds. The script
+prints the ratio of the inspected run's time to the other's for each layer, and the largest ratio last. Two identical
+runs differ by the noise of the machine.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The memory of training with a vocabulary of 200,000.
+"""Measure the memory of training with a vocabulary of 200,000.
 
-Claim: an optimizer step at batch 20 × 35 stays under 2.5 GB, everything included.
+Claim: an optimizer step with batch 20 × 35 needs less than 2.5 GB in total.
 
     python benchmarks/large_vocabulary.py
 
-Ours and plain PyTorch cross-entropy over all logits run in processes of their own; each prints its peak memory.
+Our loss and plain PyTorch cross-entropy over all logits run in separate processes. Each prints its peak memory.
 """
 
 import argparse

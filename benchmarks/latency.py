@@ -1,13 +1,13 @@
-"""One text at a time: milliseconds from text to answer, beside the model alone and scikit-learn.
+"""Measure the milliseconds from one text to its answer, beside the model alone and scikit-learn.
 
     python benchmarks/latency.py --data train.tsv [--label coarse] [--layer gru] [--tagged train.conllu] [--threads 1]
 
-For each task a small model is trained for a few steps, since its accuracy does not matter here, and then answers texts
-of the training data one by one: `next(run.predict([text]))`, or `run.score([text])` for a language model. "model" is
-the part of that time which the model takes, with ids already in a tensor; it is the limit. Where scikit-learn is
-installed (the extra `peers`), its usual classifier is measured beside ours: TF-IDF of words and logistic regression.
-All of them take turns on the same texts, so that a busy machine slows them alike. Prints median and 95th percentile,
-and last the ratio of our classifier to scikit-learn's.
+For each task, a small model is trained for a few steps, because its accuracy does not matter here. It then answers
+texts of the training data one by one: `next(run.predict([text]))`, or `run.score([text])` for a language model. "model"
+is the part of this time that the model needs if the ids are already in a tensor; it is the lower limit. If scikit-learn
+is installed (the extra `peers`), its usual classifier is measured beside ours: TF-IDF of words and logistic regression.
+All of them take turns on the same texts, so that other load on the machine affects them equally. The script prints
+median and 95th percentile, and last the ratio of our classifier to that of scikit-learn.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="labelled texts, with the columns label and text")
     parser.add_argument("--label", default="label")
-    parser.add_argument("--tagged", help="sentences in columns")
+    parser.add_argument("--tagged", help="a file of tagged sentences in columns")
     parser.add_argument("--layer", default="gru")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--texts", type=int, default=300)
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def small(folder: Path, task: str, data: str, arguments: argparse.Namespace, fields: dict[str, str]) -> seriatim.Run:
-    """A model trained for a few steps."""
+    """Return a model that was trained for a few steps."""
     return seriatim.train(
         {
             "task": task,
@@ -86,7 +86,7 @@ def small(folder: Path, task: str, data: str, arguments: argparse.Namespace, fie
 
 
 def model_alone(run: seriatim.Run, texts: Sequence[str]) -> Call:
-    """The classifier's model on texts that are already encoded."""
+    """Return the calls of the classifier's model on texts that are already encoded."""
     batches = {text: batch_of(encode([text], [0], run.vocabulary), np.array([0])) for text in texts}
 
     def call(text: str) -> object:
@@ -97,7 +97,7 @@ def model_alone(run: seriatim.Run, texts: Sequence[str]) -> Call:
 
 
 def scikit_learn(texts: Sequence[str], labels: Sequence[str]) -> Call:
-    """TF-IDF of words and logistic regression."""
+    """Return a classifier with TF-IDF of words and logistic regression."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -107,7 +107,7 @@ def scikit_learn(texts: Sequence[str], labels: Sequence[str]) -> Call:
 
 
 def measure(calls: dict[str, Call], texts: Sequence[str]) -> dict[str, list[float]]:
-    """Milliseconds of each call on each text, in turns, after some calls to warm up."""
+    """Return the milliseconds of each call on each text, in turns, after some calls to warm up."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for text in texts[:20]:
         for call in calls.values():

@@ -1,14 +1,14 @@
-"""What a token costs in training, in time and in memory, as sequences grow.
+"""Measure the time and memory of a token in training as sequences grow.
 
-Claim: the cost of a token does not depend on the length for recurrent, state-space, convolutional and windowed layers.
+Claim: for recurrent, state-space, convolutional and windowed layers, the cost of a token does not depend on the length.
 
     python benchmarks/length.py [--longest 16384] [--plot benchmarks/length.png]
 
-One layer, batch 1, forward and backward, in float32. Every length of every layer runs in two processes of its own.
-Memory is the peak of resident memory in one run above what was resident just before it, when the gradients of the
-parameters were there already, with an allocator told to give back what is free; what does not depend on the length is
-spread over more tokens as it grows. Time is the median of several runs. A window is not full before its length, so that
-ratios are given from beyond it, too.
+One layer runs forward and backward with batch 1 in float32. Each length of each layer runs in two processes of its own.
+Memory is the peak of the resident memory in one run above the resident memory just before it, when the gradients of the
+parameters already existed, with an allocator that returns free memory. Memory that does not depend on the length is
+distributed over more tokens as the length grows. Time is the median of several runs. A window is full only beyond its
+length, so that ratios are also printed from there.
 """
 
 import argparse
@@ -43,13 +43,13 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def status(field: str) -> int:
-    """Bytes, of this process, by a name of Linux: `VmRSS` is resident now, `VmHWM` was at most."""
+    """Return a memory figure of this process in bytes, by its name in Linux: `VmRSS` (now) or `VmHWM` (maximum)."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 
 def measure(label: str, length: int, width: int, seconds: float) -> dict[str, float]:
-    """Time and memory a token, in this process."""
+    """Return time and memory of a token, measured in this process."""
     torch.manual_seed(0)
     name, options = LAYERS[label]
     layer = seriatim.layer(name, width, width, **options)
@@ -72,7 +72,7 @@ def measure(label: str, length: int, width: int, seconds: float) -> dict[str, fl
 
 
 def apart(label: str, length: int, width: int, seconds: float) -> dict[str, float]:
-    """`measure`, in fresh processes: one for the time, one for the memory."""
+    """Run `measure` in fresh processes: one for the time and one for the memory."""
     command = [sys.executable, __file__, "--one", label, str(length), "--width", str(width), "--seconds"]
     found: dict[str, float] = {}
     for what, limit, environment in (("microseconds", seconds, {}), ("bytes", 0.0, FRUGAL)):
@@ -89,7 +89,7 @@ def table(title: str, rows: dict[str, list[float]], lengths: list[int]) -> None:
 
 
 def spread(places: list[float], gap: float) -> list[float]:
-    """The same order with at least ``gap`` between neighbours, moved as little as that needs."""
+    """Return the values in the same order, moved as little as possible so that neighbours differ by ``gap``."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     groups: list[tuple[float, list[int]]] = []  # (middle, members), each group evenly spaced
     for i in order:
@@ -110,7 +110,7 @@ def _overlap(low: tuple[float, list[int]], high: tuple[float, list[int]], gap: f
 
 
 def style(label: str, labels: list[str]) -> dict[str, Any]:
-    """Colour by kind, marker and dashes within a kind; the one that rises stands out."""
+    """Return colour by kind, marker and dashes within a kind; the line that rises is emphasized."""
     kinds = {each: "full" if each == GROWS else KINDS.get(each, "local") for each in labels}
     kind = kinds[label]
     place = [each for each in labels if kinds[each] == kind].index(label)
@@ -127,7 +127,7 @@ def style(label: str, labels: list[str]) -> dict[str, Any]:
 
 
 def panel(axes: Any, rows: dict[str, list[float]], lengths: list[int], title: str, unit: str) -> None:
-    """Lines, each labelled at its right end."""
+    """Draw lines, each with a label at its right end."""
     from matplotlib import ticker
 
     labels = list(rows)
@@ -148,7 +148,7 @@ def panel(axes: Any, rows: dict[str, list[float]], lengths: list[int], title: st
 
 
 def label_ends(axes: Any, ends: dict[str, float], labels: list[str]) -> None:
-    """Names beside the last points, pushed apart where they would lie on one another."""
+    """Write names beside the last points, moved apart where they would overlap."""
     places = [axes.transAxes.inverted().transform(axes.transData.transform((1, end)))[1] for end in ends.values()]
     for label, place, moved in zip(ends, places, spread(places, 0.052), strict=True):
         colour, weight = style(label, labels)["color"], "bold" if label == GROWS else "normal"
@@ -159,7 +159,7 @@ def label_ends(axes: Any, ends: dict[str, float], labels: list[str]) -> None:
 
 
 def growth(rows: dict[str, list[float]], start: int) -> str:
-    """What a token costs at the end against one at place ``start``, in a few words."""
+    """Describe the cost of a token at the end relative to the cost at position ``start``."""
     longer = {label: row[-1] / row[start] for label, row in rows.items()}
     full = longer.pop(GROWS)
     return f"full attention {full:.1f} times, the others {min(longer.values()):.1f} to {max(longer.values()):.1f}"
@@ -187,7 +187,7 @@ def plot(found: dict[str, dict[str, list[float]]], lengths: list[int], width: in
 
 
 def beyond(lengths: list[int]) -> int:
-    """The length from which every window is full."""
+    """Return the length from which every window is full."""
     return min(lengths[-1], max(lengths[0], BEYOND))
 
 
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--shortest", type=int, default=256)
     parser.add_argument("--longest", type=int, default=16_384)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of timing at each length, three runs at least")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of timing at each length (at least 3 runs)")
     parser.add_argument("--plot", type=Path, default=Path(__file__).with_suffix(".png"))
     parser.add_argument("--one", nargs=2, metavar=("LAYER", "LENGTH"), help="measure one in this process")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
-"""The memory of one stream of a million characters.
+"""Measure the memory of one stream of a million characters.
 
-Claim: after the first thousand characters the process grows by less than 5 MB.
+Claim: after the first thousand characters, the process grows by less than 5 MB.
 
     python benchmarks/long_generation.py [--characters 1000000] [--layer lstm]
 """

@@ -1,4 +1,4 @@
-"""What the machine itself can do: the limit beside every figure."""
+"""Measure the limits of the machine, which are stated beside every figure."""
 
 import platform
 import statistics
@@ -20,7 +20,7 @@ TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def product_rate(dtype: torch.dtype, size: int = 2048, repeats: int = 8) -> float:
-    """The best rate of a square matrix product, in GF/s."""
+    """Return the best rate of a square matrix product, in GF/s."""
     a, out = torch.ones(size, size, dtype=dtype), torch.empty(size, size, dtype=dtype)
     return 2 * size**3 / min(seconds(lambda: torch.mm(a, a, out=out)) for _ in range(repeats)) / 1e9
 
@@ -32,7 +32,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def in_turn(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, run one after another so that all meet the same machine."""
+    """Return the median seconds of each function; they run in turn, so that other load affects them equally."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():

@@ -1,12 +1,14 @@
-"""Mamba on a CPU, beside the `transformers` package without its CUDA kernels.
+"""Compare Mamba on a CPU with the package `transformers` without its CUDA kernels.
 
-Claim: training at least 100 times as fast (4 layers, width 256, 8 sequences of 256 inputs; forward, loss, backward),
-and reading a prompt at least 3 times (24 layers, width 768, which is the 130-million-parameter model; 512 inputs).
+Claim: training is at least 100 times as fast (4 layers, width 256, 8 sequences of 256 inputs; forward, loss, backward),
+and reading a prompt at least 3 times (24 layers, width 768, which is the model with 130 million parameters; 512
+inputs).
 
     pip install transformers
     python benchmarks/mamba.py --repeats 3
 
-The limit beside each figure is the time of the linear maps' matrix products alone, at the machine's best rate.
+The limit beside each figure is the time of the matrix products of the linear maps alone, at the best rate of the
+machine.
 """
 
 import argparse
@@ -25,7 +27,7 @@ def main() -> None:
     logging.set_verbosity_error()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--part", choices=("training", "prompt"), help="one of the two alone")
+    parser.add_argument("--part", choices=("training", "prompt"), help="run this part only")
     arguments = parser.parse_args()
     print(machine.describe())
     rate = 1e9 * machine.product_rate(torch.float32)

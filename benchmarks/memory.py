@@ -1,13 +1,13 @@
-"""Resident memory of a training whose batches have many shapes.
+"""Measure the resident memory of a training whose batches have many shapes.
 
-Claim: it stays flat, because the kernels that are compiled for the shapes of products in bfloat16 are cached up to a
-bound (`seriatim.core.allocator.KERNELS`).
+Claim: it stays flat, because the kernels that are compiled for the shapes of bfloat16 products are cached up to a bound
+(`seriatim.core.allocator.KERNELS`).
 
     python benchmarks/memory.py [--minutes 2] [--precision bfloat16] [--layer convolution]
 
-A classifier learns texts of 1 to 60 words, so that hardly any two batches have one shape. Resident memory is printed
-over time, then its slope over the second half in MB a minute. The same training then runs with the bounds of PyTorch
-and oneDNN (1,024 kernels), each in a process of its own; the growth of both is printed last.
+A classifier learns texts of 1 to 60 words, so that hardly any two batches have the same shape. The script prints the
+resident memory over time, and its slope over the second half in MB per minute. The same training then runs with the
+bounds of PyTorch and oneDNN (1,024 kernels). Both run in processes of their own. The growth of both is printed last.
 """
 
 import argparse
@@ -33,24 +33,24 @@ TEXTS, LONGEST, WORDS = 4_000, 60, 500
 
 
 def resident() -> float:
-    """Resident memory of this process, in MB."""
+    """Return the resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 class Watch(seriatim.Reporter):
-    """Notes seconds and resident memory after every step."""
+    """A reporter that records seconds and resident memory after every step."""
 
     def __init__(self) -> None:
         self.began, self.seen = time.monotonic(), list[tuple[float, float]]()
 
     def step(self, record: dict[str, Any]) -> None:
-        """Seconds since the beginning, and MB."""
+        """Record the seconds since the start and the MB."""
         self.seen.append((time.monotonic() - self.began, resident()))
 
 
 def watch(layer: str, precision: str, minutes: float) -> list[tuple[float, float]]:
-    """One training, in this process."""
+    """Run one training in this process."""
     draw, watching = random.Random(0), Watch()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "texts.tsv"
@@ -68,7 +68,7 @@ def watch(layer: str, precision: str, minutes: float) -> list[tuple[float, float
 
 
 def apart(arguments: argparse.Namespace, **variables: str) -> np.ndarray:
-    """`watch` in a fresh process: seconds and MB ``(steps, 2)``."""
+    """Run `watch` in a fresh process and return seconds and MB ``(steps, 2)``."""
     command = [sys.executable, __file__, "--one", *("--layer", arguments.layer, "--precision", arguments.precision)]
     command += ["--minutes", str(arguments.minutes)]
     done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True, check=True)
@@ -76,14 +76,14 @@ def apart(arguments: argparse.Namespace, **variables: str) -> np.ndarray:
 
 
 def growth(seen: np.ndarray) -> float:
-    """MB a minute over the second half, by least squares."""
+    """Return the MB per minute over the second half, by least squares."""
     seconds, sizes = seen[len(seen) // 2 :].T
     return float(np.polyfit(seconds / 60, sizes, 1)[0])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=2, help="of each of the two trainings")
+    parser.add_argument("--minutes", type=float, default=2, help="minutes of each of the two trainings")
     parser.add_argument("--layer", default="convolution")
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)

@@ -1,12 +1,12 @@
-"""Counting n-grams: seconds, memory, and lookups a second; beside a C++ estimator where there is one.
+"""Measure the counting of n-grams: seconds, memory and lookups per second, beside an estimator in C++.
 
     python benchmarks/ngrams.py --text train.txt [--tokens 17750000] [--order 5] [--rounds 3] [--lmplz PATH]
 
-The text is repeated, and of every copy 30 % of the words are given a number from 0 to 19 as a suffix, with seed 1,
-until there are so many tokens. Prints what `seriatim train lm --layer ngram` takes of it in a process of its own, text
-reading and writing of the run included, with an empty cache: seconds, peak memory, n-grams; in turn with it the same of
-`lmplz` (of kenlm, built from its source), which writes an ARPA file; the ratio of the medians. Then how long opening
-the run takes, and how many tokens a second are scored.
+The text is repeated until it has the given number of tokens. In each copy, 30 % of the words get a number from 0 to 19
+as a suffix, with seed 1. The script prints the seconds, the peak memory and the number of n-grams of `seriatim train lm
+--layer ngram` in a process of its own, with an empty cache; this includes reading the text and writing the run. In turn
+with it, it prints the same for `lmplz` (of kenlm, built from its source), which writes an ARPA file, and the ratio of
+the medians. Last, it prints how long it takes to open the run, and how many tokens are scored per second.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ROUNDS = 5
 
 
 def enlarge(text: Path, out: Path, tokens: int) -> int:
-    """Writes the text again and again; returns how many words there are, line ends included."""
+    """Write the text repeatedly and return the number of words, with line ends."""
     lines = [line.split() for line in text.read_text(encoding="utf-8").splitlines()]
     generator, written = random.Random(1), 0
     with out.open("w", encoding="utf-8") as file:
@@ -46,7 +46,7 @@ def enlarge(text: Path, out: Path, tokens: int) -> int:
 
 
 def timed(command: list[str], **environment: str) -> tuple[float, float]:
-    """Seconds that a command takes, and its peak memory in GB."""
+    """Return the seconds that a command takes, and its peak memory in GB."""
     started = time.perf_counter()
     process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -56,7 +56,7 @@ def timed(command: list[str], **environment: str) -> tuple[float, float]:
 
 
 def train(text: Path, run: Path, order: int) -> tuple[float, float]:
-    """Seconds and GB of a training, with an empty cache."""
+    """Return the seconds and GB of a training with an empty cache."""
     command = [sys.executable, "-m", "seriatim", "train", "lm", "--data", str(text), "--layer", "ngram"]
     more = ["--tokenizer.kind", "word", "--data.unit", "line", "--model.options.order", str(order), "--quiet"]
     with tempfile.TemporaryDirectory() as cache:
@@ -64,7 +64,7 @@ def train(text: Path, run: Path, order: int) -> tuple[float, float]:
 
 
 def lmplz(program: str, text: Path, arpa: Path, order: int) -> tuple[float, float]:
-    """Seconds and GB of the C++ estimator."""
+    """Return the seconds and GB of the estimator in C++."""
     folder = str(arpa.parent)
     files = ["--text", str(text), "--arpa", str(arpa), "-T", folder]
     return timed([program, "-o", str(order), "-S", "2G", "--discount_fallback", *files])
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=17_750_000)
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lmplz", help="the program, to be measured in turn")
+    parser.add_argument("--lmplz", help="path of the program lmplz, which is measured in turn")
     arguments = parser.parse_args()
     print(machine.describe(), flush=True)
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,11 +1,12 @@
-"""What longer n-grams are worth, and what an LSTM gains when it is mixed with them.
+"""Measure the benefit of longer n-grams, and of mixing them with an LSTM.
 
     python benchmarks/orders.py --train train.txt --valid valid.txt --test test.txt [--epochs 6]
 
-Words that stand twice or more. N-grams of orders 1, 2, 3 and 5 (interpolated Kneser-Ney), the LSTM of `words.py`
-(2 × 200, tied), and mixtures whose weights are fitted on the held-out text by expectation maximisation: LSTM and
-5-gram, and both with a unigram of the last 200 tokens. Prints the perplexity of each on the test text, with its 95 %
-interval, and how much higher or lower the loss is than that of the model named, by paired bootstrap.
+The vocabulary holds the words that occur at least twice. The models are n-grams of orders 1, 2, 3 and 5 (interpolated
+Kneser-Ney), the LSTM of `words.py` (2 × 200, tied), and mixtures whose weights are fitted on the held-out text by
+expectation maximization: LSTM and 5-gram, and both with a unigram model of the last 200 tokens. The script prints the
+perplexity of each on the test text with its 95 % interval, and the difference of its loss to that of another model, by
+paired bootstrap.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""From spelling to sound: letters to phones with stress, words never seen.
+"""Train a model from spelling to pronunciation: letters to phones with stress, for unseen words.
 
     python benchmarks/pronunciation.py --dictionary cmudict.dict [--epochs 15]
 
-The entries are split by word, 90 : 5 : 5 with seed 1, all pronunciations of a word on one side. A test word is right
-if the answer is any of its listed pronunciations; the phone error rate is the edit distance to the closest of them over
-its phones. An encoder-decoder of two GRUs with additive attention; beam 5.
+The entries are split by word, 90 : 5 : 5 with seed 1, with all pronunciations of a word in the same part. An answer is
+right if it is one of the listed pronunciations of the word. The phone error rate is the edit distance to the closest of
+them, relative to its number of phones. The model is an encoder-decoder of two GRUs with additive attention, with beam
+5.
 """
 
 import argparse
@@ -21,7 +22,7 @@ ENTRY = re.compile(r"^(\S+?)(?:\(\d+\))? (.+?)(?: #.*)?$")
 
 
 def words(path: Path) -> dict[str, list[str]]:
-    """Every word with its pronunciations."""
+    """Return every word with its pronunciations."""
     found = defaultdict(list)
     for line in path.read_text(encoding="utf-8").splitlines():
         if match := ENTRY.match(line.strip()):

@@ -1,10 +1,10 @@
-"""How far back a loss reaches, before training and after it: the lag at which its gradient falls to 1 % of its start.
+"""Measure the reach of gradients before and after training: the lag at which the gradient falls to 1 %.
 
     python benchmarks/reach.py [--distance 20] [--mixed] [--steps 1500] [--plot plots/reach.png]
 
-`builtin:agreement`: is or are, when the noun that decides it stands a number of words back; trained and measured at
-that distance, or trained at 3 to 30 words (`--mixed`), where short texts show what to keep. One layer, one direction,
-the label read from the last output; see `seriatim.inspection.gradient_flow`.
+The task is `builtin:agreement`: is or are, if the noun that decides it is a number of words back. The model is trained
+and measured at this distance, or trained at 3 to 30 words (`--mixed`), where short texts show what to keep. There is
+one layer, in one direction, and the label is read from the last output; see `seriatim.inspection.gradient_flow`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def config(layer: str, data: str, steps: int, out: Path) -> dict[str, Any]:
 
 
 def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -> None:
-    """Norms as shares of the first, before and after, a plot for each layer."""
+    """Plot the norms as shares of the first, before and after training, with one plot for each layer."""
     from seriatim.report.theme import COLOURS, SOFT, new_figure
 
     figure, grid = new_figure(1, len(found), width=10.5, height=3.4, sharex=True, sharey=True)
@@ -60,7 +60,7 @@ def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -
 
 
 def reaches(flow: LayerFlow) -> tuple[str, str]:
-    """Before and after training; "over" where it goes further than the texts do."""
+    """Return the reach before and after training; "over" if it exceeds the length of the texts."""
     after, before = (str(lag or f"over {len(flow.trained)}") for lag in flow.reach)
     return before, after
 

@@ -1,11 +1,11 @@
-"""Training speed of a recurrent translator beside a plain PyTorch loop of the same sizes.
+"""Compare the training speed of a recurrent translator with a plain PyTorch loop of the same sizes.
 
     python benchmarks/recurrent_translation.py --source train.en --target train.de
 
-BiLSTM of 256 in each direction, LSTM of 512, Luong's attention with a bilinear score and input feeding, embedding 256,
-one vocabulary of 8,000 byte pairs, batch 64, Adam, clip 1, no dropout. The loop is what a user would write: packed
-nn.LSTM, nn.LSTMCell step by step, cross-entropy over all logits. Target tokens a second, medians in turn in one run;
-the ratio is printed last.
+The model is a BiLSTM of 256 in each direction and an LSTM of 512 with Luong's attention (bilinear score) and input
+feeding, embedding 256, one vocabulary of 8,000 byte pairs, batch 64, Adam, clip 1, no dropout. The loop is what a user
+would write: packed nn.LSTM, nn.LSTMCell step by step, and cross-entropy over all logits. The script prints target
+tokens per second (medians, in turn in one run) and last the ratio.
 """
 
 import argparse
@@ -32,7 +32,7 @@ STEPS_A_TURN, TURNS = 10, 7
 
 
 class Plain(nn.Module):
-    """The translator of the loop."""
+    """The translator of the plain loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Plain(nn.Module):
         self.output = nn.Linear(HIDDEN, VOCABULARY)
 
     def forward(self, source: Tensor, lengths: Tensor, inputs: Tensor) -> Tensor:
-        """Logits ``(batch, time, vocabulary)``."""
+        """Return logits ``(batch, time, vocabulary)``."""
         packed = pack_padded_sequence(self.source(source), lengths, batch_first=True, enforce_sorted=False)
         memory, (last, _) = self.encoder(packed)
         memory, _ = pad_packed_sequence(memory, batch_first=True)
@@ -63,14 +63,14 @@ class Plain(nn.Module):
         return logits
 
     def loss(self, batch: Any) -> Tensor:
-        """Summed over valid targets."""
+        """Return the loss, summed over valid targets."""
         logits = self(batch.source, batch.source_lengths, batch.inputs)
         valid = torch.arange(batch.targets.shape[1]) < batch.target_lengths.unsqueeze(1)
         return F.cross_entropy(logits[valid], batch.targets[valid], reduction="sum")
 
 
 class Steps:
-    """Optimizer steps over the same batches, again and again."""
+    """Optimizer steps over the same batches, repeatedly."""
 
     def __init__(self, model: nn.Module, loss: Any, batches: list[Any]) -> None:
         self.model, self.loss, self.batches = model.train(), loss, itertools.cycle(batches)
@@ -85,7 +85,7 @@ class Steps:
 
 
 def loss(task: AnyTask, model: nn.Module, batch: Any) -> Tensor:
-    """Of one of our models."""
+    """Return the loss of one of our models."""
     total: Tensor = task.loss(model, batch, None)[0]
     return total
 

@@ -1,9 +1,9 @@
-"""Two comparisons with one seed give the same figures, to the last bit.
+"""Show that two comparisons with one seed give the same figures, to the last bit.
 
     python benchmarks/reproducible.py lm --data text.txt --valid rest.txt --layers lstm,transformer --minutes 0.5
 
-Arguments are those of `seriatim compare`. It is run twice, into folders of its own; printed are the table of the first,
-the largest difference of any metric of any row, and last the number of metrics that differ.
+The arguments are those of `seriatim compare`, which is run twice into different folders. The script prints the table of
+the first run, the largest difference of any metric of any row, and last the number of metrics that differ.
 """
 
 import json
@@ -16,7 +16,7 @@ SERIATIM = (sys.executable, "-m", "seriatim")
 
 
 def metrics(arguments: list[str], out: Path, *, show: bool) -> dict[tuple[str, str], float]:
-    """Of every row and figure, as `results.json` has them."""
+    """Return the metrics of every row as in `results.json`."""
     command = [*SERIATIM, "compare", *arguments, "--out", str(out), "--no-report"]
     if code := subprocess.run(command, stdout=None if show else subprocess.DEVNULL).returncode:
         sys.exit(code)  # it has said why

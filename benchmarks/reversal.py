@@ -1,12 +1,12 @@
-"""What attention buys: names backwards, from names with a random letter after every letter.
+"""Measure the benefit of attention: reversed names, from names with a random letter after each letter.
 
     python benchmarks/reversal.py --names names.txt [--epochs 20] [--draws 4] [--plot reversal.png]
 
-A GRU encoder-decoder, embedding and hidden 32, with dot-product attention; and the three forms without attention, which
-have to keep the name in one vector. The names are shuffled with seed 123 and split 80 : 10 : 10; the noise has seeds of
-its own, and with `--draws 4` every training name stands there four times, each with other noise. Prints parameters,
-held-out loss in nats per letter (the end of a name is one), names exactly right among the test names, also by length,
-and seconds.
+The models are a GRU encoder-decoder with embedding and hidden 32 and dot-product attention, and the three forms without
+attention, which must keep the name in one vector. The names are shuffled with seed 123 and split 80 : 10 : 10. The
+noise has its own seeds; with `--draws 4`, each training name occurs four times with different noise. The script prints
+parameters, the held-out loss in nats per letter (the end of a name is one letter), the exactly right test names, also
+by length, and seconds.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def split(path: Path, folder: Path, draws: int) -> list[tuple[str, str]]:
-    """Writes training pairs, each name in ``draws`` noisy forms, and validation pairs; returns those of the test."""
+    """Write training pairs (each name in ``draws`` noisy forms) and validation pairs, and return the test pairs."""
     names = path.read_text(encoding="utf-8").split()
     random.seed(123)
     random.shuffle(names)
@@ -62,7 +62,7 @@ def trained(form: str, folder: Path, epochs: int, rate: float) -> seriatim.Run:
 
 
 def by_length(run: seriatim.Run, pairs: list[tuple[str, str]]) -> dict[int, list[bool]]:
-    """Whether each answer is right, by the length of the name."""
+    """Return whether each answer is right, by the length of the name."""
     found = defaultdict(list)
     answers = run.predict(noisy for noisy, _ in pairs)
     for answer, (_, name) in zip(answers, pairs, strict=True):

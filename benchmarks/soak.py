@@ -1,13 +1,13 @@
-"""Kills trainings at random moments, for as long as one likes, and compares what they end with.
+"""Kill trainings at random moments, for any length of time, and compare their results.
 
-Claim: a training killed by SIGKILL at any moments goes on and ends with the same bits as one never killed: weights,
-what the optimizer keeps, carried state, progress, metrics (but for what is timed), configuration and vocabulary.
+Claim: a training that is killed by SIGKILL at any moment can be resumed and ends with the same bits as one that was
+never killed: weights, optimizer, carried state, progress, metrics (except for timings), configuration and vocabulary.
 
     python benchmarks/soak.py --minutes 60
 
-Of every family and task in turn a training is made without a kill, then one that is killed again and again, at moments
-drawn evenly from most of the time that the first one took, until it has been killed often or was quicker. The jobs are
-those of the tests of this promise, trained for longer.
+For each family and task in turn, one training runs without a kill. Another one is killed repeatedly, at moments drawn
+uniformly from most of the time that the first one took, until it was killed often enough or ends before the next kill.
+The jobs are those of the tests of this guarantee, with longer trainings.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SHARE = 0.7
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--steps", type=int, default=120, help="of each training")
+    parser.add_argument("--steps", type=int, default=120, help="steps of each training")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     until, draw = time.monotonic() + 60 * options.minutes, random.Random(options.seed)
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def soak(folder: Path, steps: int, until: float, draw: random.Random) -> tuple[int, int, int]:
-    """Kills, trainings compared, and those that ended otherwise than they should."""
+    """Return the numbers of kills, of compared trainings, and of trainings with a different result."""
     jobs = configurations(folder, steps=steps, checkpoint_every=9, evaluate_every=20)
     for name, config in jobs.items():  # what is made once, compiled cells among it, is no part of the times below
         finish(config, folder / f"{name} first")

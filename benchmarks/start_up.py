@@ -1,4 +1,4 @@
-"""How soon the command answers.
+"""Measure how soon the command answers.
 
 Claim: `seriatim --help` in under 0.3 s.
 

@@ -1,15 +1,15 @@
-"""A long stream, one token at a time: does the state stay small, the memory flat and the pace even?
+"""Measure a long stream, one token at a time: size of the state, memory and speed.
 
-Claim: 100,000 tokens through `step` for every layer whose state does not grow, with flat memory, and time per token
-that does not grow.
+Claim: for every layer whose state does not grow, 100,000 tokens through `step` need constant memory and constant time
+per token.
 
     python benchmarks/streaming.py [--tokens 100000]
 
-Layers whose state would grow take part with a window of 256, where they have one. Each runs in a process of its own,
-batch 1, without gradients. Times are those of going on from the state after the first hundredth and from that at the
-end, in turn, so that the machine's moods fall on both; memory is what is resident, from after the first tenth to the
-end. Full attention, whose state grows, is the counter-example: it reads all it keeps at every step, but does not copy
-it.
+Layers whose state would grow have a window of 256, if they support one. Each layer runs in a process of its own, with
+batch 1 and without gradients. Times are measured from the state after the first hundredth of the tokens and from the
+final state, in turn, so that other load affects both equally. Memory is the growth of the resident memory from after
+the first tenth to the end. Full attention, whose state grows, is the counterexample: at every step it reads all that it
+keeps, without copying it.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def resident_megabytes() -> float:
 
 
 def constant() -> dict[str, dict[str, Any]]:
-    """Layers whose state does not grow, with the options that keep it from growing."""
+    """Return layers whose state does not grow, with the options that keep it constant."""
     found: dict[str, dict[str, Any]] = {}
     for name in names():
         sizes = describe(name)["state_bytes"]
@@ -56,7 +56,7 @@ def constant() -> dict[str, dict[str, Any]]:
 
 
 class Stream:
-    """A layer and its state, fed with vectors made beforehand."""
+    """A layer and its state, with vectors prepared in advance as inputs."""
 
     def __init__(self, name: str, width: int, options: dict[str, Any]) -> None:
         torch.manual_seed(0)
@@ -67,7 +67,7 @@ class Stream:
 
     @torch.inference_mode()
     def block(self, tokens: int) -> float:
-        """Reads so many tokens; microseconds for each."""
+        """Read a number of tokens and return the microseconds for each."""
 
         def work() -> None:
             for t in range(self.read, self.read + tokens):
@@ -79,7 +79,7 @@ class Stream:
 
 
 def even(name: str, width: int, options: dict[str, Any], tokens: int) -> dict[str, float]:
-    """One stream through a layer that keeps a constant state."""
+    """Measure one stream through a layer with a state of constant size."""
     stream, size = Stream(name, width, options), tokens // BLOCKS
     stream.block(size)
     early = stream.state
@@ -100,7 +100,7 @@ def even(name: str, width: int, options: dict[str, Any], tokens: int) -> dict[st
 
 
 def growing(width: int, tokens: int) -> list[dict[str, float]]:
-    """Full attention: the pace just before each mark, and what is kept there."""
+    """Measure full attention: its speed just before each mark, and the size of its state there."""
     stream, found = Stream("attention", width, {}), []
     size = max(1, tokens // 200)
     for mark in MARKS:
@@ -112,7 +112,7 @@ def growing(width: int, tokens: int) -> list[dict[str, float]]:
 
 
 def apart(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function of this file in a fresh process."""
+    """Call a function of this file in a fresh process."""
     command = [sys.executable, __file__, "--call", work.__name__, json.dumps(arguments)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 

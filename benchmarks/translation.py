@@ -1,10 +1,10 @@
-"""Translation by encoder-decoders with and without attention.
+"""Train encoder-decoders for translation, with and without attention.
 
     python benchmarks/translation.py --folder multi30k/tok [--model transformer]
 
-Multi30k, English to German, lower case, normalised and tokenised as published; one vocabulary of 8,000 byte pairs for
-both sides. Prints BLEU and chrF of the 2016 test with intervals (greedy and beam 5), the held-out loss, parameters, and
-target tokens a second in training and in decoding.
+The data is Multi30k, English to German, lower case, normalized and tokenized as published, with one vocabulary of 8,000
+byte pairs for both sides. The script prints BLEU and chrF of the 2016 test with intervals (greedy and beam 5), the
+held-out loss, parameters, and target tokens per second in training and in decoding.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def config(name: str, folder: Path, out: Path, seed: int) -> dict[str, Any]:
 
 
 def decoded(run: seriatim.Run, test: str, beam: int, penalty: float) -> str:
-    """Figures of the answers, and how fast they come: tokens of the answers a second, ends included."""
+    """Return the figures of the answers and the speed of decoding: answer tokens per second, with end symbols."""
     found = run.evaluate(test, beam=beam, length_penalty=penalty)
     sources = Path(test.split(",")[0]).read_text(encoding="utf-8").splitlines()
     started = time.perf_counter()

@@ -1,15 +1,19 @@
-"""Cells in compiled code beside the kernels of torch and the plain loop over the same equations.
+"""Compare compiled cells with the kernels of torch and with the plain loop over the same equations.
 
     python benchmarks/unroll.py [--part training] [--repeats 15]
 
-`training` is forward and backward in float32, with gradients of inputs and all parameters under a fixed random
-cotangent of the outputs: a peephole LSTM as a user writes one, against `torch.nn.LSTM` and against the loop over the
-same cell. `layers` are our own, against their twins in torch; `bfloat16` is the training under autocast, against
-float32, and nn.LSTM likewise; `steps` is one input at a time, without gradients; `memory` is the peak of resident
-memory in a training above what was resident before its first step; `start` is the first training step in a process,
-cold (nothing on disk) and warm. Memory and start are measured in processes of their own. Ratios of time are theirs
-over ours, so that above 1 we are faster; of memory, ours over theirs. The last table holds each claim against its
-worst figure.
+The parts are:
+
+- `training`: forward and backward in float32, with gradients of inputs and all parameters under a fixed cotangent of the
+  outputs: a peephole LSTM as a user writes one, against `torch.nn.LSTM` and the loop over the same cell;
+- `layers`: our layers against the corresponding layers of torch;
+- `bfloat16`: the training under autocast, against float32; nn.LSTM likewise;
+- `steps`: one input at a time, without gradients;
+- `memory`: the peak of the resident memory in a training, above the resident memory before its first step;
+- `start`: the first training step in a process, cold (with an empty disk cache) and warm.
+
+Memory and start are measured in processes of their own. Ratios of time are theirs over ours, so that a ratio above 1
+means that we are faster; ratios of memory are ours over theirs. The last table holds each claim with its worst figure.
 """
 
 import argparse
@@ -37,7 +41,7 @@ CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}
 
 
 class Report:
-    """What is claimed, and the figures found."""
+    """The claims and the measured figures."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, float, bool], dict[str, float]] = {}
@@ -56,7 +60,7 @@ class Report:
 
 
 def timed(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds in turn, once each side has run three times."""
+    """Return median seconds, measured in turn, after each side has run three times."""
     for work in works.values():
         for _ in range(3):
             work()
@@ -120,7 +124,7 @@ def part_bfloat16(report: Report, repeats: int) -> None:
 
 
 def read_rate(count: float, repeats: int = 8) -> float:
-    """The best rate at which so many numbers are added up, again and again, in GB/s."""
+    """Return the best rate in GB/s of repeatedly adding up this many numbers."""
     values, rounds = torch.ones(int(count)), max(1, int(2**25 / count))
     taken = min(machine.seconds(lambda: [values.sum() for _ in range(rounds)]) for _ in range(repeats))
     return 4 * values.numel() * rounds / taken / 1e9
@@ -160,7 +164,7 @@ def part_steps(report: Report, repeats: int) -> None:
 
 
 def stack_steps(repeats: int) -> None:
-    """A stack's step is one call; also with its matrices in bfloat16, which are half as much to read."""
+    """Measure the step of a stack, which is one call; also with matrices in bfloat16, which need half the bandwidth."""
     head("one step, 3 layers of 256", "ours µs", "written µs", "ratio", "bfloat16", "ratio")
     for name in ("lstm-peephole", "gru", "lstm"):
         for batch in (1, 8, 64):
@@ -243,7 +247,7 @@ PARTS: dict[str, Callable[[Report, int], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--part", choices=PARTS, action="append", help="this part alone, or these")
+    parser.add_argument("--part", choices=PARTS, action="append", help="run this part only (can be repeated)")
     arguments = parser.parse_args()
     print(machine.describe())
     report = Report()

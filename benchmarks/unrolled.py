@@ -1,6 +1,6 @@
-"""What `unroll.py` measures: sizes, a cell as a user writes one, and its training.
+"""Define what `unroll.py` measures: sizes, a cell as a user writes one, and its training.
 
-Run as a script, by `unroll.py`, it measures memory or start in the fresh process that it is.
+`unroll.py` runs this file as a script to measure memory or start in a fresh process.
 """
 
 import json
@@ -26,7 +26,7 @@ TRAINED = 3
 
 
 class Size(NamedTuple):
-    """A batch of sequences and the widths of inputs and state."""
+    """A batch of sequences, and the widths of inputs and state."""
 
     batch: int
     time: int
@@ -37,11 +37,11 @@ class Size(NamedTuple):
         return f"{self.batch} × {self.time}, {self.inputs} → {self.hidden}"
 
     def flops(self, gates: int = 4) -> float:
-        """Of the matrix products of one training step: twice as much goes back."""
+        """Return the operations of the matrix products of one training step, forward and backward."""
         return 3.0 * 2 * self.batch * self.time * (self.inputs + self.hidden) * gates * self.hidden
 
     def kept(self) -> float:
-        """Bytes that any LSTM needs: gates and cells, outputs, and the gradients of inputs and matrices."""
+        """Return the bytes that any LSTM needs: gates and cells, outputs, and gradients of inputs and matrices."""
         weights = 4 * self.hidden * (self.inputs + self.hidden)
         return 4.0 * (self.batch * self.time * (self.inputs + 6 * self.hidden) + weights)
 
@@ -51,7 +51,7 @@ SIZES += [Size(16, 128, 1024, 1024)]
 
 
 class Peephole(seriatim.RecurrentCell):
-    """A cell that this package does not have by this name: all that a user writes."""
+    """A cell as a user writes it; the package has no cell of this name."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Peephole(seriatim.RecurrentCell):
 
 
 def peephole(size: Size) -> seriatim.Recurrent:
-    """Ours, and in compiled code."""
+    """Return our layer and torch's layer, with our cell compiled."""
     layer = seriatim.Recurrent(Peephole(size.inputs, size.hidden))
     if "runs as a loop" in (how := explain(layer.cell)):
         sys.exit(f"nothing to measure: {how}")
@@ -81,7 +81,7 @@ def peephole(size: Size) -> seriatim.Recurrent:
 
 
 def training(module: nn.Module, size: Size, run: Callable[[Tensor], tuple[Tensor, Any]]) -> Callable[[], Gradients]:
-    """Forward and backward, on the same inputs for all."""
+    """Return a function that runs forward and backward, on the same inputs for all."""
     drawn = torch.Generator().manual_seed(1)
     like = next(module.parameters())
     inputs = torch.randn(size.batch, size.time, size.inputs, generator=drawn).to(like).requires_grad_()
@@ -101,7 +101,7 @@ def theirs(kind: type[nn.RNNBase], size: Size, dtype: torch.dtype = torch.float3
 
 
 def apart(kind: str, which: int, **environment: str) -> dict[str, float]:
-    """`alone`, in a fresh process."""
+    """Run `alone` in a fresh process."""
     command = [sys.executable, __file__, kind, str(which), str(time.time())]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **environment})
     found: dict[str, float] = json.loads(done.stdout)
@@ -109,7 +109,7 @@ def apart(kind: str, which: int, **environment: str) -> dict[str, float]:
 
 
 def alone(kind: str, which: int, started: float) -> dict[str, float]:
-    """What a process of its own measures: the start at some length, or the memory of one side at one size."""
+    """Measure one figure in this process: the start at some length, or the memory of one side at one size."""
     imported = time.time()
     if kind == "start":
         size = Size(8, which, 256, 256)
@@ -129,7 +129,7 @@ def alone(kind: str, which: int, started: float) -> dict[str, float]:
 
 
 def resident(field: str) -> int:
-    """Bytes, of this process: `VmRSS` now, `VmHWM` at most."""
+    """Return a memory figure of this process in bytes: `VmRSS` (now) or `VmHWM` (maximum)."""
     return 1024 * int(next(line for line in STATUS.read_text().splitlines() if line.startswith(field)).split()[1])
 
 

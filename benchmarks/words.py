@@ -1,11 +1,12 @@
-"""A word-level LSTM against a plain PyTorch loop: the same perplexity, and how fast.
+"""Compare a word-level LSTM with a plain PyTorch loop: perplexity and speed.
 
-Claim: within 2 % of the loop's perplexity; float32 at least as fast as the loop, bfloat16 at least 1.6 times.
+Claim: within 2 % of the perplexity of the loop; float32 at least as fast as the loop, bfloat16 at least 1.6 times as
+fast.
 
     python benchmarks/words.py --train train.txt --valid valid.txt [--speed-only]
 
-The loop is what a user would write: nn.Embedding, nn.LSTM with two layers of 200, a tied nn.Linear, cross-entropy
-over all logits of a batch, SGD 20 divided by 4 when the validation loss does not improve.
+The loop is what a user would write: nn.Embedding, nn.LSTM with two layers of 200, a tied nn.Linear, cross-entropy over
+all logits of a batch, and SGD with rate 20, divided by 4 when the validation loss does not improve.
 """
 
 import argparse
@@ -52,7 +53,7 @@ TRAINING = {
 
 
 class Plain(nn.Module):
-    """The model of the loop."""
+    """The model of the plain loop."""
 
     def __init__(self, vocabulary_size: int) -> None:
         super().__init__()
@@ -93,7 +94,7 @@ class Loop:
 
     @torch.no_grad()
     def perplexity(self, ids: Tensor) -> float:
-        """One pass over the whole text, the state carried."""
+        """Return the perplexity of one pass over the whole text, with the state carried along."""
         self.model.eval()
         state, total = (torch.zeros(2, 1, SIZE), torch.zeros(2, 1, SIZE)), 0.0
         inputs = torch.cat([torch.zeros(1, dtype=torch.long), ids[:-1]])
@@ -114,7 +115,7 @@ def job(arguments: argparse.Namespace, folder: Path, precision: str) -> Job:
 
 
 def turn(trainer: Trainer | Loop, windows: Iterator[Batch]) -> Callable[[], None]:
-    """A fixed number of training steps."""
+    """Run a fixed number of training steps."""
 
     def work() -> None:
         for _ in range(STEPS_A_TURN):
