@@ -4,8 +4,8 @@
 
 The parts are:
 
-- `training`: forward and backward in float32, with gradients of inputs and all parameters under a fixed cotangent of the
-  outputs: a peephole LSTM as a user writes one, against `torch.nn.LSTM` and the loop over the same cell;
+- `training`: forward and backward in float32, with gradients of inputs and all parameters under a fixed cotangent of
+  the outputs: a peephole LSTM as a user writes one, against `torch.nn.LSTM` and the loop over the same cell;
 - `layers`: our layers against the corresponding layers of torch;
 - `bfloat16`: the training under autocast, against float32; nn.LSTM likewise;
 - `steps`: one input at a time, without gradients;
