@@ -8,13 +8,13 @@ from seriatim.layers.cross_attention import CrossAttention
 
 def like_torch(theirs: nn.MultiheadAttention, ours: nn.Module) -> dict[str, Tensor]:
     """Their parameters under our names, so that gradients reach them."""
-    found = {"leave.weight": theirs.out_proj.weight, "leave.bias": theirs.out_proj.bias}
+    found = {"o_proj.weight": theirs.out_proj.weight, "o_proj.bias": theirs.out_proj.bias}
     for kind, whole in (("weight", theirs.in_proj_weight), ("bias", theirs.in_proj_bias)):
         if isinstance(ours, CrossAttention):
             query, *memory = whole.chunk(3)
-            found |= {f"query.{kind}": query, f"key_value.{kind}": torch.cat(memory)}
+            found |= {f"q_proj.{kind}": query, f"kv_proj.{kind}": torch.cat(memory)}
         else:
-            found[f"enter.{kind}"] = whole
+            found[f"qkv_proj.{kind}"] = whole
     assert set(found) == {name for name, _ in ours.named_parameters()}
     return found
 

@@ -69,7 +69,7 @@ def test_maps_are_those_of_torch() -> None:
     """The same maps in `torch.nn.MultiheadAttention`, which gives its weights."""
     layer = seriatim.layer("attention", 8, 8, num_heads=2, position="none", causal=False).eval()
     theirs = nn.MultiheadAttention(8, 2, bias=False, batch_first=True)
-    theirs.in_proj_weight.data, theirs.out_proj.weight.data = layer.enter.weight.data, layer.leave.weight.data
+    theirs.in_proj_weight.data, theirs.out_proj.weight.data = layer.qkv_proj.weight.data, layer.o_proj.weight.data
     inputs = torch.randn(3, TIME, 8)
     with torch.no_grad(), watched_attention(layer) as found:
         outputs, _ = layer(inputs)

@@ -46,7 +46,10 @@ def test_gates_are_those_of_the_equations() -> None:
     state = layer.initial_state(1)
     for t, found in enumerate(noted(layer, inputs)):
         i, f, _, o = (
-            inputs[:, t] @ layer.weight_ih_l0.T + layer.bias_ih_l0 + hidden @ layer.weight_hh_l0.T + layer.bias_hh_l0
+            inputs[:, t] @ layer.cell.weight_ih_l0.T
+            + layer.cell.bias_ih_l0
+            + hidden @ layer.cell.weight_hh_l0.T
+            + layer.cell.bias_hh_l0
         ).chunk(4, dim=1)
         expected = dict(zip(("input", "forget", "output"), map(torch.sigmoid, (i, f, o)), strict=True))
         for name, (values, is_rate) in zip(gate_names(layer), found, strict=True):

@@ -40,7 +40,7 @@ def test_elman_is_a_product_of_jacobians() -> None:
     layer = seriatim.layer("rnn", 4, 5).double().eval()
     inputs, weight = randn(BATCH, TIME, 4), randn(5)
     states, _ = layer(inputs)
-    u = layer.weight_hh_l0
+    u = layer.cell.weight_hh_l0
     for row in range(BATCH):
         gradient, expected = weight, []
         for t in reversed(range(1, TIME)):  # ∂h_t/∂h_{t−1} = diag(1 − h_t²) U
@@ -182,7 +182,7 @@ def test_the_rate_of_a_linear_recurrence_is_its_spectral_radius(factor: float, k
     torch.manual_seed(0)
     layer = seriatim.layer("rnn", 4, 5, activation="identity").double().eval()
     with torch.no_grad():
-        layer.weight_hh_l0.copy_(factor * torch.linalg.qr(randn(5, 5))[0])
+        layer.cell.weight_hh_l0.copy_(factor * torch.linalg.qr(randn(5, 5))[0])
     rows = list(only(layer, randn(6, 40, 4), randn(5)))
     rate = trend(rows)
     assert rate is not None
@@ -232,7 +232,7 @@ def test_the_page_names_an_exploding_gradient(factor: float, name: str, texts: d
     config["model"]["options"] = {"activation": "identity"}
     run = seriatim.train(config)
     with torch.no_grad():
-        weight = run.model.layer.weight_hh_l0
+        weight = run.model.layer.cell.weight_hh_l0
         weight.copy_(factor * torch.linalg.qr(weight)[0])
     text = "the cat sees the moon . the old man likes it . " * 8
     (_, table, _), lines = flow_section.flow(prepare(run, text, beam=1, data=None, file_format=None))

@@ -58,12 +58,12 @@ def test_feed_forward_networks_are_their_equations(kind: str) -> None:
         "swiglu": lambda v: v * torch.sigmoid(v),
         "bilinear": lambda v: v,
     }
-    hidden = x @ network.enter.weight.T + network.enter.bias
+    hidden = x @ network.up_proj.weight.T + network.up_proj.bias
     if kind in GATED:
-        hidden = hidden * functions[kind](x @ network.gate.weight.T + network.gate.bias)
+        hidden = hidden * functions[kind](x @ network.gate_proj.weight.T + network.gate_proj.bias)
     else:
         hidden = functions[kind](hidden)
-    torch.testing.assert_close(network(x), hidden @ network.leave.weight.T + network.leave.bias)
+    torch.testing.assert_close(network(x), hidden @ network.down_proj.weight.T + network.down_proj.bias)
 
 
 def test_a_mixture_is_the_gated_sum_of_the_fittest() -> None:
@@ -191,10 +191,10 @@ def test_a_gated_convolution_is_two_convolutions_of_torch() -> None:
 
     torch.manual_seed(0)
     layer, x = GatedConvolution(4, kernel_size=3, dilation=2).double(), randn(2, 9, 4)
-    kernel = layer.taps.weight.unflatten(1, (3, 4)).transpose(1, 2)  # (2 · size, size, kernel_size)
-    both = F.conv1d(F.pad(x.mT, (4, 0)), kernel, layer.taps.bias, dilation=2).mT
+    kernel = layer.conv.weight.unflatten(1, (3, 4)).transpose(1, 2)  # (2 · size, size, kernel_size)
+    both = F.conv1d(F.pad(x.mT, (4, 0)), kernel, layer.conv.bias, dilation=2).mT
     content, gate = both.chunk(2, dim=2)
-    torch.testing.assert_close(layer(x)[0], layer.leave(torch.tanh(content) * torch.sigmoid(gate)))
+    torch.testing.assert_close(layer(x)[0], layer.out_proj(torch.tanh(content) * torch.sigmoid(gate)))
 
 
 def test_convolutions_reach_as_far_as_they_say() -> None:
@@ -331,7 +331,7 @@ def test_lines_longer_than_the_learned_positions_are_refused(texts, tmp_path) ->
 
 
 def test_weight_decay_spares_what_is_not_a_map() -> None:
-    for name, spared in (("s4d", {"log_decay", "frequency"}), ("mamba", {"log_a", "taps"})):
+    for name, spared in (("s4d", {"log_A_real", "A_imag"}), ("mamba", {"A_log", "conv_weight"})):
         layer = seriatim.layer(name, 8, 8, block=False)
         optimizer = make_optimizer(layer, Training(weight_decay=0.1, learning_rate=0.01))
         decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}

@@ -82,14 +82,14 @@ def test_a_decoder_agrees_with_torch(norm_first: bool) -> None:
     sizes = {"num_heads": HEADS, "memory_size": WIDTH, "feed_forward": "relu", "feed_forward_size": 20}
     ours = seriatim.layer("transformer", WIDTH, WIDTH, norm="layer", position="none", **sizes, **around).double()
     block = ours.layers[0] if norm_first else ours
-    names = {"0.layer.enter": "self_attn.in_proj_", "0.layer.leave": "self_attn.out_proj.", "0.norm": "norm1."}
-    names |= {"1.layer.leave": "multihead_attn.out_proj.", "1.norm": "norm2.", "2.norm": "norm3."}
-    names |= {"2.layer.module.enter": "linear1.", "2.layer.module.leave": "linear2."}
+    names = {"0.layer.qkv_proj": "self_attn.in_proj_", "0.layer.o_proj": "self_attn.out_proj.", "0.norm": "norm1."}
+    names |= {"1.layer.o_proj": "multihead_attn.out_proj.", "1.norm": "norm2.", "2.norm": "norm3."}
+    names |= {"2.layer.module.up_proj": "linear1.", "2.layer.module.down_proj": "linear2."}
     weights = {}
     for kind in ("weight", "bias"):
         weights |= {f"layers.{ours}.{kind}": theirs.get_parameter(f"{name}{kind}") for ours, name in names.items()}
         query, *memory = theirs.get_parameter(f"multihead_attn.in_proj_{kind}").chunk(3)
-        weights |= {f"layers.1.layer.query.{kind}": query, f"layers.1.layer.key_value.{kind}": torch.cat(memory)}
+        weights |= {f"layers.1.layer.q_proj.{kind}": query, f"layers.1.layer.kv_proj.{kind}": torch.cat(memory)}
     assert set(weights) == {name for name, _ in block.named_parameters()}
     x, memory = randn(BATCH, TIME, WIDTH).requires_grad_(), randn(BATCH, 6, WIDTH)
     mask = torch.ones(TIME, TIME, dtype=torch.bool).triu(1)

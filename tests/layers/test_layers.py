@@ -74,8 +74,8 @@ def test_a_residual_connection_around_one_layer() -> None:
     torch.testing.assert_close(layer(x)[0], x + layer.layers[0](x)[0])
 
 
-def test_a_single_layer_shares_state_dictionaries_with_torch() -> None:
-    ours, theirs = seriatim.layer("lstm", 5, 6), nn.LSTM(5, 6)
+def test_a_cell_shares_state_dictionaries_with_torch() -> None:
+    ours, theirs = seriatim.layer("lstm", 5, 6).cell, nn.LSTM(5, 6)
     ours.load_state_dict(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
 
@@ -103,9 +103,9 @@ def test_named_activations_are_the_equation(time: int) -> None:
     layer = seriatim.layer("rnn", 3, 4, activation="softplus").double()
     x = torch.randn(2, time, 3, dtype=torch.float64)
     h = torch.zeros(2, 4, dtype=torch.float64)
-    bias = layer.bias_ih_l0 + layer.bias_hh_l0
+    bias = layer.cell.bias_ih_l0 + layer.cell.bias_hh_l0
     for t in range(time):
-        h = nn.functional.softplus(x[:, t] @ layer.weight_ih_l0.T + h @ layer.weight_hh_l0.T + bias)
+        h = nn.functional.softplus(x[:, t] @ layer.cell.weight_ih_l0.T + h @ layer.cell.weight_hh_l0.T + bias)
     torch.testing.assert_close(layer(x)[1], h)
 
 
@@ -155,8 +155,8 @@ def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate: float, shape: tuple[
 
 def test_forget_gates_start_open_and_recurrent_weights_orthogonal() -> None:
     layer = seriatim.layer("lstm", 5, 6, forget_bias=2.0)
-    assert torch.equal(layer.bias_ih_l0[6:12], torch.full((6,), 2.0))
-    gate = layer.weight_hh_l0[12:18]
+    assert torch.equal(layer.cell.bias_ih_l0[6:12], torch.full((6,), 2.0))
+    gate = layer.cell.weight_hh_l0[12:18]
     torch.testing.assert_close(gate @ gate.T, torch.eye(6))
 
 

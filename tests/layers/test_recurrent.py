@@ -125,15 +125,15 @@ def test_both_grus_coincide_where_the_reset_gate_is_open() -> None:
     textbook, kernel, x = build("gru-original"), build("gru"), sequence(7)
     cell = textbook.cell
     with torch.no_grad():
-        kernel.bias_hh_l0.zero_()
-        kernel.weight_ih_l0.copy_(cell.w.weight)
-        kernel.bias_ih_l0.copy_(cell.w.bias)
-        kernel.weight_hh_l0.copy_(torch.cat([cell.u.weight, cell.u_candidate.weight]))
-        for update in (kernel.weight_ih_l0, kernel.weight_hh_l0, kernel.bias_ih_l0):
+        kernel.cell.bias_hh_l0.zero_()
+        kernel.cell.weight_ih_l0.copy_(cell.w.weight)
+        kernel.cell.bias_ih_l0.copy_(cell.w.bias)
+        kernel.cell.weight_hh_l0.copy_(torch.cat([cell.u.weight, cell.u_candidate.weight]))
+        for update in (kernel.cell.weight_ih_l0, kernel.cell.weight_hh_l0, kernel.cell.bias_ih_l0):
             rows(update, 1).neg_()  # z and 1 − z exchanged
         assert (textbook(x)[0] - kernel(x)[0]).abs().max() > 1e-3
         rows(cell.w.bias, 0).fill_(50)
-        rows(kernel.bias_ih_l0, 0).fill_(50)
+        rows(kernel.cell.bias_ih_l0, 0).fill_(50)
     torch.testing.assert_close(textbook(x)[0], kernel(x)[0])
 
 

@@ -25,7 +25,7 @@ def moved_layer() -> S4:
     """A layer whose parameters are not those of the start, as after a training."""
     layer = exact_layer()
     with torch.no_grad():
-        for parameter in (layer.log_decay, layer.frequency, layer.p, layer.b):
+        for parameter in (layer.log_A_real, layer.A_imag, layer.P, layer.B):
             parameter.add_(0.3 * torch.randn_like(parameter))
     return layer
 
@@ -71,12 +71,12 @@ def test_it_is_the_dense_system_under_the_bilinear_transform() -> None:
         outputs, end = layer(inputs)
         y = torch.empty_like(inputs)
         for channel in range(3):
-            half, c = layer.log_dt[channel].exp() / 2, torch.view_as_complex(layer.c[channel])
+            half, c = layer.log_dt[channel].exp() / 2, torch.view_as_complex(layer.C[channel])
             dense_c = (torch.cat([c, c.conj()]) @ turn).real
             inverse, h = torch.linalg.inv(torch.eye(8) - half * a), torch.zeros(8, dtype=torch.float64)
             for t, x in enumerate(inputs[0, :, channel]):
                 h = inverse @ (h + half * (a @ h) + 2 * half * b * x)
-                y[0, t, channel] = dense_c @ h + layer.skip[channel] * x
+                y[0, t, channel] = dense_c @ h + layer.D[channel] * x
             torch.testing.assert_close(torch.view_as_complex(end[0, channel]), (turn @ h.to(turn.dtype))[:4])
         torch.testing.assert_close(outputs, layer.mixed(y))
 
@@ -87,7 +87,7 @@ def test_its_kernel_is_made_of_unrolled_powers(length: int) -> None:
     layer = moved_layer()
     with torch.no_grad():
         found = unroll(layer.system(), length)
-        step, c = found.powers[0], torch.view_as_complex(layer.c)
+        step, c = found.powers[0], torch.view_as_complex(layer.C)
         row = torch.cat([2 * c.real, -2 * c.imag], dim=1).unsqueeze(1)
         start = layer.system().solved(layer.log_dt.exp().unsqueeze(1) * layer.system().b)
         column = torch.cat([start.real, start.imag], dim=1).unsqueeze(2)
@@ -109,7 +109,7 @@ def test_it_approaches_the_exact_exponential_to_second_order() -> None:
         bilinear = inverse @ (torch.eye(8) + step / 2 * a)
         layer = exact_layer(1, 8, dt_min=step, dt_max=step)
         with torch.no_grad():
-            layer.c.copy_(torch.view_as_real((c.to(torch.complex128) @ basis(8).mH)[:4]).unsqueeze(0))
+            layer.C.copy_(torch.view_as_real((c.to(torch.complex128) @ basis(8).mH)[:4]).unsqueeze(0))
             kernel = unroll(layer.system(), 128).kernel[0, : round(0.64 / step)]
         times = step * (torch.arange(len(kernel), dtype=torch.float64) + 0.5)
         exact = torch.stack([c @ torch.linalg.matrix_exp(time * a) @ b * step for time in times])
@@ -157,7 +157,7 @@ def test_no_parameter_can_make_it_unstable() -> None:
     """A + A* = −2 exp(log_decay) − 2 P P* is negative, so that Ā shrinks every state, however large the parameters."""
     layer = moved_layer()
     with torch.no_grad():
-        for parameter in (layer.frequency, layer.p, layer.b):
+        for parameter in (layer.A_imag, layer.P, layer.B):
             parameter.mul_(20)
         step = unroll(layer.system(), 1).powers[0]
     assert torch.linalg.matrix_norm(step, ord=2).max() < 1

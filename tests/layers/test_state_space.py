@@ -46,8 +46,8 @@ def test_the_last_inputs_are_remembered(k: int, time: int) -> None:
 def s4d_layer(size: int = 3, state_size: int = 8) -> S4D:
     layer = S4D(size, size, state_size=state_size).double()
     with torch.no_grad():
-        layer.log_decay.add_(torch.randn_like(layer.log_decay))
-        layer.frequency.add_(torch.randn_like(layer.frequency))
+        layer.log_A_real.add_(torch.randn_like(layer.log_A_real))
+        layer.A_imag.add_(torch.randn_like(layer.A_imag))
     return layer
 
 
@@ -77,7 +77,7 @@ def test_s4d_solves_its_differential_equation() -> None:
     inputs, state = torch.randn(1, 9, 3, dtype=torch.float64), torch.randn(1, 3, 4, 2, dtype=torch.float64)
     with torch.no_grad():
         _, end = layer(inputs, state)
-        a = torch.complex(-layer.log_decay.exp(), layer.frequency)
+        a = torch.complex(-layer.log_A_real.exp(), layer.A_imag)
         for channel in range(3):
             system = torch.zeros(5, 5, dtype=torch.complex128)
             system[:4, :4], system[:4, 4] = torch.diag(a[channel]), 1
@@ -92,11 +92,11 @@ def test_s4d_is_a_convolution_with_a_vandermonde_kernel() -> None:
     layer = s4d_layer()
     inputs = torch.randn(2, 20, 3, dtype=torch.float64)
     with torch.no_grad():
-        a = torch.complex(-layer.log_decay.exp(), layer.frequency)
+        a = torch.complex(-layer.log_A_real.exp(), layer.A_imag)
         decay = torch.exp(layer.log_dt.exp().unsqueeze(1) * a)
-        weight = torch.view_as_complex(layer.c) * (decay - 1) / a
+        weight = torch.view_as_complex(layer.C) * (decay - 1) / a
         kernel = 2 * (weight.unsqueeze(1) @ torch.stack([torch.linalg.vander(row, N=20) for row in decay])).real
-        y = layer.skip * inputs
+        y = layer.D * inputs
         for lag in range(20):
             y[:, lag:] += kernel[:, 0, lag] * inputs[:, : 20 - lag]
         torch.testing.assert_close(layer(inputs)[0], layer.mixed(y))
@@ -245,7 +245,7 @@ def as_ours(name: str, theirs: Tensor) -> Tensor:
 
 def test_mamba_starts_with_steps_in_the_given_range() -> None:
     layer = Mamba(16, 32, dt_min=0.01, dt_max=0.05)
-    delta = torch.nn.functional.softplus(layer.rate.bias)
+    delta = torch.nn.functional.softplus(layer.dt_proj.bias)
     assert delta.min() >= 0.0099
     assert delta.max() <= 0.0501
     torch.testing.assert_close(layer.a()[0], -torch.arange(1.0, 17.0))

@@ -15,7 +15,7 @@ from seriatim.recurrence import uncompiled
 
 D = 6
 WITHOUT = [name for name in seriatim.layers.names() if "bias" in seriatim.layers.options_of(name)]
-KEPT = {"mamba": {"rate.bias"}}
+KEPT = {"mamba": {"dt_proj.bias"}}
 """Δ of Mamba is softplus of a map and this number, which says how large the steps are."""
 
 
@@ -68,15 +68,15 @@ def test_elmans_network_and_its_softmax_are_the_printed_equations() -> None:
     model = LanguageModel.from_config(config, 9, config.options).double()
     assert {key for key, _ in model.named_parameters()} == {
         "embedding.weight",
-        "layer.weight_ih_l0",
-        "layer.weight_hh_l0",
+        "layer.cell.weight_ih_l0",
+        "layer.cell.weight_hh_l0",
         "output.weight",
     }
     tokens, h = torch.randint(9, (2, 7)), torch.zeros(2, D, dtype=torch.float64)
     logits, _ = model(tokens)
     for t in range(7):
         x = model.embedding.weight[tokens[:, t]]
-        h = torch.tanh(h @ model.layer.weight_hh_l0.T + x @ model.layer.weight_ih_l0.T)
+        h = torch.tanh(h @ model.layer.cell.weight_hh_l0.T + x @ model.layer.cell.weight_ih_l0.T)
         torch.testing.assert_close(logits[:, t], h @ model.output.weight.T)
     loss, _ = model.loss(tokens, tokens)
     torch.testing.assert_close(

@@ -81,10 +81,10 @@ def test_gpt2() -> None:
                     maps = {name: found.mT for name, found in maps.items()}
                 made[f"{block}.0.norm.{kind}"] = weights[f"{theirs}.ln_1.{kind}"]
                 made[f"{block}.1.norm.{kind}"] = weights[f"{theirs}.ln_2.{kind}"]
-                made[f"{block}.0.layer.enter.{kind}"] = maps["attn.c_attn"]
-                made[f"{block}.0.layer.leave.{kind}"] = maps["attn.c_proj"]
-                made[f"{block}.1.layer.module.enter.{kind}"] = maps["mlp.c_fc"]
-                made[f"{block}.1.layer.module.leave.{kind}"] = maps["mlp.c_proj"]
+                made[f"{block}.0.layer.qkv_proj.{kind}"] = maps["attn.c_attn"]
+                made[f"{block}.0.layer.o_proj.{kind}"] = maps["attn.c_proj"]
+                made[f"{block}.1.layer.module.up_proj.{kind}"] = maps["mlp.c_fc"]
+                made[f"{block}.1.layer.module.down_proj.{kind}"] = maps["mlp.c_proj"]
         return made
 
     compare(theirs, lambda x: theirs(inputs_embeds=x).last_hidden_state, ours, translate)
@@ -116,11 +116,11 @@ def test_bert() -> None:
             for i in range(LAYERS):
                 theirs, block = f"layer.{i}", f"layers.{i}.layers"
                 maps = [weights[f"{theirs}.attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
-                made[f"{block}.0.layer.enter.{kind}"] = torch.cat(maps)
-                made[f"{block}.0.layer.leave.{kind}"] = weights[f"{theirs}.attention.output.dense.{kind}"]
+                made[f"{block}.0.layer.qkv_proj.{kind}"] = torch.cat(maps)
+                made[f"{block}.0.layer.o_proj.{kind}"] = weights[f"{theirs}.attention.output.dense.{kind}"]
                 made[f"{block}.0.norm.{kind}"] = weights[f"{theirs}.attention.output.LayerNorm.{kind}"]
-                made[f"{block}.1.layer.module.enter.{kind}"] = weights[f"{theirs}.intermediate.dense.{kind}"]
-                made[f"{block}.1.layer.module.leave.{kind}"] = weights[f"{theirs}.output.dense.{kind}"]
+                made[f"{block}.1.layer.module.up_proj.{kind}"] = weights[f"{theirs}.intermediate.dense.{kind}"]
+                made[f"{block}.1.layer.module.down_proj.{kind}"] = weights[f"{theirs}.output.dense.{kind}"]
                 made[f"{block}.1.norm.{kind}"] = weights[f"{theirs}.output.LayerNorm.{kind}"]
         return made
 
@@ -132,8 +132,8 @@ def llama_attention(weights: Weights, theirs: str, block: str) -> Weights:
     """What Llama's and Mixtral's layers share: grouped queries, rotary positions, RMSNorm."""
     *maps, leave = (weights[f"{theirs}.self_attn.{name}_proj.weight"] for name in "qkvo")
     return {
-        f"{block}.0.layer.enter.weight": torch.cat(maps),
-        f"{block}.0.layer.leave.weight": leave,
+        f"{block}.0.layer.qkv_proj.weight": torch.cat(maps),
+        f"{block}.0.layer.o_proj.weight": leave,
         f"{block}.0.norm.weight": weights[f"{theirs}.input_layernorm.weight"],
         f"{block}.1.norm.weight": weights[f"{theirs}.post_attention_layernorm.weight"],
     }
@@ -168,9 +168,9 @@ def test_llama(window: int | None) -> None:
         for i in range(LAYERS):
             theirs, block = f"layers.{i}", f"layers.{i}.layers"
             made |= llama_attention(weights, theirs, block)
-            made[f"{block}.1.layer.module.enter.weight"] = weights[f"{theirs}.mlp.up_proj.weight"]
-            made[f"{block}.1.layer.module.gate.weight"] = weights[f"{theirs}.mlp.gate_proj.weight"]
-            made[f"{block}.1.layer.module.leave.weight"] = weights[f"{theirs}.mlp.down_proj.weight"]
+            made[f"{block}.1.layer.module.up_proj.weight"] = weights[f"{theirs}.mlp.up_proj.weight"]
+            made[f"{block}.1.layer.module.gate_proj.weight"] = weights[f"{theirs}.mlp.gate_proj.weight"]
+            made[f"{block}.1.layer.module.down_proj.weight"] = weights[f"{theirs}.mlp.down_proj.weight"]
         return made
 
     compare(theirs, lambda x: theirs(inputs_embeds=x).last_hidden_state, ours, translate)
@@ -195,8 +195,8 @@ def test_mixtral() -> None:
             for e in range(4):
                 expert = f"{block}.1.layer.module.experts.{e}"
                 gate, up = weights[f"{theirs}.mlp.experts.gate_up_proj"][e].chunk(2)
-                made |= {f"{expert}.gate.weight": gate, f"{expert}.enter.weight": up}
-                made[f"{expert}.leave.weight"] = weights[f"{theirs}.mlp.experts.down_proj"][e]
+                made |= {f"{expert}.gate_proj.weight": gate, f"{expert}.up_proj.weight": up}
+                made[f"{expert}.down_proj.weight"] = weights[f"{theirs}.mlp.experts.down_proj"][e]
         return made
 
     compare(theirs, lambda x: theirs(inputs_embeds=x).last_hidden_state, ours, translate)
@@ -219,16 +219,15 @@ def test_mamba() -> None:
     sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "state_size": 5, "pad_token_id": None}
     theirs = prepared(MambaModel(MambaConfig(vocab_size=7, layer_norm_epsilon=1e-5, residual_in_fp32=False, **sizes)))
     ours = seriatim.layer("mamba", WIDTH, WIDTH, num_layers=LAYERS, state_size=5)
-    names = {"enter.weight": "in_proj.weight", "taps_bias": "conv1d.bias", "select.weight": "x_proj.weight"}
-    names |= {"rate.weight": "dt_proj.weight", "rate.bias": "dt_proj.bias", "log_a": "A_log", "skip": "D"}
-    names |= {"leave.weight": "out_proj.weight"}
+    names = ("in_proj.weight", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "A_log", "D", "out_proj.weight")
 
     def translate(weights: Weights) -> Weights:
         made = {"norm.weight": weights["norm_f.weight"]}
         for i in range(LAYERS):
             made[f"layers.{i}.norm.weight"] = weights[f"layers.{i}.norm.weight"]
-            made[f"layers.{i}.layer.taps"] = weights[f"layers.{i}.mixer.conv1d.weight"].squeeze(1).mT
-            made |= {f"layers.{i}.layer.{a}": weights[f"layers.{i}.mixer.{b}"] for a, b in names.items()}
+            made[f"layers.{i}.layer.conv_weight"] = weights[f"layers.{i}.mixer.conv1d.weight"].squeeze(1).mT
+            made[f"layers.{i}.layer.conv_bias"] = weights[f"layers.{i}.mixer.conv1d.bias"]
+            made |= {f"layers.{i}.layer.{name}": weights[f"layers.{i}.mixer.{name}"] for name in names}
         return made
 
     compare(theirs, lambda x: theirs(inputs_embeds=x).last_hidden_state, ours, translate)

@@ -105,7 +105,7 @@ class Equations(nn.Module):
         return sum(weight * key for weight, key in zip(weights, memory, strict=True)), weights
 
     def update(self, inputs: Tensor, hidden: Tensor) -> Tensor:
-        gru = self.decoder.layer
+        gru = self.decoder.layer.cell
         weights = gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0
         return torch.gru_cell(inputs.unsqueeze(0), hidden.unsqueeze(0), *weights).squeeze(0)
 

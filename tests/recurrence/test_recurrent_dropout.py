@@ -72,8 +72,6 @@ def test_zoneout_leaves_an_output_that_is_no_part_of_the_state() -> None:
 
 
 def recurrent_matrices(layer: SequenceLayer) -> list[nn.Parameter]:
-    if hasattr(layer, "weight_hh_l0"):
-        return [layer.weight_hh_l0]
     return [layer.cell.get_parameter(name) for name in layer.recurrent_weights]
 
 

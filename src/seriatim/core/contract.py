@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,6 @@ from .state import State, fits, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """What surrounds a layer: nothing; a norm and a residual connection; or these and a feed-forward network."""
-SequenceKernel: TypeAlias = Callable[[Tensor, State, Mapping[str, Tensor]], tuple[Tensor, State]]
-"""Inputs ``(batch, time, input_size)``, the state before them, and parameters to use instead of the cell's own, by
-name; returns outputs ``(batch, time, output_size)`` and the state after the last input."""
 LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 1e-2}
 """The default learning rate of each task with AdamW, for layers that declare no other.
 
@@ -189,6 +186,21 @@ def begin_state(layer: SequenceLayer, batch_size: int, memory: Tensor | None, me
     return layer.initial_state(batch_size)
 
 
+class VendorKernel(NamedTuple):
+    """A kernel of PyTorch that computes a cell.
+
+    Both functions take inputs, the state before them, and parameters to use instead of the cell's own, by name. They
+    return outputs and the next state.
+
+    Attributes:
+        sequence: a function of inputs ``(batch, time, input_size)``, without padding.
+        step: a function of inputs ``(batch, input_size)``, without gradients; None where there is none.
+    """
+
+    sequence: Callable[[Tensor, State, Mapping[str, Tensor]], tuple[Tensor, State]]
+    step: Callable[[Tensor, State, Mapping[str, Tensor]], tuple[Tensor, State]] | None
+
+
 class RecurrentCell(Stateful):
     """One step of a recurrence, written as its equations."""
 
@@ -203,10 +215,10 @@ class RecurrentCell(Stateful):
         """Compute one step: inputs ``(batch, input_size)`` to outputs ``(batch, output_size)`` and the next state."""
         raise NotImplementedError
 
-    def vendor_kernel(self) -> SequenceKernel | None:
-        """Return a kernel, such as cuDNN's, that runs whole sequences, or None where there is none.
+    def vendor_kernel(self) -> VendorKernel | None:
+        """Return a kernel that computes the same, such as cuDNN's, or None where there is none.
 
-        It is used where the loop over the cell cannot be compiled, and on GPUs.
+        It runs on GPUs, and where the equations cannot be compiled.
         """
         return None
 

@@ -9,7 +9,7 @@ EMNLP 2023; the sliding window: I. Beltagy, M. Peters and A. Cohan, "Longformer"
 Position t sees itself and what came before it, the last `window` inputs where there is a window, and everything where
 it is not causal.
 
-x inputs · W^Q, W^K, W^V of all heads, one below another ``enter`` · W^O ``leave`` · H ``num_heads``. There is no
+x inputs · W^Q, W^K, W^V of all heads, one below another ``qkv_proj`` · W^O ``o_proj`` · H ``num_heads``. There is no
 dropout on the attention weights.
 """
 
@@ -74,14 +74,14 @@ class Attention(Attending):
                 f"take one of {_divisors(self.num_heads)}"
             )
         self.kept_heads, self.kept_size = 2 * num_kv_heads, hidden_size // self.num_heads
-        self.enter = nn.Linear(input_size, (self.num_heads + self.kept_heads) * self.kept_size, bias=bias)
-        self.leave = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.qkv_proj = nn.Linear(input_size, (self.num_heads + self.kept_heads) * self.kept_size, bias=bias)
+        self.o_proj = nn.Linear(hidden_size, hidden_size, bias=bias)
         self.score = scoring(score, self.kept_size, self.kept_size, num_heads=self.num_heads)
         self.rotary = Rotary(self.kept_size) if position == "rotary" else None
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys and values; queries and keys are turned by their position."""
-        entered = self.enter(inputs).unflatten(2, (-1, self.kept_size)).transpose(1, 2)  # (B, H + kept, T, D)
+        entered = self.qkv_proj(inputs).unflatten(2, (-1, self.kept_size)).transpose(1, 2)  # (B, H + kept, T, D)
         if self.rotary is not None:
             entered = self.rotary(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
         queries, keys, values = entered.split([self.num_heads, self.kept_heads // 2, self.kept_heads // 2], dim=1)
@@ -94,7 +94,7 @@ class Attention(Attending):
 
     def merge(self, attended: Tensor) -> Tensor:
         """The heads side by side, through the last map."""
-        return cast(Tensor, self.leave(attended.transpose(1, 2).flatten(2)))
+        return cast(Tensor, self.o_proj(attended.transpose(1, 2).flatten(2)))
 
 
 def heads(hidden_size: int, num_heads: int | None) -> int:

@@ -6,7 +6,7 @@ D. Grangier, "Language modeling with gated convolutional networks", ICML 2017.
     z_t = tanh(Σ_k W_k x_{t−kd}) ⊙ σ(Σ_k V_k x_{t−kd}),    y_t = x_t + U z_t
 
 x ``inputs``, normalised · k = 0 … ``kernel_size`` − 1 · d the dilation: 1, 2, 4, … from one convolution to the next, so
-that the reach doubles with each · W, V ``taps``, stacked · U ``leave``. WaveNet's skip connections to the output are
+that the reach doubles with each · W, V ``conv``, stacked · U ``out_proj``. WaveNet's skip connections to the output are
 left out: every convolution adds to one sum.
 """
 
@@ -43,8 +43,8 @@ class GatedConvolution(UnpaddedLayer):
         super().__init__()
         self.input_size = self.output_size = size
         self.kernel_size, self.dilation = kernel_size, dilation
-        self.taps = nn.Linear(kernel_size * size, 2 * size, bias=bias)
-        self.leave = nn.Linear(size, size, bias=bias)
+        self.conv = nn.Linear(kernel_size * size, 2 * size, bias=bias)
+        self.out_proj = nn.Linear(size, size, bias=bias)
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros ``(batch, reach, size)``."""
@@ -56,8 +56,8 @@ class GatedConvolution(UnpaddedLayer):
         extended, state = remember(inputs, state)
         time = inputs.shape[1]
         shifted = [extended[:, k * self.dilation : k * self.dilation + time] for k in range(self.kernel_size)]
-        content, gate = self.taps(torch.cat(shifted, dim=2)).chunk(2, dim=2)
-        return self.leave(torch.tanh(content) * torch.sigmoid(gate)), state
+        content, gate = self.conv(torch.cat(shifted, dim=2)).chunk(2, dim=2)
+        return self.out_proj(torch.tanh(content) * torch.sigmoid(gate)), state
 
     def path_lengths(self, distance: int) -> Tensor:
         """The inputs that the taps see, ``dilation`` apart."""

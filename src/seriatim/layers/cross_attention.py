@@ -5,7 +5,7 @@ with heads: A. Vaswani et al., "Attention is all you need", NeurIPS 2017.
 
     head_i = softmax(score(x W_i^Q, m W_i^K)) m W_i^V,    y = [head_1; …; head_H] W^O
 
-x inputs · m memory · W^Q ``query`` · W^K, W^V ``key_value``, one below another · W^O ``leave``. The memory enters
+x inputs · m memory · W^Q ``q_proj`` · W^K, W^V ``kv_proj``, one below another · W^O ``o_proj``. The memory enters
 through `initial_state`, is mapped once, and lives in the state.
 """
 
@@ -67,9 +67,9 @@ class CrossAttention(MemoryLayer):
             raise InputError(f"memory_size must be at least 1; got {memory_size}")
         self.num_heads = heads(hidden_size, num_heads)
         head_size = hidden_size // self.num_heads
-        self.query = nn.Linear(input_size, hidden_size, bias=bias)
-        self.key_value = nn.Linear(self.memory_size, 2 * hidden_size, bias=bias)
-        self.leave = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.q_proj = nn.Linear(input_size, hidden_size, bias=bias)
+        self.kv_proj = nn.Linear(self.memory_size, 2 * hidden_size, bias=bias)
+        self.o_proj = nn.Linear(hidden_size, hidden_size, bias=bias)
         self.score = scoring(score, head_size, head_size, num_heads=self.num_heads)
 
     def initial_state(
@@ -97,7 +97,7 @@ class CrossAttention(MemoryLayer):
         memory = zero_padding(memory, lengths)
         if lengths is None:
             lengths = torch.full((batch_size,), memory.shape[1])
-        kept = self.key_value(memory).unflatten(2, (2 * self.num_heads, -1)).transpose(1, 2)  # (B, 2H, S, D)
+        kept = self.kv_proj(memory).unflatten(2, (2 * self.num_heads, -1)).transpose(1, 2)  # (B, 2H, S, D)
         return Memory(kept.contiguous(), lengths.to(memory.device, copy=True))
 
     def forward(
@@ -112,9 +112,9 @@ class CrossAttention(MemoryLayer):
         kept, memory_lengths = cast(Memory, state)
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
-        queries = self.query(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
+        queries = self.q_proj(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
         attended = self.look(queries, kept, memory_lengths) if kept.shape[2] else torch.zeros_like(queries)
-        return zero_padding(self.leave(attended.transpose(1, 2).flatten(2)), lengths), state
+        return zero_padding(self.o_proj(attended.transpose(1, 2).flatten(2)), lengths), state
 
     def path_lengths(self, distance: int) -> Tensor:
         """Only the present input is seen; all else comes from the memory."""

@@ -3,7 +3,7 @@
     plain:  W₂ g(W₁ x)             A. Vaswani et al. 2017 (ReLU); D. Hendrycks and K. Gimpel 2016 (GELU)
     gated:  W₂ (W₁ x ⊙ g(V x))      N. Shazeer, "GLU variants improve transformer", 2020; Y. Dauphin et al. 2017
 
-W₁ ``enter`` · V ``gate`` · W₂ ``leave`` · g ``activation``.
+W₁ ``up_proj`` · V ``gate_proj`` · W₂ ``down_proj`` · g ``activation``.
 """
 
 from typing import Annotated
@@ -35,15 +35,17 @@ class FeedForward(nn.Module):
     def __init__(self, size: int, inner_size: int, *, kind: str, bias: bool = False) -> None:
         super().__init__()
         self.activation = activation({**PLAIN, **GATED}[kind])
-        self.enter = nn.Linear(size, inner_size, bias=bias)
-        self.gate = nn.Linear(size, inner_size, bias=bias) if kind in GATED else None
-        self.leave = nn.Linear(inner_size, size, bias=bias)
+        self.up_proj = nn.Linear(size, inner_size, bias=bias)
+        self.gate_proj = nn.Linear(size, inner_size, bias=bias) if kind in GATED else None
+        self.down_proj = nn.Linear(inner_size, size, bias=bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The equation."""
-        entered: Tensor = self.enter(inputs)
-        hidden = self.activation(entered) if self.gate is None else entered * self.activation(self.gate(inputs))
-        outputs: Tensor = self.leave(hidden)
+        entered: Tensor = self.up_proj(inputs)
+        hidden = (
+            self.activation(entered) if self.gate_proj is None else entered * self.activation(self.gate_proj(inputs))
+        )
+        outputs: Tensor = self.down_proj(hidden)
         return outputs
 
 

@@ -1,9 +1,7 @@
 """Gated recurrent unit, in the form of cuDNN and `torch.nn.GRU`.
 
 K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation",
-EMNLP 2014. The fused kernels differ from what textbooks print twice: the reset gate acts after the recurrent product,
-and z keeps the old state where the textbook's z takes the new one. The textbook's form is registered as
-``gru-original`` (`seriatim.layers.gru_original`).
+EMNLP 2014.
 
     r_t = σ(W_r x_t + U_r h_{t−1} + b_r)                    reset gate
     z_t = σ(W_z x_t + U_z h_{t−1} + b_z)                    update gate
@@ -11,29 +9,28 @@ and z keeps the old state where the textbook's z takes the new one. The textbook
     h_t = (1 − z_t) ⊙ n_t + z_t ⊙ h_{t−1}
 
 x_t inputs · h_t outputs and the state · W ``weight_ih_l0`` · U ``weight_hh_l0`` · b, c ``bias_ih_l0``,
-``bias_hh_l0``. Gates are stacked r, z, n.
+``bias_hh_l0``. Gates are stacked r, z, n. Nothing is simplified.
+
+This form differs from textbooks in two ways: the reset gate acts after the recurrent product, and z keeps the old state
+where the textbook's z takes the new one. The textbook's form is ``gru-original`` (`seriatim.layers.gru_original`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..core.state import State
-from .fused import FusedRecurrence
-from .option_types import Rate
+from .vendor_kernel import TorchCell
 
 
-class GRU(FusedRecurrence):
-    """One layer of gated recurrent units. The state is one vector ``(batch, hidden_size)``.
+class GRU(TorchCell):
+    """Gated recurrent unit. The state is one vector ``(batch, hidden_size)``.
 
     Args:
         input_size: width of an input.
         hidden_size: width of the state.
         bias: whether the gates have biases.
-        weight_dropout: rate at which U is dropped in training, one mask a call; see `FusedRecurrence`.
-        zoneout: rate at which values of the state stay as they were.
     """
 
     keeps = "one vector"
@@ -42,32 +39,17 @@ class GRU(FusedRecurrence):
     twin = nn.GRU
     gates = 3
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        bias: bool = True,
-        weight_dropout: Rate = 0.0,
-        zoneout: Rate = 0.0,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias=bias, weight_dropout=weight_dropout, zoneout=zoneout)
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
+        super().__init__(input_size, hidden_size, bias=bias)
 
-    def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
-        """The fused kernel over a batch without padding."""
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Compute the four equations."""
         assert isinstance(state, Tensor)
-        outputs, hidden = torch.gru(inputs, state.unsqueeze(0).contiguous(), list(weights), *self.options())
-        return outputs, hidden.squeeze(0)
-
-    def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
-        """The equations, or without gradients the kernel of one step."""
-        assert isinstance(state, Tensor)
-        if not torch.is_grad_enabled():
-            hidden = torch.gru_cell(inputs, state, *weights)
-            return hidden, hidden
-        w, u, *biases = weights
-        b_w, b_u = biases or (None, None)
-        (r_x, z_x, n_x), (r_h, z_h, n_h) = F.linear(inputs, w, b_w).chunk(3, 1), F.linear(state, u, b_u).chunk(3, 1)
+        (r_x, z_x, n_x), (r_h, z_h, n_h) = self.w(inputs).chunk(3, dim=1), self.u(state).chunk(3, dim=1)
         r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
         hidden = (1 - z) * torch.tanh(n_x + r * n_h) + z * state
         return hidden, hidden
+
+    def kernels(self) -> tuple[Callable[..., Sequence[Tensor]], Callable[..., Tensor] | None]:
+        """Return PyTorch's kernels."""
+        return torch.gru, torch.gru_cell

@@ -9,25 +9,22 @@ EMNLP 2014.
     h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ h̃_t
 
 x_t inputs · h_t outputs and the state · W, b ``w``, stacked r, z, h̃ · U_r, U_z ``u``, stacked r, z · U_h
-``u_candidate``. Biases are added unless ``bias`` is false; the paper leaves them out.
+``u_candidate``. Biases are added unless ``bias`` is false; the paper has none. Nothing is simplified.
 
-The reset gate acts before the recurrent product, and z takes the new state (the EMNLP paper itself lets z keep the
-old; textbooks exchanged the two). The registered ``gru`` (`seriatim.layers.GRU`) is the form of cuDNN and
-`torch.nn.GRU` instead: its reset gate acts after the product, so that one product a step serves all three gates, and
-its z keeps the old state. The two compute the same only where r is 1 everywhere.
+The reset gate acts before the recurrent product, and z takes the new state. (In the EMNLP paper itself z keeps the old
+state; textbooks exchanged the two.) The registered ``gru`` (`seriatim.layers.gru`) has the form of cuDNN instead: its
+reset gate acts after the product, so that one product for each step serves all three gates, and its z keeps the old
+state. The two forms compute the same only where r is 1 everywhere.
 """
-
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import RecurrentCell
 from ..core.state import State
-from .initialization import initialize_gates
+from .gated_cell import GatedCell, initialize_gates
 
 
-class OriginalGRU(RecurrentCell):
+class OriginalGRU(GatedCell):
     """A gated recurrent unit whose reset gate acts before the product.
 
     The state is one vector ``(batch, hidden_size)``.
@@ -41,30 +38,24 @@ class OriginalGRU(RecurrentCell):
     keeps = "one vector"
     paper = "Cho et al. 2014, reset gate before the product as in the paper"
     gate_names = ("reset", "update (takes)")
-    recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight", "u_candidate.weight")
+    gates = 3
+    recurrent_weights = ("u.weight", "u_candidate.weight")
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.w = nn.Linear(input_size, 3 * hidden_size, bias=bias)
-        self.u = nn.Linear(hidden_size, 2 * hidden_size, bias=False)
+        super().__init__(input_size, hidden_size, bias=bias, recurrent_gates=2)
         self.u_candidate = nn.Linear(hidden_size, hidden_size, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform input weights and orthogonal recurrent weights, gate by gate; zero biases."""
+        """Initialise the weights gate by gate (see `initialize_gates`) and the biases to zero."""
         candidate = 2 * self.output_size
         initialize_gates(self.w.weight[:candidate], self.u.weight, gates=2)
         initialize_gates(self.w.weight[candidate:], self.u_candidate.weight, gates=1)
         if self.w.bias is not None:
             nn.init.zeros_(self.w.bias)
 
-    def initial_state(self, batch_size: int) -> Tensor:
-        """Zeros ``(batch, hidden_size)``."""
-        return self.zeros(batch_size, self.output_size)
-
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The four equations."""
+        """Compute the four equations."""
         assert isinstance(state, Tensor)
         x_r, x_z, x_h = self.w(inputs).chunk(3, dim=1)
         u_r, u_z = self.u(state).chunk(2, dim=1)

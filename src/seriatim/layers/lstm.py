@@ -9,44 +9,36 @@ F. Gers, J. Schmidhuber and F. Cummins, "Learning to forget", Neural Computation
     h_t     = o ⊙ tanh(C_t)
 
 x_t inputs · h_t outputs and ``state.hidden`` · C_t ``state.cell`` · W ``weight_ih_l0`` · U ``weight_hh_l0`` ·
-b ``bias_ih_l0 + bias_hh_l0`` (two vectors, as in `torch.nn`). Gates are stacked i, f, C̃, o. Nothing is simplified.
+b ``bias_ih_l0 + bias_hh_l0`` (two vectors, as in `torch.nn.LSTM`). Gates are stacked i, f, C̃, o. Nothing is simplified.
 
 With a projection (H. Sak, A. Senior and F. Beaufays, "Long short-term memory recurrent neural network architectures
 for large scale acoustic modeling", Interspeech 2014) h is narrower than C: h_t = W_r (o ⊙ tanh(C_t)), W_r
 ``weight_hr_l0``.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
-from .fused import FusedRecurrence
-from .option_types import Between, GateBias, Rate
+from .gated_cell import LSTMState
+from .option_types import Between, GateBias
+from .vendor_kernel import TorchCell
 
 
-class LSTMState(NamedTuple):
-    """Both vectors ``(batch, hidden_size)``; with a projection ``hidden`` has its width."""
-
-    hidden: Tensor
-    cell: Tensor
-
-
-class LSTM(FusedRecurrence):
-    """One layer of long short-term memory.
+class LSTM(TorchCell):
+    """Long short-term memory. The state is `LSTMState`: hidden and cell.
 
     Args:
         input_size: width of an input.
-        hidden_size: width of hidden and cell state.
+        hidden_size: width of the hidden state and of the cell state.
         bias: whether the gates have biases.
-        forget_bias: what the forget gate's bias starts at; 1 lets memory last from the first step
-            (Jozefowicz et al. 2015).
-        weight_dropout: rate at which U is dropped in training, one mask a call; see `FusedRecurrence`.
-        zoneout: rate at which values of hidden and cell state stay as they were.
-        projection_size: width of the output and the hidden state; 0 for ``hidden_size``.
+        forget_bias: initial value of the forget gate's bias; with 1, memory lasts from the first step on
+            (R. Jozefowicz, W. Zaremba and I. Sutskever 2015).
+        projection_size: width of the output and of the hidden state where outputs are projected; 0 for no projection.
     """
 
     keeps = "two vectors: hidden and cell"
@@ -62,52 +54,35 @@ class LSTM(FusedRecurrence):
         *,
         bias: bool = True,
         forget_bias: GateBias = 1.0,
-        weight_dropout: Rate = 0.0,
-        zoneout: Rate = 0.0,
         projection_size: Annotated[int, Between(0)] = 0,
     ) -> None:
         self.forget_bias = forget_bias
-        super().__init__(
-            input_size,
-            hidden_size,
-            bias=bias,
-            weight_dropout=weight_dropout,
-            zoneout=zoneout,
-            projection_size=projection_size,
-        )
+        super().__init__(input_size, hidden_size, bias=bias, projection_size=projection_size)
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Compute the equations, and the projection where there is one."""
+        hidden, cell = cast(LSTMState, state)
+        i, f, candidate, o = (self.w(inputs) + self.u(hidden)).chunk(4, dim=1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(candidate)
+        hidden = torch.sigmoid(o) * torch.tanh(cell)
+        if self.weight_hr_l0 is not None:
+            hidden = F.linear(hidden, self.weight_hr_l0)
+        return hidden, LSTMState(hidden, cell)
+
+    def initial_state(self, batch_size: int) -> LSTMState:
+        """Return zeros ``(batch, output_size)`` and ``(batch, hidden_size)``."""
+        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
 
     def reset_parameters(self) -> None:
-        """As every fused recurrence, with the forget gate open."""
+        """Initialise the parameters as every `TorchCell`, except for the forget gate's bias."""
         super().reset_parameters()
         if self.bias_ih_l0 is not None:
             nn.init.constant_(self.bias_ih_l0.data[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
 
-    def initial_state(self, batch_size: int) -> LSTMState:
-        """Zeros ``(batch, output_size)`` and ``(batch, hidden_size)``."""
-        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
-
-    def dense(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
-        """The fused kernel over a batch without padding."""
-        start = [leaf.unsqueeze(0).contiguous() for leaf in cast(LSTMState, state)]
-        outputs, hidden, cell = torch.lstm(inputs, start, list(weights), *self.options())
-        return outputs, LSTMState(hidden.squeeze(0), cell.squeeze(0))
-
-    def advance(self, inputs: Tensor, state: State, weights: Sequence[Tensor]) -> tuple[Tensor, State]:
-        """The equations, or without gradients and projection the kernel of one step."""
-        hidden, cell = cast(LSTMState, state)
-        if not self.projection_size and not torch.is_grad_enabled():
-            hidden, cell = torch.lstm_cell(inputs, [hidden, cell], *weights)
-            return hidden, LSTMState(hidden, cell)
-        w, u, *others = weights
-        b_w, b_u = others[:2] if self.bias_ih_l0 is not None else (None, None)
-        gates = F.linear(inputs, w, b_w) + F.linear(hidden, u, b_u)
-        i, f, candidate, o = gates.chunk(4, dim=1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(candidate)
-        hidden = torch.sigmoid(o) * torch.tanh(cell)
-        if self.projection_size:
-            hidden = F.linear(hidden, others[-1])
-        return hidden, LSTMState(hidden, cell)
+    def kernels(self) -> tuple[Callable[..., Sequence[Tensor]], Callable[..., Sequence[Tensor]] | None]:
+        """Return PyTorch's kernels; there is none for one step with a projection."""
+        return torch.lstm, None if self.projection_size else torch.lstm_cell
 
     def twin_options(self) -> dict[str, object]:
-        """Adds the projection."""
+        """Return the options of `torch.nn.LSTM`."""
         return {**super().twin_options(), "proj_size": self.projection_size}

@@ -1,4 +1,4 @@
-"""Long short-term memory with coupled gates: what is forgotten is what is written.
+"""Long short-term memory with coupled gates: the input gate is one minus the forget gate.
 
 K. Greff, R. K. Srivastava, J. Koutník, B. R. Steunebrink and J. Schmidhuber, "LSTM: a search space odyssey", IEEE
 Transactions on Neural Networks and Learning Systems 28(10), 2017 (the variant CIFG).
@@ -10,58 +10,41 @@ Transactions on Neural Networks and Learning Systems 28(10), 2017 (the variant C
     h_t = o_t ⊙ tanh(C_t)
 
 x_t inputs · h_t outputs and ``state.hidden`` · C_t ``state.cell`` · W, b ``w`` · U ``u``. Gates are stacked f, C̃, o.
-Simplified: the paper's variant has peepholes besides.
+Simplified: the paper's variant also has peepholes.
 """
 
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..core.contract import RecurrentCell
 from ..core.state import State
-from .initialization import initialize_gates
-from .lstm import LSTMState
+from .gated_cell import GatedLSTM, LSTMState
 from .option_types import GateBias
 
 
-class CoupledLSTM(RecurrentCell):
-    """Long short-term memory with one gate for input and forgetting.
-
-    The state is hidden and cell, both ``(batch, hidden_size)``.
+class CoupledLSTM(GatedLSTM):
+    """Long short-term memory with one gate for input and forgetting. The state is `LSTMState`: hidden and cell.
 
     Args:
         input_size: width of an input.
-        hidden_size: width of hidden and cell state.
+        hidden_size: width of the hidden state and of the cell state.
         bias: whether gates and candidate have biases.
-        forget_bias: what the forget gate's bias starts at, where there is one.
+        forget_bias: initial value of the forget gate's bias.
     """
 
     keeps = "two vectors: hidden and cell"
     paper = "Greff et al. 2017"
     gate_names = ("forget", "output")
-    recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
+    gates = 3
+    forget_gate = 0
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
-        super().__init__()
-        self.input_size, self.output_size, self.forget_bias = input_size, hidden_size, forget_bias
-        self.w = nn.Linear(input_size, 3 * hidden_size, bias=bias)
-        self.u = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
+        super().__init__(input_size, hidden_size, bias=bias, forget_bias=forget_bias)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Glorot-uniform and orthogonal, gate by gate; zero biases but for the forget gate's."""
-        initialize_gates(self.w.weight, self.u.weight, gates=3)
-        if self.w.bias is not None:
-            nn.init.zeros_(self.w.bias)
-            nn.init.constant_(self.w.bias.data.chunk(3)[0], self.forget_bias)
-
-    def initial_state(self, batch_size: int) -> LSTMState:
-        """Zeros, both ``(batch, hidden_size)``."""
-        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.output_size))
-
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The five equations."""
+        """Compute the five equations."""
         hidden, cell = cast(LSTMState, state)
         f, candidate, o = (self.w(inputs) + self.u(hidden)).chunk(3, dim=1)
         f = torch.sigmoid(f)

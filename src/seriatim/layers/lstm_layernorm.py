@@ -10,61 +10,52 @@ LN(v; γ, β) = γ ⊙ (v − mean(v)) / √(variance(v) + ε) + β, over all fe
 together, as in the paper.
 
 x_t inputs · h_t outputs and ``state.hidden`` · C_t ``state.cell`` · W ``w`` · U ``u`` · γ_x, b ``norm_inputs`` ·
-γ_h ``norm_hidden`` · γ_C, β_C ``norm_cell`` · gates are stacked i, f, C̃, o. Simplified: the paper's b and the two
-shifts of LN(W x) and LN(U h) only ever appear as their sum, which is kept as the one vector b.
+γ_h ``norm_hidden`` · γ_C, β_C ``norm_cell``. Gates are stacked i, f, C̃, o. Simplified: the paper's b and the two
+shifts of LN(W x) and LN(U h) occur only as their sum, which is the one vector b.
 """
 
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import RecurrentCell
 from ..core.state import State
-from .initialization import initialize_gates
-from .lstm import LSTMState
+from .gated_cell import GatedLSTM, LSTMState
 from .option_types import GateBias
 
 
-class LayerNormLSTM(RecurrentCell):
-    """Long short-term memory with layer normalisation. The state is hidden and cell, both ``(batch, hidden_size)``.
+class LayerNormLSTM(GatedLSTM):
+    """Long short-term memory with layer normalisation. The state is `LSTMState`: hidden and cell.
 
     Args:
         input_size: width of an input.
-        hidden_size: width of hidden and cell state.
+        hidden_size: width of the hidden state and of the cell state.
         bias: whether there are the shifts b and β_C.
-        forget_bias: what the forget gate's bias starts at, where there is one.
+        forget_bias: initial value of the forget gate's bias.
     """
 
     keeps = "two vectors: hidden and cell"
     paper = "Ba, Kiros & Hinton 2016"
     gate_names = ("forget", "input", "output")
-    recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
+    gates = 4
+    forget_gate = 1
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
-        super().__init__()
-        self.input_size, self.output_size, self.forget_bias = input_size, hidden_size, forget_bias
-        self.w = nn.Linear(input_size, 4 * hidden_size, bias=False)
-        self.u = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
+        super().__init__(input_size, hidden_size, bias=False, forget_bias=forget_bias)
         self.norm_inputs = nn.LayerNorm(4 * hidden_size, bias=bias)
         self.norm_hidden = nn.LayerNorm(4 * hidden_size, bias=False)
         self.norm_cell = nn.LayerNorm(hidden_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform and orthogonal, gate by gate; unit gains; zero biases but for the forget gate's."""
-        initialize_gates(self.w.weight, self.u.weight, gates=4)
+        """Initialise the weights gate by gate, gains to one, and shifts to zero except for the forget gate's."""
+        super().reset_parameters()
         for norm in (self.norm_inputs, self.norm_hidden, self.norm_cell):
             norm.reset_parameters()
-        if self.norm_inputs.bias is not None:
-            nn.init.constant_(self.norm_inputs.bias.data.chunk(4)[1], self.forget_bias)
-
-    def initial_state(self, batch_size: int) -> LSTMState:
-        """Zeros, both ``(batch, hidden_size)``."""
-        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.output_size))
+        self.open_forget_gate(self.norm_inputs.bias)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The three equations."""
+        """Compute the three equations."""
         hidden, cell = cast(LSTMState, state)
         i, f, candidate, o = (self.norm_inputs(self.w(inputs)) + self.norm_hidden(self.u(hidden))).chunk(4, dim=1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(candidate)

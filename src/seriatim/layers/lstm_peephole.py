@@ -1,4 +1,4 @@
-"""Long short-term memory whose gates see the cell.
+"""Long short-term memory whose gates see the cell state.
 
 F. Gers and J. Schmidhuber, "Recurrent nets that time and count", IJCNN 2000.
 
@@ -9,47 +9,46 @@ F. Gers and J. Schmidhuber, "Recurrent nets that time and count", IJCNN 2000.
     o_t = σ(W_o x_t + U_o h_{t−1} + p_o ⊙ C_t + b_o)       output gate
     h_t = o_t ⊙ tanh(C_t)
 
-The paper's peepholes are diagonal: each cell is seen by its own gates. With ``peephole="full"`` the p are matrices and
-the products with them ordinary ones, p_i C_{t−1}: the form in which textbooks print them, σ(W [C; h; x] + b).
+The paper's peepholes are diagonal: the gates of a unit see its own cell state. With ``peephole="full"`` the p are
+matrices, and p_i C_{t−1} is a matrix product, as textbooks print it: σ(W [C; h; x] + b).
 
 x_t inputs · h_t outputs and ``state.hidden`` · C_t ``state.cell`` · W, b ``w`` · U ``u`` · p ``peepholes``. Gates are
 stacked i, f, C̃, o in ``w`` and ``u`` as in `torch.nn.LSTM`, and i, f, o in ``peepholes``. Simplified: peepholes
 start at zero, so that the cell starts as an ordinary LSTM.
 """
 
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import RecurrentCell
 from ..core.errors import InputError, nearest
 from ..core.state import State
-from .initialization import initialize_gates
-from .lstm import LSTMState
+from .gated_cell import GatedLSTM, LSTMState
 from .option_types import GateBias, OneOf
 
 PEEPHOLES = ("diagonal", "full")
 Peephole = Annotated[str, OneOf(PEEPHOLES)]
 
 
-class PeepholeLSTM(RecurrentCell):
-    """Long short-term memory with peepholes. The state is hidden and cell, both ``(batch, hidden_size)``.
+class PeepholeLSTM(GatedLSTM):
+    """Long short-term memory with peepholes. The state is `LSTMState`: hidden and cell.
 
     Args:
         input_size: width of an input.
-        hidden_size: width of hidden and cell state.
-        peephole: `diagonal`, one number a cell and gate, or `full`, one matrix a gate.
+        hidden_size: width of the hidden state and of the cell state.
+        peephole: `diagonal`, one number for each unit and gate, or `full`, one matrix for each gate.
         bias: whether gates and candidate have biases.
-        forget_bias: what the forget gate's bias starts at, where there is one.
+        forget_bias: initial value of the forget gate's bias.
     """
 
     keeps = "two vectors: hidden and cell"
     paper = "Gers & Schmidhuber 2000"
     gate_names = ("input", "forget", "output")
-    recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
     undecayed = ("peepholes",)
+    gates = 4
+    forget_gate = 1
 
     def __init__(
         self,
@@ -60,38 +59,28 @@ class PeepholeLSTM(RecurrentCell):
         bias: bool = True,
         forget_bias: GateBias = 1.0,
     ) -> None:
-        super().__init__()
+        super().__init__(input_size, hidden_size, bias=bias, forget_bias=forget_bias)
         if peephole not in PEEPHOLES:
             raise InputError(f"unknown peephole {peephole!r}; {nearest(peephole, list(PEEPHOLES))}")
-        self.input_size, self.output_size, self.forget_bias = input_size, hidden_size, forget_bias
-        self.w = nn.Linear(input_size, 4 * hidden_size, bias=bias)
-        self.u = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
         self.full = peephole == "full"
         self.peepholes = nn.Parameter(torch.empty(3, *[hidden_size] * (1 + self.full)))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform and orthogonal, gate by gate; zero biases but for the forget gate's, and no peepholes yet."""
-        initialize_gates(self.w.weight, self.u.weight, gates=4)
-        if self.w.bias is not None:
-            nn.init.zeros_(self.w.bias)
-            nn.init.constant_(self.w.bias.data.chunk(4)[1], self.forget_bias)
+        """Initialise the parameters as every `GatedLSTM`, and the peepholes to zero."""
+        super().reset_parameters()
         nn.init.zeros_(self.peepholes)
 
-    def initial_state(self, batch_size: int) -> LSTMState:
-        """Zeros, both ``(batch, hidden_size)``."""
-        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.output_size))
-
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The six equations."""
+        """Compute the six equations."""
         hidden, cell = cast(LSTMState, state)
         i, f, candidate, o = (self.w(inputs) + self.u(hidden)).chunk(4, dim=1)
         p_i, p_f, p_o = self.peepholes.unbind()
-        i, f = torch.sigmoid(i + self.seen(cell, p_i)), torch.sigmoid(f + self.seen(cell, p_f))
+        i, f = torch.sigmoid(i + self.peep(p_i, cell)), torch.sigmoid(f + self.peep(p_f, cell))
         cell = f * cell + i * torch.tanh(candidate)
-        hidden = torch.sigmoid(o + self.seen(cell, p_o)) * torch.tanh(cell)
+        hidden = torch.sigmoid(o + self.peep(p_o, cell)) * torch.tanh(cell)
         return hidden, LSTMState(hidden, cell)
 
-    def seen(self, cell: Tensor, peephole: Tensor) -> Tensor:
-        """What a gate sees of the cell."""
-        return F.linear(cell, peephole) if self.full else peephole * cell
+    def peep(self, p: Tensor, cell: Tensor) -> Tensor:
+        """Return p ⊙ C, or p C for full peepholes."""
+        return F.linear(cell, p) if self.full else p * cell

@@ -9,9 +9,10 @@ A. Gu and T. Dao, "Mamba: Linear-time sequence modeling with selective state spa
     h_t     = exp(Δ_t A) ⊙ h_{t−1} + (Δ_t x_t) B_tᵀ    the selective scan
     y_t     = W_out ((h_t C_t + D ⊙ x_t) ⊙ SiLU(z_t))
 
-u inputs · y outputs · the last K − 1 of x ``state.recent`` · h ``state.memory`` · W_in ``enter`` · w ``taps`` ·
-b ``taps_bias`` · W_x ``select`` · W_Δ, b_Δ ``rate`` · A = −exp(``log_a``) · D ``skip`` · W_out ``leave``. This is the
-mixer alone: the norm before it and the residual connection around it are the registry's. Nothing is simplified.
+u inputs · y outputs · the last K − 1 of x ``state.recent`` · h ``state.memory`` · W_in ``in_proj`` ·
+w ``conv_weight`` · b ``conv_bias`` · W_x ``x_proj`` · W_Δ, b_Δ ``dt_proj`` · A = −exp(``A_log``) · D ``D`` ·
+W_out ``out_proj``. This is the mixer alone: the registry adds the norm before it and the residual connection around it.
+Nothing is simplified.
 Inside, sequences are (time, batch, width), so that one step is contiguous.
 """
 
@@ -61,8 +62,8 @@ class Mamba(UnpaddedLayer):
     gate_names = ("step size Δ",)
     parallel = True
     wrap = "residual"
-    undecayed = ("taps", "log_a")
-    taps_bias: nn.Parameter | None
+    undecayed = ("conv_weight", "A_log")
+    conv_bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -88,28 +89,28 @@ class Mamba(UnpaddedLayer):
         self.input_size, self.output_size, self.inner = input_size, hidden_size, expansion * hidden_size
         self.state_size, self.kernel_size, self.dt_rank = state_size, kernel_size, dt_rank
         self.dt_min, self.dt_max = dt_min, dt_max
-        self.enter = nn.Linear(input_size, 2 * self.inner, bias=False)
-        self.taps = nn.Parameter(torch.empty(kernel_size, self.inner))
-        self.register_parameter("taps_bias", nn.Parameter(torch.empty(self.inner)) if bias else None)
-        self.select = nn.Linear(self.inner, dt_rank + 2 * state_size, bias=False)
-        self.rate = nn.Linear(dt_rank, self.inner)
-        self.log_a = nn.Parameter(torch.empty(self.inner, state_size))
-        self.skip = nn.Parameter(torch.empty(self.inner))
-        self.leave = nn.Linear(self.inner, hidden_size, bias=False)
+        self.in_proj = nn.Linear(input_size, 2 * self.inner, bias=False)
+        self.conv_weight = nn.Parameter(torch.empty(kernel_size, self.inner))
+        self.register_parameter("conv_bias", nn.Parameter(torch.empty(self.inner)) if bias else None)
+        self.x_proj = nn.Linear(self.inner, dt_rank + 2 * state_size, bias=False)
+        self.dt_proj = nn.Linear(dt_rank, self.inner)
+        self.A_log = nn.Parameter(torch.empty(self.inner, state_size))
+        self.D = nn.Parameter(torch.empty(self.inner))
+        self.out_proj = nn.Linear(self.inner, hidden_size, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """A = −1 … −N for every channel, D = 1, and b_Δ such that Δ starts log-uniform in [dt_min, dt_max]."""
         bound = self.kernel_size**-0.5
-        nn.init.uniform_(self.taps, -bound, bound)
-        if self.taps_bias is not None:
-            nn.init.uniform_(self.taps_bias, -bound, bound)
-        nn.init.uniform_(self.rate.weight, -(self.dt_rank**-0.5), self.dt_rank**-0.5)
-        nn.init.ones_(self.skip)
+        nn.init.uniform_(self.conv_weight, -bound, bound)
+        if self.conv_bias is not None:
+            nn.init.uniform_(self.conv_bias, -bound, bound)
+        nn.init.uniform_(self.dt_proj.weight, -(self.dt_rank**-0.5), self.dt_rank**-0.5)
+        nn.init.ones_(self.D)
         with torch.no_grad():
-            self.log_a.copy_(torch.arange(1, self.state_size + 1).log())
+            self.A_log.copy_(torch.arange(1, self.state_size + 1).log())
             delta = torch.empty(self.inner).uniform_(math.log(self.dt_min), math.log(self.dt_max)).exp()
-            self.rate.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # softplus, inverted
+            self.dt_proj.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # softplus, inverted
 
     def initial_state(self, batch_size: int) -> MambaState:
         """Zeros; see `MambaState`."""
@@ -126,35 +127,35 @@ class Mamba(UnpaddedLayer):
         """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, hidden_size)``."""
         recent, memory = cast(MambaState, state)
         inputs = inputs.transpose(0, 1).contiguous()
-        x, z = (F.linear(inputs, weight) for weight in self.enter.weight.chunk(2))  # apart, each is contiguous
+        x, z = (F.linear(inputs, weight) for weight in self.in_proj.weight.chunk(2))  # apart, each is contiguous
         extended, recent = remember(x, recent.transpose(0, 1), time_dim=0)
-        x = F.silu(_DepthwiseConvolution.apply(extended, self.taps, self.taps_bias))  # type: ignore[no-untyped-call]
+        x = F.silu(_DepthwiseConvolution.apply(extended, self.conv_weight, self.conv_bias))  # type: ignore[no-untyped-call]
         delta, b, c = (part.transpose(0, 1) for part in self.selected(x))
-        y, memory = selective_scan(x.transpose(0, 1), delta, self.a(), b, c, self.skip, memory)
-        outputs = self.leave(y.transpose(0, 1) * F.silu(z))
+        y, memory = selective_scan(x.transpose(0, 1), delta, self.a(), b, c, self.D, memory)
+        outputs = self.out_proj(y.transpose(0, 1) * F.silu(z))
         return outputs.transpose(0, 1), MambaState(recent.transpose(0, 1).contiguous(), memory)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
         """The equations, once."""
         self.check_step(inputs, state)
         recent, memory = cast(MambaState, state)
-        x, z = self.enter(inputs).chunk(2, dim=-1)
+        x, z = self.in_proj(inputs).chunk(2, dim=-1)
         extended, recent = remember(x.unsqueeze(1), recent)
-        convolved = (extended * self.taps).sum(1)
-        x = F.silu(convolved if self.taps_bias is None else convolved + self.taps_bias)
+        convolved = (extended * self.conv_weight).sum(1)
+        x = F.silu(convolved if self.conv_bias is None else convolved + self.conv_bias)
         delta, b, c = self.selected(x)
-        y, memory = selective_step(x, delta, self.a(), b, c, self.skip, memory)
-        return self.leave(y * F.silu(z)), MambaState(recent, memory)
+        y, memory = selective_step(x, delta, self.a(), b, c, self.D, memory)
+        return self.out_proj(y * F.silu(z)), MambaState(recent, memory)
 
     def selected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Δ, B and C of inner inputs ``(..., inner)``."""
-        low, b, c = self.select(x).split([self.dt_rank, self.state_size, self.state_size], dim=-1)
-        delta = self.rate(low)
+        low, b, c = self.x_proj(x).split([self.dt_rank, self.state_size, self.state_size], dim=-1)
+        delta = self.dt_proj(low)
         return F.softplus(delta.to(torch.promote_types(delta.dtype, torch.float32))), b, c
 
     def a(self) -> Tensor:
         """A ``(inner, state_size)``, negative."""
-        return -torch.exp(self.log_a.to(torch.promote_types(self.log_a.dtype, torch.float32)))
+        return -torch.exp(self.A_log.to(torch.promote_types(self.A_log.dtype, torch.float32)))
 
     def extra_repr(self) -> str:
         """Sizes, for ``print``."""

@@ -1,7 +1,7 @@
 """The minimal gated unit: one gate decides between the old state and the new.
 
 G.-B. Zhou, J. Wu, C.-L. Zhang and Z.-H. Zhou, "Minimal gated unit for recurrent neural networks", International
-Journal of Automation and Computing 13(3), 2016; in the form textbooks print.
+Journal of Automation and Computing 13(3), 2016.
 
     z_t = σ(W_z x_t + U_z h_{t−1} + b_z)   update gate
     h̃_t = tanh(W x_t + U h_{t−1} + b)      candidate
@@ -9,21 +9,19 @@ Journal of Automation and Computing 13(3), 2016; in the form textbooks print.
 
 x_t inputs · h_t outputs and the state · W, b ``w`` · U ``u``. Gates are stacked z, h̃.
 
-Simplified: the paper's candidate sees the state through the gate, h̃_t = tanh(W x_t + U (z_t ⊙ h_{t−1}) + b), so that
-z both resets and updates. Here it sees all of h_{t−1}, and one product serves gate and candidate.
+Simplified, as in textbooks: the paper's candidate sees the state through the gate, h̃_t = tanh(W x_t +
+U (z_t ⊙ h_{t−1}) + b), so that z both resets and updates. Here the candidate sees all of h_{t−1}, and one product
+computes gate and candidate.
 """
 
-from typing import ClassVar
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..core.contract import RecurrentCell
 from ..core.state import State
-from .initialization import initialize_gates
+from .gated_cell import GatedCell
 
 
-class MGU(RecurrentCell):
+class MGU(GatedCell):
     """A recurrence with one gate. The state is one vector ``(batch, hidden_size)``.
 
     Args:
@@ -35,27 +33,14 @@ class MGU(RecurrentCell):
     keeps = "one vector"
     paper = "Zhou et al. 2016, candidate without the gate"
     gate_names = ("update (takes)",)
-    recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
+    gates = 2
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.w = nn.Linear(input_size, 2 * hidden_size, bias=bias)
-        self.u = nn.Linear(hidden_size, 2 * hidden_size, bias=False)
+        super().__init__(input_size, hidden_size, bias=bias)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Glorot-uniform input weights and orthogonal recurrent weights, gate by gate; zero biases."""
-        initialize_gates(self.w.weight, self.u.weight, gates=2)
-        if self.w.bias is not None:
-            nn.init.zeros_(self.w.bias)
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        """Zeros ``(batch, hidden_size)``."""
-        return self.zeros(batch_size, self.output_size)
-
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The three equations."""
+        """Compute the three equations."""
         assert isinstance(state, Tensor)
         z, candidate = (self.w(inputs) + self.u(state)).chunk(2, dim=1)
         z = torch.sigmoid(z)

@@ -13,6 +13,7 @@ from ..core.errors import InputError, shown
 from ..core.state import state_leaves
 from .fast_path import as_step, obstacle, runner
 from .program_runner import Runner
+from .zoneout import Zoneout
 
 
 def explain(module: RecurrentCell | SequenceLayer) -> str:
@@ -26,21 +27,17 @@ def explain(module: RecurrentCell | SequenceLayer) -> str:
     """
     if not isinstance(module, RecurrentCell | SequenceLayer):
         raise InputError(f"explain: expected a cell or a layer, got {shown(module)}")
-    name = type(module).__name__
+    name = type(module.cell if isinstance(module, Zoneout) else module).__name__
     if isinstance(module, RecurrentCell):
-        return _explained(module, name, *as_step(module), otherwise="a loop")
-    cell, step = getattr(module, "cell", None), getattr(module, "with_weights", None)
-    if isinstance(cell, RecurrentCell):
-        return explain(cell)
-    if step is not None:
-        kernel = getattr(module, "has_kernel", False)
-        otherwise = "PyTorch's own kernel" if kernel else "a loop"
-        weights = module.weights()  # type: ignore[operator]
+        step, weights = as_step(module)
+        kernel = module.vendor_kernel() is not None
         if kernel and weights[0].device.type != "cpu":
             return (
                 f"{name} runs in PyTorch's own kernel: on {weights[0].device.type}, cuDNN's is as fast as compiled code"
             )
-        return _explained(module, name, step, weights, otherwise=otherwise)
+        return _explained(module, name, step, weights, otherwise="PyTorch's own kernel" if kernel else "a loop")
+    if isinstance(cell := getattr(module, "cell", None), RecurrentCell):
+        return explain(cell)
     if parts := list(_parts(module)):
         return "\n".join(map(explain, parts))
     return f"{name} computes whole sequences with PyTorch's operators; it has no step that could be compiled"

@@ -91,6 +91,11 @@ def compiling() -> bool:
     return _compiling.get()
 
 
+def tracing() -> bool:
+    """Tell whether a step is being traced, for which a cell must run as it is written."""
+    return _tracing.get()
+
+
 def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
     """A module called as a step, and all its parameters and buffers, some of them exchanged by name."""
     found = {**dict(module.named_parameters()), **dict(module.named_buffers()), **(weights or {})}

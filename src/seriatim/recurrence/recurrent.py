@@ -1,5 +1,6 @@
 """A recurrent cell as a sequence layer."""
 
+import torch
 from torch import Tensor
 from torch.func import functional_call
 
@@ -8,6 +9,7 @@ from ..core.errors import InputError
 from ..core.random_masks import dropout_mask
 from ..core.state import State
 from .compiled_step import stepped
+from .fast_path import tracing
 from .step_checks import check_initial, check_outputs, check_returned
 from .unrolling import unroll
 from .zoneout import Zoneout, check_rate
@@ -35,12 +37,13 @@ class Recurrent(SequenceLayer):
                 raise ValueError(f"{type(cell).__name__} must set {name}, the width of one step, as an integer")
         recurrent = cell.recurrent_weights
         self.weight_dropout = check_rate("weight_dropout", weight_dropout)
+        self.zoneout = check_rate("zoneout", zoneout)
         if weight_dropout and not recurrent:
             raise InputError(
                 f"{type(cell).__name__} names no weights to drop; give weight_dropout 0, or the class an attribute "
                 "recurrent_weights"
             )
-        self.cell = Zoneout(cell, zoneout) if check_rate("zoneout", zoneout) else cell
+        self.cell = Zoneout(cell, zoneout) if zoneout else cell
         self.recurrent_weights = tuple(f"cell.{name}" for name in recurrent) if zoneout else recurrent
         self.input_size = cell.input_size
         self.output_size = cell.output_size
@@ -69,6 +72,9 @@ class Recurrent(SequenceLayer):
         found = stepped(self, inputs, state)
         if found is None:
             self.check_state(state, inputs.shape[0])
+            kernel = None if torch.is_grad_enabled() or tracing() else self.cell.vendor_kernel()
+            if kernel is not None and kernel.step is not None:
+                return kernel.step(inputs, state, self.dropped_weights() if self.dropping else {})
             found = self.advance_once(inputs, state)
             return check_returned(found, self.cell_name, inputs, state, self.output_size)
         check_outputs(found[0], self.cell_name, len(inputs), self.output_size)

@@ -13,6 +13,7 @@ from ..data.arguments import check_integer, check_text
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.sampling import WINDOW, Sampling, read, sample
 from ..models.base_models import TextModel
+from ..storage.parameter_names import former_names
 from ..storage.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
 
 
@@ -162,7 +163,8 @@ class Stream:
 
     def _whose(self) -> dict[str, str]:
         """What tells a state from those of other models: the run, and some values of each of its parameters."""
-        some = {name: values.detach().flatten() for name, values in self.model.named_parameters()}
+        names = former_names(self.model)  # the names of the first version, so that its states can still be read
+        some = {names[name]: values.detach().flatten() for name, values in self.model.named_parameters()}
         some = {name: values[:: 1 + len(values) // 64] for name, values in some.items()}
         return {**self.identity, "weights": digest(some)}
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError
 from .atomic_files import whole
+from .parameter_names import with_present_names
 from .safetensors_header import Entry, read_header
 
 HEADER = 1 << 16
@@ -38,11 +39,12 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: missing, damaged, not finite, or the weights of another model.
     """
-    header, expected = read_header(path), dict(model.named_parameters())
-    if odd := sorted(set(header.tensors) ^ set(expected)):
+    expected = dict(model.named_parameters())
+    entries = with_present_names(model, read_header(path).tensors)
+    if odd := sorted(set(entries) ^ set(expected)):
         raise InputError(f"{path}: the weights of another model (they differ in {odd[0]}); restore the run's own file")
     for name, parameter in expected.items():
-        found, needed = header.tensors[name], Entry(TYPES[parameter.dtype], tuple(parameter.shape))
+        found, needed = entries[name], Entry(TYPES[parameter.dtype], tuple(parameter.shape))
         if found != needed:
             raise InputError(
                 f"{path}: {name} has shape {found.shape} of {found.dtype}, the model needs {needed.shape} of "
@@ -50,6 +52,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
             )
     tensors = load_tensors(path)
     refuse_nonfinite(tensors, path)
+    tensors = with_present_names(model, tensors)
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(tensors[name])

@@ -14,6 +14,7 @@ from ..config import Config, Model, Tokenizer, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..layers import options_of, split_names
+from ..storage.parameter_names import with_present_names
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 
 PREFIXES = ("embedding.", "layer.")
@@ -74,15 +75,16 @@ class Initial:
         if not targets or not self.parameters:
             where = "this task's model" if not targets else self.folder
             raise InputError(f"training.init: {where} has no embedding and layer under these names; leave it out")
-        for name in sorted(targets.keys() | self.parameters.keys(), key=lambda name: (name != TABLE, name)):
-            target, source = targets.get(name), self.parameters.get(name)
+        parameters = with_present_names(model, self.parameters)
+        for name in sorted(targets.keys() | parameters.keys(), key=lambda name: (name != TABLE, name)):
+            target, source = targets.get(name), parameters.get(name)
             if target is None or source is None or not self._fits(name, target, source):
                 raise InputError(
                     f"training.init: {name} has {_shape(source)} in {self.folder} and {_shape(target)} here; "
                     f"{self._advice(config)}"
                 )
         for name, target in targets.items():
-            source = self.parameters[name]
+            source = parameters[name]
             rows = slice(min(len(target), len(source))) if name == TABLE else ...
             target[rows] = source[rows].to(target)
 

@@ -11,6 +11,7 @@ from ..core.contract import Stateful
 from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
 from ..layers import find, split_names
+from ..storage.parameter_names import with_present_names
 
 SGD_RATE = 1.0
 """Default learning rate of SGD, for every layer and task."""
@@ -169,7 +170,7 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
     parameters = dict(model.named_parameters())
     keys = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
     saved: dict[str, dict[str, Tensor]] = {}
-    for path, value in tensors.items():
+    for path, value in with_present_names(model, tensors).items():
         name, _, key = path.partition("|")
         saved.setdefault(name, {})[key] = value
     for name, values in saved.items():

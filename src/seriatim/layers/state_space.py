@@ -1,0 +1,96 @@
+"""What the structured state spaces S4 and S4D have in common: parameters, initialisation and the map over the channels.
+
+    h'(t) = A h(t) + B x(t),  y(t) = C h(t) + D x(t)         for every channel
+    out_t = GLU(W GELU(y_t) + b)                             mixes the channels
+
+x inputs · h the state · Re A = −exp(``log_A_real``) · Im A ``A_imag`` · C ``C`` · D ``D`` · step size
+Δ = exp(``log_dt``) · W, b ``out_proj`` · N ``state_size``. Eigenvalues come in conjugate pairs, of which one is stored:
+N/2 complex numbers, as pairs of real numbers.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.errors import InputError
+from .unpadded_layer import UnpaddedLayer
+
+CHUNK = 128
+"""Steps of one convolution, a power of two (measured on a CPU)."""
+
+
+class StateSpace(UnpaddedLayer):
+    """One state space for every channel, and a gated linear map over the channels.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of an output; the same.
+        state_size: N, real numbers in the state of every channel; even.
+        dt_min: the smallest Δ at the start.
+        dt_max: the largest Δ at the start.
+        bias: whether the map over the channels has a bias.
+
+    Raises:
+        InputError: widths that differ, an odd state size, or not 0 < dt_min ≤ dt_max.
+    """
+
+    keeps = "one small complex vector a channel"
+    gate_names = ("output",)
+    parallel = True
+    wrap = "residual"
+    square = True
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, state_size: int, dt_min: float, dt_max: float, bias: bool
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if input_size != hidden_size:
+            raise InputError(f"{name} gives as many features as it takes: set input_size to {hidden_size}")
+        if state_size < 2 or state_size % 2:
+            raise InputError(f"model.options.state_size must be even and at least 2; got {state_size}")
+        if not 0 < dt_min <= dt_max:
+            raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+        self.input_size = self.output_size = hidden_size
+        self.pairs, self.dt_min, self.dt_max = state_size // 2, dt_min, dt_max
+        self.log_dt = nn.Parameter(torch.empty(hidden_size))
+        self.log_A_real = nn.Parameter(torch.empty(hidden_size, self.pairs))
+        self.A_imag = nn.Parameter(torch.empty(hidden_size, self.pairs))
+        self.C = nn.Parameter(torch.empty(hidden_size, self.pairs, 2))
+        self.D = nn.Parameter(torch.empty(hidden_size))
+        self.out_proj = nn.Linear(hidden_size, 2 * hidden_size, bias=bias)
+
+    def reset_parameters(self) -> None:
+        """Initialise Re A = −1/2, Δ log-uniform in [dt_min, dt_max], C complex normal of variance 1 and D normal."""
+        nn.init.uniform_(self.log_dt, math.log(self.dt_min), math.log(self.dt_max))
+        nn.init.constant_(self.log_A_real, math.log(0.5))
+        nn.init.normal_(self.C, std=0.5**0.5)
+        nn.init.normal_(self.D)
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        """Return zeros ``(batch, hidden_size, state_size / 2, 2)``, real and imaginary parts."""
+        return self.zeros(batch_size, self.output_size, self.pairs, 2)
+
+    def eigenvalues(self) -> Tensor:
+        """Return the diagonal of A, complex ``(hidden_size, state_size / 2)``."""
+        return torch.complex(-torch.exp(wide(self.log_A_real)), wide(self.A_imag))
+
+    def mixed(self, y: Tensor) -> Tensor:
+        """Apply GELU, then the gated linear map over the channels."""
+        return F.glu(self.out_proj(F.gelu(y)), dim=-1)
+
+    def extra_repr(self) -> str:
+        """Return the sizes, for ``print``."""
+        return f"{self.input_size}, {self.output_size}, state_size={2 * self.pairs}"
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Return a tensor in float32 or wider, because PyTorch has no complex bfloat16."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def as_complex(pairs: Tensor) -> Tensor:
+    """Return pairs of real numbers ``(..., 2)`` as complex numbers ``(...)``."""
+    return torch.view_as_complex(wide(pairs).contiguous())

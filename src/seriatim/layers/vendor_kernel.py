@@ -1,0 +1,125 @@
+"""The adapter between cells and the kernels that PyTorch has for them.
+
+A cell writes its equations in `forward`; these are compiled (see `seriatim.recurrence`). PyTorch's kernels (cuDNN's on
+a GPU) compute the same and run instead on GPUs and where the equations cannot be compiled.
+
+Parameters have the names and shapes of one layer of `torch.nn` (``weight_ih_l0 weight_hh_l0 bias_ih_l0 bias_hh_l0``,
+gates stacked along dimension 0), so that state dictionaries can be exchanged with it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.contract import RecurrentCell, VendorKernel
+from ..core.errors import InputError
+from ..core.state import State, map_state, state_leaves
+from .gated_cell import initialize_gates
+
+
+class TorchCell(RecurrentCell):
+    """A cell with the parameters of a `torch.nn` recurrence.
+
+    A subclass names the ``torch.nn`` module, its number of gates and the two kernels, and writes `forward`.
+
+    Args:
+        input_size: width of an input.
+        hidden_size: width of the state, and of an output without a projection.
+        bias: whether the gates have biases.
+        projection_size: width of the output and of the hidden state where outputs are projected; 0 for no projection.
+
+    Raises:
+        InputError: the projection is not narrower than the state.
+    """
+
+    recurrent_weights: ClassVar[tuple[str, ...]] = ("weight_hh_l0",)
+    twin: ClassVar[type[nn.RNNBase]]
+    """The module of `torch.nn` that computes the same."""
+    gates: ClassVar[int]
+
+    bias_ih_l0: nn.Parameter | None
+    bias_hh_l0: nn.Parameter | None
+    weight_hr_l0: nn.Parameter | None
+
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool, projection_size: int = 0) -> None:
+        super().__init__()
+        if not 0 <= projection_size < hidden_size:
+            raise InputError(
+                f"model.options.projection_size must lie in 0..{hidden_size - 1}, below hidden_size; "
+                f"got {projection_size}"
+            )
+        self.input_size, self.hidden_size, self.projection_size = input_size, hidden_size, projection_size
+        self.output_size = projection_size or hidden_size
+        self.weight_ih_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, input_size))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, self.output_size))
+        for name in ("bias_ih_l0", "bias_hh_l0"):
+            self.register_parameter(name, nn.Parameter(torch.empty(self.gates * hidden_size)) if bias else None)
+        projection = nn.Parameter(torch.empty(projection_size, hidden_size)) if projection_size else None
+        self.register_parameter("weight_hr_l0", projection)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise weights gate by gate (see `initialize_gates`), biases to zero and the projection orthogonally."""
+        initialize_gates(self.weight_ih_l0, self.weight_hh_l0, self.gates)
+        for bias in (self.bias_ih_l0, self.bias_hh_l0):
+            if bias is not None:
+                nn.init.zeros_(bias)
+        if self.weight_hr_l0 is not None:
+            nn.init.orthogonal_(self.weight_hr_l0)
+
+    def initial_state(self, batch_size: int) -> State:
+        """Return zeros ``(batch, hidden_size)``."""
+        return self.zeros(batch_size, self.hidden_size)
+
+    def w(self, inputs: Tensor) -> Tensor:
+        """Return W x + b for inputs ``(batch, input_size)``: ``(batch, gates * hidden_size)``."""
+        return F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+
+    def u(self, hidden: Tensor) -> Tensor:
+        """Return U h + c for hidden states ``(batch, output_size)``: ``(batch, gates * hidden_size)``."""
+        return F.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
+
+    def kernels(self) -> tuple[Callable[..., Sequence[Tensor]], Callable[..., Tensor | Sequence[Tensor]] | None]:
+        """Return PyTorch's functions for a sequence and for one step; None for the latter to use the equations."""
+        raise NotImplementedError
+
+    def vendor_kernel(self) -> VendorKernel | None:
+        """Return the kernels for sequences and steps."""
+        return VendorKernel(self._run_sequence, self._run_step if self.kernels()[1] else None)
+
+    def _run_sequence(self, inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+        start = [leaf.unsqueeze(0).contiguous() for leaf in state_leaves(state)]
+        # biases, one layer, no dropout, training mode, one direction, batch first
+        options = (self.bias_ih_l0 is not None, 1, 0.0, self.training, False, True)
+        weights = self._weights(replaced)
+        outputs, *ends = self.kernels()[0](inputs, start if len(start) > 1 else start[0], weights, *options)
+        remaining = iter(ends)
+        return outputs, map_state(lambda _: next(remaining).squeeze(0), state)
+
+    def _run_step(self, inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+        kernel = self.kernels()[1]
+        assert kernel is not None
+        before = state_leaves(state)
+        after = kernel(inputs, before if len(before) > 1 else before[0], *self._weights(replaced))
+        remaining = iter([after] if isinstance(after, Tensor) else after)
+        end = map_state(lambda _: next(remaining), state)
+        return state_leaves(end)[0], end
+
+    def _weights(self, replaced: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return the parameters in the order that the kernels take them."""
+        return [replaced.get(name, parameter) for name, parameter in self.named_parameters()]
+
+    def twin_options(self) -> dict[str, object]:
+        """Return the options of the ``torch.nn`` module.
+
+        Raises:
+            ValueError: `torch.nn` has no such option.
+        """
+        return {"bias": self.bias_ih_l0 is not None, "batch_first": True}
+
+    def extra_repr(self) -> str:
+        """Return the sizes, for ``print``."""
+        return f"{self.input_size}, {self.hidden_size}"
