@@ -233,7 +233,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         InputError: no such file, too large, not YAML, or not a mapping of plain values.
     """
-    text = read_text(path, most=LARGEST, hint="give a YAML file")
+    text = read_text(path, max_bytes=LARGEST, remedy="give a YAML file")
     try:
         tree = load_plain(text)
     except (yaml.YAMLError, ValueError) as error:

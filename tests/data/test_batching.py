@@ -10,7 +10,7 @@ from seriatim.data.batching import Buckets
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_every_sequence_is_in_one_batch_of_bounded_size(most: int, batch_size: int) -> None:
     lengths = np.random.default_rng(0).integers(0, 90, 200)
-    buckets = Buckets(lengths, batch_size, lambda rows: rows, most_tokens=most)
+    buckets = Buckets(lengths, batch_size, lambda rows: rows, max_tokens=most)
     for groups in (buckets.in_order(), buckets.shuffled(1, 0)):
         assert sorted(np.concatenate(groups).tolist()) == list(range(200))
         for rows in groups:

@@ -35,7 +35,7 @@ def test_words_of_a_stream_count_line_ends_and_literal_unknowns(tmp_path: Path) 
     assert (found.tokens, found.words, found.lines, found.unknown_tokens) == (11, 7, 4, 2)
     assert found.bytes == len(path.read_bytes())
     assert found.empty_lines == 1
-    assert found.spelling_nats == pytest.approx(tokenizer.spelling.nats(Spelling.letters(["c"])))
+    assert found.spelling_nats == pytest.approx(tokenizer.spelling.nats(Spelling.count_symbols(["c"])))
 
 
 def test_characters_of_a_stream_are_the_text(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_texts_of_many_pieces_are_one(tmp_path: Path, unit: str, monkeypatch) ->
     found = []
     for size in (1 << 20, 7, 64):
         monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", size)
-        monkeypatch.setattr("seriatim.data.encoding.TOGETHER", size)
+        monkeypatch.setattr("seriatim.data.encoding.MIN_CHARACTERS", size)
         folder = tmp_path / str(size)
         folder.mkdir()
         sources = find_sources(str(tmp_path / "a.txt"))

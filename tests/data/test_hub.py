@@ -87,7 +87,7 @@ def test_check_reads_labelled_data(capsys) -> None:
 @pytest.mark.parametrize(
     ("spec", "split", "message"),
     [
-        ("hf:kinds::dev", "train", r"no part 'dev', it has train, validation, test; name one as hf:kinds::PART"),
+        ("hf:kinds::dev", "train", r"no part 'dev' \(it has train, validation, test\); name one as hf:kinds::PART"),
         ("hf:other", "train", r"cannot load it \(no data set other None\)"),
         ("hf:kinds", "test", r"hf:kinds:1: -1 in column 'label' is not one of its classes"),
     ],

@@ -92,13 +92,13 @@ def test_parallel_files_that_are_not_there(tmp_path: Path) -> None:
     for wrong, message in (
         (f"{spec},{spec}2", "a2: no such file"),
         (f"{spec},", "has no name"),
-        (f"{spec},{'b' * 300}", "cannot be a file|no such file"),
+        (f"{spec},{'b' * 300}", "not the name of a file|no such file"),
         (f"{spec},{spec},{spec}", "no such file"),
     ):
         with pytest.raises(InputError, match=message):
             pairs(wrong)
     written(tmp_path, "b\n", "b")
-    with pytest.raises(InputError, match="2 files; each side"):
+    with pytest.raises(InputError, match="2 files; give one file"):
         pairs(f"{spec},{tmp_path}/*")
     with pytest.raises(InputError, match=r":1: no pairs"):
         pairs(f"{written(tmp_path, '', 'c')},{tmp_path}/c")

@@ -105,7 +105,7 @@ def test_rows_come_one_by_one(tmp_path: Path) -> None:
     for content, name in (("label\ttext\nx\ta\n\n", "a.tsv"), ("label,text\nx,a\n\n", "a.csv")):
         reader = read(written(tmp_path, content, name))
         assert next(reader).text == "a"
-        with pytest.raises(InputError, match=r":3: 1 field where the header has 2"):
+        with pytest.raises(InputError, match=r":3: 1 field, but the header has 2"):
             next(reader)
 
 
@@ -122,8 +122,8 @@ def test_rows_come_one_by_one(tmp_path: Path) -> None:
         ("text\tlabel\n", "a.tsv", ":1: no rows"),
         ("text,label\n", "a.csv", ":1: no rows"),
         ("", "a.jsonl", ":1: no rows"),
-        ("text\tlabel\na\tx\nb\n", "a.tsv", ":3: 1 field where the header has 2"),
-        ("text\tlabel\na\tx\ty\n", "a.tsv", ":2: 3 fields where the header has 2"),
+        ("text\tlabel\na\tx\nb\n", "a.tsv", ":3: 1 field, but the header has 2"),
+        ("text\tlabel\na\tx\ty\n", "a.tsv", ":2: 3 fields, but the header has 2"),
         ('text,label\n"a\nb",x\na,x,y\n', "a.csv", ":4: 3 fields"),
         ("text\tlabel\na\t\n", "a.tsv", ":2: the label is empty"),
         ("text,label\na, \n", "a.csv", ":2: the label is empty"),
@@ -139,7 +139,11 @@ def test_rows_come_one_by_one(tmp_path: Path) -> None:
         ('{"text": "a", "label": "\\ud800"}', "a.jsonl", ":1: half of a surrogate"),
         ("text\tlabel\na\tx\0\n", "a.tsv", ":2: a NUL"),
         (b"text\tlabel\n\xe9\tx\n", "a.tsv", ":2: not UTF-8"),
-        ('text,label\na,x\n"b\nc,x\nd,x\n', "a.csv", ":3: the row that begins here is not CSV.*end it with a quote"),
+        (
+            'text,label\na,x\n"b\nc,x\nd,x\n',
+            "a.csv",
+            ":3: the row that begins here is not CSV.*put quotes around",
+        ),
         ('text,label\n"b"c,x\n', "a.csv", ":2: the row that begins here is not CSV"),
         ('"text,label\n', "a.csv", ":1: the row that begins here is not CSV"),
         (f"text,label\n{'a' * 140_000},x\n", "a.csv", ":2: the row that begins here is not CSV.*131,072"),
@@ -157,7 +161,7 @@ def test_formats_that_cannot_be(tmp_path: Path) -> None:
     spec = written(tmp_path, "a\n", "a.txt")
     with pytest.raises(InputError, match="did you mean 'tsv'"):
         rows(spec, file_format="tvs")
-    with pytest.raises(InputError, match=r"a\.txt:1: plain lines have no labels"):
+    with pytest.raises(InputError, match=r"a\.txt:1: lines of text have no labels"):
         rows(spec, file_format="text")
 
 
@@ -209,7 +213,7 @@ def test_a_comma_in_a_header_of_semicolons_is_part_of_a_name(tmp_path: Path) -> 
 )
 def test_plain_lines_that_look_like_a_table_are_warned_of(tmp_path: Path, content: bytes, what: str, name: str) -> None:
     spec = written(tmp_path, content, "a.txt")
-    with pytest.warns(UserWarning, match=rf"a\.txt:1: looks like {what}.*--format {name} reads the"):
+    with pytest.warns(UserWarning, match=rf"a\.txt:1: looks like {what}.*--format {name} to read"):
         assert len(list(read(spec, label=None))) == 2
 
 

@@ -110,8 +110,8 @@ def test_rare_words_and_characters_become_unknown() -> None:
 def test_a_spelling_is_a_probability() -> None:
     spelling = Spelling.fit(["ab", "abc"])
     assert math.isclose(sum(math.exp(-cost) for cost in spelling.cost), 1)
-    assert spelling.nats(Spelling.letters(["ab"])) < spelling.nats(Spelling.letters(["xy"]))
-    assert spelling.nats(Spelling.letters([])) == 0
+    assert spelling.nats(Spelling.count_symbols(["ab"])) < spelling.nats(Spelling.count_symbols(["xy"]))
+    assert spelling.nats(Spelling.count_symbols([])) == 0
 
 
 @pytest.mark.parametrize(

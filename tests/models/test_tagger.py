@@ -15,7 +15,7 @@ from seriatim.core.errors import InputError
 from seriatim.core.lengths import valid_mask
 from seriatim.data.batching import Buckets
 from seriatim.data.conll import Sentence
-from seriatim.data.tagged_corpus import LONGEST, NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
+from seriatim.data.tagged_corpus import MAX_CHARACTERS, NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from seriatim.data.vocabulary import Vocabulary
 from seriatim.models.characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from seriatim.models.crf import CRF, bio_transitions
@@ -228,12 +228,12 @@ def test_what_the_vocabulary_does_not_know_is_told() -> None:
     assert sorted(learn(known).tokenizer.describe(i) for i in np.flatnonzero(once)) == ["The", "sat", "the"]
     lower = learn(known, lowercase=True, min_count=2)
     assert not TaggedCorpus(known, lower).seen_once().any()
-    long = "ab" * LONGEST
+    long = "ab" * MAX_CHARACTERS
     other = TaggedCorpus([sentence(["THE", "Cat", long], ["D", "X", "N"])], lower)
     batch = other.batch(np.array([0]))
     assert [lower.tokenizer.describe(word) for word in batch.words[0].tolist()] == ["the", "cat", "<unk>"]
     assert batch.tags.tolist() == [[0, NO_TAG, 1]]
-    assert batch.spellings.characters.shape == (3, LONGEST)
+    assert batch.spellings.characters.shape == (3, MAX_CHARACTERS)
     assert (other.unknown_words(), other.unseen_tags(), other.unseen) == (1, 1, {"X": "here:2"})
     assert other.truth() == [["D", "X", "N"]]
     assert learn(known, vocabulary_size=3).tokenizer.vocabulary_size == 3

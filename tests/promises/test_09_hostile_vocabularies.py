@@ -12,7 +12,7 @@ import pytest
 import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data import tokenizers
+from seriatim.data import tokenizer_factory, tokenizers
 from seriatim.data.tokenizer_factory import fit_tokenizer, load_tokenizer
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.vocabulary import Vocabulary, load_vocabulary
@@ -190,7 +190,8 @@ def test_tokens_that_the_weights_do_not_have_are_refused(texts, tmp_path: Path) 
 
 
 def test_a_vocabulary_that_could_not_be_read_again_is_not_written(monkeypatch, texts, tmp_path: Path) -> None:
-    monkeypatch.setattr(tokenizers, "MOST", 100)
+    for module in (tokenizers, tokenizer_factory):
+        monkeypatch.setattr(module, "MAX_FILE_BYTES", 100)
     with pytest.raises(InputError, match=r"tokenizer\.vocabulary_size: .* set it"):
         seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2}))
     assert not (tmp_path / "run").exists()

@@ -55,7 +55,7 @@ def test_unknown_words_cost_their_spelling(runs, tmp_path: Path) -> None:
     path.write_text("the cat sees the zebra .\n")
     found = run.evaluate(str(path))
     assert found["unknown_tokens"] == 1
-    nats = found["loss"] * found["tokens"] + run.tokenizer.spelling.nats(Spelling.letters(["zebra"]))
+    nats = found["loss"] * found["tokens"] + run.tokenizer.spelling.nats(Spelling.count_symbols(["zebra"]))
     assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / 25)
     assert found["loss_low"] is None
 

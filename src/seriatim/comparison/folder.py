@@ -70,7 +70,7 @@ def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:
     if not path.exists() or not path.with_suffix(".safetensors").exists():
         return None
     hint = "remove it to measure this row again"
-    row = read_json(path, most=MAX_BYTES, hint=hint)
+    row = read_json(path, max_bytes=MAX_BYTES, remedy=hint)
     if not isinstance(row, dict) or not {"metrics", "version", "tokenizer", "data"} <= row.keys():
         raise InputError(f"{path}: is damaged, or not a row of a comparison; {hint}")
     check_version(path, row["version"])
@@ -98,7 +98,7 @@ def check_row(path: Path, row: Mapping[str, object], plan: Plan) -> None:
 def check_runs(folder: Path, plan: Plan) -> None:
     """Raise InputError where a run was made by another version, or its layer differs from the plan's."""
     for path in sorted((folder / "runs").glob("*/summary.json")):
-        summary = read_json(path, most=1 << 20, hint="remove the folder of the run to train it again")
+        summary = read_json(path, max_bytes=1 << 20, remedy="remove the folder of the run to train it again")
         summary = summary if isinstance(summary, dict) else {}
         check_version(path.parent, summary.get("versions", {}).get("seriatim"))
         expected = next((row for row in plan.layers if path.parent.name.rpartition("-")[0] == row), None)

@@ -1,4 +1,4 @@
-"""Checks of arguments passed from Python, made before a model sees them."""
+"""Checks of arguments that are passed from Python."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,14 +10,14 @@ from ..storage.safe_files import is_text
 
 
 def check_text(value: object, name: str) -> None:
-    """Refuses what is not a text.
+    """Check that an argument is text.
 
     Args:
-        value: as the caller gave it.
-        name: of the argument, for the message.
+        value: the argument.
+        name: the name of the argument, for the message.
 
     Raises:
-        InputError: another type, or a string that has no UTF-8 encoding.
+        InputError: ``value`` is not a string, or has no UTF-8 encoding.
     """
     if not isinstance(value, str):
         raise InputError(f"{name}: expected a string, got {shown(value)} of type {type(value).__name__}")
@@ -25,12 +25,12 @@ def check_text(value: object, name: str) -> None:
         raise InputError(f"{name}: {shown(value)} is not UTF-8 text; remove its surrogate characters")
 
 
-def iterate_items(items: Any, name: str) -> Iterator[Any]:
-    """An iterator over several inputs.
+def iterate_items(items: object, name: str) -> Iterator[Any]:
+    """Return an iterator over several inputs.
 
     Raises:
-        InputError: a single string, whose characters would be read as inputs, a mapping, whose keys would be, or a
-            value that is not iterable.
+        InputError: ``items`` is a single string (whose characters would be inputs), a mapping (whose keys would be
+            inputs), or not iterable.
     """
     if isinstance(items, str | bytes):
         raise InputError(f"{name}: expected a list of texts, got the single text {shown(items)}; pass [text]")
@@ -39,19 +39,19 @@ def iterate_items(items: Any, name: str) -> Iterator[Any]:
     return iter(items)
 
 
-def check_integer(name: str, value: object, *, least: int | None = None) -> None:
-    """Raises InputError unless ``value`` is an integer and, where ``least`` is given, at least that."""
-    fits = isinstance(value, Integral) and not isinstance(value, bool) and (least is None or int(value) >= least)
+def check_integer(name: str, value: object, *, minimum: int | None = None) -> None:
+    """Raise InputError if ``value`` is not an integer, or is less than ``minimum``."""
+    fits = isinstance(value, Integral) and not isinstance(value, bool) and (minimum is None or int(value) >= minimum)
     if not fits:
-        limits = "" if least is None else f" of at least {least}"
+        limits = "" if minimum is None else f" of at least {minimum}"
         raise InputError(f"{name}: must be an integer{limits}, got {shown(value)}")
 
 
 def data_name(data: object) -> str:
-    """The name of some data, which may also be given as a path.
+    """Return the name of some data, which may be given as a string or a path.
 
     Raises:
-        InputError: neither.
+        InputError: ``data`` is neither.
     """
     if not isinstance(data, str | os.PathLike):
         raise InputError(f"data: expected the name of a file or a corpus, got {shown(data)}")

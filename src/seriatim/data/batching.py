@@ -1,8 +1,12 @@
-"""Sequences into batches of windows.
+"""Encoded texts in batches.
 
-Every corpus is a set of spans of token ids: the lines of a text, or a stream cut into as many rows as a batch has. A
-group of spans is read side by side in windows of ``sequence_length``; the state is carried from window to window of a
-group, and a fresh group starts from the initial state. The order is a function of seed, epoch and index alone.
+- `Batches` read a corpus in windows and carry the state from window to window. A corpus is a set of spans of token ids:
+  its lines, or a stream cut into as many rows as a batch has. A group of spans is read side by side in windows of
+  ``sequence_length`` tokens, and every group starts from the initial state.
+- `Windows` are cut from a corpus for models that see a whole sequence at once; they are independent of each other.
+- `Buckets` put whole sequences of similar length side by side.
+
+The order is a function of seed, epoch and index only.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,9 +20,9 @@ from .corpus import Corpus
 from .tokenizers import END
 
 POOL = 8
-"""Batches' worth of shuffled sequences that are sorted by length together: larger pads less and mixes worse."""
-MOST_TOKENS = 1 << 16
-"""Tokens of a batch at most, padding included, so that a few long documents do not fill the memory."""
+"""The number of batches whose shuffled sequences are sorted by length together: more pads less but mixes worse."""
+MAX_BATCH_TOKENS = 1 << 16
+"""The largest number of tokens of a batch, with padding, so that a few long documents do not fill the memory."""
 
 AnyBatch = TypeVar("AnyBatch")
 
@@ -27,12 +31,12 @@ class Batch(NamedTuple):
     """One window of some sequences.
 
     Attributes:
-        inputs: the tokens before each target ``(batch, time)``, beginning with the boundary symbol.
+        inputs: the token before each target ``(batch, time)``; the first is the boundary symbol.
         targets: the tokens to predict ``(batch, time)``.
-        lengths: valid positions of each row ``(batch,)``, or None where all are.
+        lengths: the number of valid positions of each row ``(batch,)``, or None if all are valid.
         fresh: whether the sequences begin here.
-        rows: which lines of the corpus (or rows of the stream) these are ``(batch,)``.
-        start: how far into its sequences the window begins.
+        rows: the index of each line of the corpus, or of each row of the stream ``(batch,)``.
+        start: the position in the sequences at which the window begins.
     """
 
     inputs: Tensor
@@ -44,12 +48,12 @@ class Batch(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Targets, without padding."""
+        """The number of targets without padding."""
         return self.targets.numel() if self.lengths is None else int(self.lengths.sum())
 
     @property
     def terms(self) -> int:
-        """What the loss is a sum over."""
+        """The number of terms of the loss."""
         return self.tokens
 
 
@@ -57,9 +61,9 @@ class Batches:
     """The windows of a corpus.
 
     Args:
-        corpus: encoded text.
-        batch_size: sequences side by side.
-        sequence_length: tokens in a window.
+        corpus: an encoded text.
+        batch_size: the number of sequences side by side.
+        sequence_length: the number of tokens of a window.
     """
 
     def __init__(self, corpus: Corpus, batch_size: int, sequence_length: int) -> None:
@@ -68,28 +72,28 @@ class Batches:
         self.spans = self.ends - self.starts
 
     def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """Groups of rows for training: a stream in order; lines shuffled, then bucketed by length."""
+        """Return groups of rows for training: a stream in order; lines shuffled and then grouped by length."""
         if self.corpus.ends is None:
             return [np.arange(self.batch_size)]
         return shuffled_groups(self.spans, self.batch_size, seed, epoch)
 
     def in_order(self) -> list[np.ndarray]:
-        """Groups of rows for evaluation: a stream in order; lines sorted by length."""
+        """Return groups of rows for evaluation: a stream in order; lines sorted by length."""
         return sorted_groups(self.spans, np.arange(len(self.spans)), self.batch_size)
 
     def windows(self, groups: list[np.ndarray]) -> int:
-        """How many windows the groups make."""
-        return sum(self._windows_of(group) for group in groups)
+        """Return the number of windows of some groups."""
+        return sum(self._window_count(group) for group in groups)
 
     def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[Batch]:
-        """Reads the groups window by window, the first ``skip`` windows left out (at no cost)."""
+        """Read the groups window by window, without the first ``skip`` windows (which cost nothing)."""
         for group in groups:
-            count = self._windows_of(group)
+            count = self._window_count(group)
             for i in range(min(skip, count), count):
                 yield self._window(group, i * self.sequence_length)
             skip = max(0, skip - count)
 
-    def _windows_of(self, group: np.ndarray) -> int:
+    def _window_count(self, group: np.ndarray) -> int:
         return -(-int(self.spans[group].max()) // self.sequence_length)
 
     def _window(self, group: np.ndarray, start: int) -> Batch:
@@ -113,14 +117,14 @@ class Batches:
 
 
 class Windows(NamedTuple):
-    """A corpus in windows: a stream in stretches of one length, a line whole or, where it is longer, likewise.
+    """A corpus in independent windows: a stream in windows of one length; each line whole, or cut if it is longer.
 
     Attributes:
         corpus: the encoded text.
-        starts: where each window begins in its ids ``(windows,)``.
-        lengths: tokens of each ``(windows,)``, at least 1.
-        lines: which line of the corpus each is of ``(windows,)``; None for a stream.
-        key: the same for the same text cut the same way, and only for it.
+        starts: the position in the ids at which each window begins ``(windows,)``.
+        lengths: the number of tokens of each window ``(windows,)``, at least 1.
+        lines: the index of the line of each window ``(windows,)``; None for a stream.
+        key: equal exactly for the same text cut in the same way.
     """
 
     corpus: Corpus
@@ -130,45 +134,29 @@ class Windows(NamedTuple):
     key: str
 
     def ids(self, rows: np.ndarray) -> np.ndarray:
-        """Tokens of some windows ``(rows, time)``, int64, zero on padding."""
+        """Return the tokens of some windows ``(rows, time)``, int64, 0 on padding."""
         return padded(self.corpus.ids, self.starts[rows], self.lengths[rows])
 
 
 def cut(corpus: Corpus, length: int) -> Windows:
-    """Windows of at most ``length`` tokens."""
+    """Cut a corpus into windows of at most ``length`` tokens."""
     begins, ends = corpus.spans(1)
-    pieces = -(-(ends - begins) // length)
-    lines = np.repeat(np.arange(len(begins)), pieces)
-    place = np.arange(len(lines)) - np.repeat(pieces.cumsum() - pieces, pieces)
+    counts = -(-(ends - begins) // length)
+    lines = np.repeat(np.arange(len(begins)), counts)
+    place = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)
     starts = begins[lines] + place * length
     lengths = np.minimum(ends[lines] - starts, length)
     return Windows(corpus, starts, lengths, None if corpus.ends is None else lines, f"{corpus.key} by {length}")
-
-
-def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """Rows sorted by length and cut into batches."""
-    ordered = rows[np.argsort(lengths[rows], kind="stable")]
-    return [ordered[i : i + batch_size] for i in range(0, len(ordered), batch_size)]
-
-
-def shuffled_groups(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Rows shuffled, then put beside others of about their length; the batches are shuffled too."""
-    generator = np.random.default_rng([seed, epoch])
-    order = generator.permutation(len(lengths))
-    pool = batch_size * POOL
-    pools = (order[i : i + pool] for i in range(0, len(order), pool))
-    groups = [group for rows in pools for group in sorted_groups(lengths, rows, batch_size)]
-    return [groups[i] for i in generator.permutation(len(groups))]
 
 
 class Buckets(Generic[AnyBatch]):
     """Whole sequences in batches.
 
     Args:
-        lengths: tokens of each sequence ``(items,)``.
-        batch_size: sequences side by side, fewer where they are long.
-        make: a batch of these rows.
-        most_tokens: of a batch, padding included.
+        lengths: the number of tokens of each sequence ``(items,)``.
+        batch_size: the number of sequences side by side; fewer if they are long.
+        make: makes a batch of some rows.
+        max_tokens: the largest number of tokens of a batch, with padding.
     """
 
     def __init__(
@@ -177,40 +165,56 @@ class Buckets(Generic[AnyBatch]):
         batch_size: int,
         make: Callable[[np.ndarray], AnyBatch],
         *,
-        most_tokens: int = MOST_TOKENS,
+        max_tokens: int = MAX_BATCH_TOKENS,
     ) -> None:
-        self.lengths, self.batch_size, self.make, self.most_tokens = lengths, batch_size, make, most_tokens
+        self.lengths, self.batch_size, self.make, self.max_tokens = lengths, batch_size, make, max_tokens
 
     def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
-        """Groups of rows for training."""
+        """Return groups of rows for training."""
         return self._bounded(shuffled_groups(self.lengths, self.batch_size, seed, epoch))
 
     def in_order(self) -> list[np.ndarray]:
-        """Groups of rows for evaluation, from the shortest to the longest."""
+        """Return groups of rows for evaluation, from the shortest to the longest."""
         return self._bounded(sorted_groups(self.lengths, np.arange(len(self.lengths)), self.batch_size))
 
     def windows(self, groups: list[np.ndarray]) -> int:
-        """How many batches the groups make."""
+        """Return the number of batches of some groups."""
         return len(groups)
 
     def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[AnyBatch]:
-        """Makes one batch after another, the first ``skip`` left out."""
+        """Make one batch after another, without the first ``skip``."""
         return (self.make(rows) for rows in groups[skip:])
 
     def _bounded(self, groups: list[np.ndarray]) -> list[np.ndarray]:
-        """Cuts groups that hold more than ``most_tokens``."""
-        found = []
+        """Split the groups that hold more than ``max_tokens``."""
+        bounded = []
         for rows in groups:
-            most = max(1, self.most_tokens // max(1, int(self.lengths[rows].max())))
-            found += [rows[i : i + most] for i in range(0, len(rows), most)]
-        return found
+            max_rows = max(1, self.max_tokens // max(1, int(self.lengths[rows].max())))
+            bounded += [rows[i : i + max_rows] for i in range(0, len(rows), max_rows)]
+        return bounded
+
+
+def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    """Sort rows by length and cut them into batches."""
+    ordered = rows[np.argsort(lengths[rows], kind="stable")]
+    return [ordered[i : i + batch_size] for i in range(0, len(ordered), batch_size)]
+
+
+def shuffled_groups(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Shuffle rows, group each with others of similar length, and shuffle the batches."""
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(lengths))
+    pool = batch_size * POOL
+    pools = (order[i : i + pool] for i in range(0, len(order), pool))
+    groups = [group for rows in pools for group in sorted_groups(lengths, rows, batch_size)]
+    return [groups[i] for i in generator.permutation(len(groups))]
 
 
 def padded(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, *, time: int | None = None) -> np.ndarray:
-    """Sequences of one flat array as rows ``(rows, time)``, int64, zero behind their ends."""
+    """Return sequences of a flat array as rows ``(rows, time)``, int64, 0 on padding."""
     time = max(1, int(lengths.max(initial=0))) if time is None else time
     position = np.arange(time)
     index = (starts[:, None] + position).clip(max=max(0, len(ids) - 1))
-    found = ids[index].astype(np.int64) if len(ids) else np.zeros((len(starts), time), np.int64)
-    found[position >= lengths[:, None]] = 0
-    return found
+    rows = ids[index].astype(np.int64) if len(ids) else np.zeros((len(starts), time), np.int64)
+    rows[position >= lengths[:, None]] = 0
+    return rows

@@ -1,11 +1,11 @@
 """Corpora that need no download.
 
-``builtin:python-docs`` is the documentation that ships with every interpreter: the help topics and the docstrings of
-the standard library, about two million characters of real English about real things. It is split by module, eight in
-ten for training, one each for validation and test; a docstring that stands in several modules counts once.
+``builtin:python-docs`` is the documentation of the Python interpreter: the help topics and the docstrings of the
+standard library, about two million characters of English. It is split by module: eight of ten modules are for training,
+one for validation and one for test. A docstring that occurs in several modules is used once.
 
 ``builtin:reversal``, ``builtin:copy``, ``builtin:adding``, ``builtin:agreement`` and ``builtin:recall`` are the tasks
-of `synthetic`, as TSV; of their part ``test-N`` every distance is N, and so of ``train-N`` and ``valid-N``.
+of `synthetic`, as TSV. In the parts ``train-N``, ``valid-N`` and ``test-N`` every distance is N.
 """
 
 import ast
@@ -27,47 +27,45 @@ SKIPPED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages",
 
 
 def builtin_text(spec: str, split: str) -> Path:
-    """The file of one part of a built-in corpus or task, made when first asked for.
+    """Return the file of one part of a built-in corpus or task, which is made on first use.
 
     Args:
         spec: ``builtin:NAME`` or ``builtin:NAME:SPLIT``.
-        split: the part to take where ``spec`` names none.
+        split: the part, if ``spec`` does not name one.
 
     Raises:
         InputError: no such corpus, task or part.
     """
     _, name, *part = spec.split(":")
-    wanted = part[0] if part else split
+    requested = part[0] if part else split
     known = [*CORPORA, *TASKS]
     if name not in known:
         raise InputError(f"{spec}: no such built-in corpus; {nearest(name, known)}")
     if name in TASKS and len(part) < 2:
-        return _task(spec, name, wanted)
-    if wanted not in SPLITS or len(part) > 1:
+        return _task_file(spec, name, requested)
+    if requested not in SPLITS or len(part) > 1:
         raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}")
     folder = cached(f"{name}-{FORMAT}-{platform.python_version()}", _write_python_docs)
-    return folder / f"{wanted}.txt"
+    return folder / f"{requested}.txt"
 
 
 def builtin_format(spec: str) -> str:
-    """What a reader finds there: ``tsv`` or ``text``."""
+    """Return the format of a built-in corpus or task: ``tsv`` or ``text``."""
     return "tsv" if spec.split(":")[1] in TASKS else "text"
 
 
 def builtin_tokens(spec: str | None) -> str | None:
-    """The kind of token that a built-in task is made of; None for other data, or a list of them."""
+    """Return the kind of token in which a built-in task counts distances; None for other data."""
     prefix, _, name = (spec or "").partition(":")
     task = TASKS.get(name.partition(":")[0])
     return task.tokens if prefix == "builtin" and task is not None else None
 
 
-def _task(spec: str, name: str, part: str) -> Path:
-    """The file of one part of a task; of one distance alone where ``part`` ends in a number."""
+def _task_file(spec: str, name: str, part: str) -> Path:
+    """Return the file of one part of a task; every distance is N if ``part`` ends in ``-N``."""
     task, parsed = TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)
     if not parsed:
-        raise InputError(
-            f"{spec}: no such part; choose from {', '.join(SPLITS)}, or one with -N behind it for distance N"
-        )
+        raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}, or add -N for distance N")
     split, distance = parsed[1], int(parsed[2]) if parsed[2] else None
     if distance and not task.shortest <= distance <= LONGEST:
         raise InputError(f"{spec}: no such distance; choose from {task.shortest} to {LONGEST}")
@@ -94,7 +92,7 @@ def _write_python_docs(folder: Path) -> None:
 
 
 def _modules() -> Iterator[list[str]]:
-    """The help topics one by one, then the docstrings of each module of the standard library."""
+    """Iterate over the help topics, then over the docstrings of each module of the standard library."""
     from pydoc_data import topics
 
     for _, text in sorted(topics.topics.items()):
@@ -102,17 +100,17 @@ def _modules() -> Iterator[list[str]]:
     library = Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
         if SKIPPED.isdisjoint(path.relative_to(library).parts):
-            found = _docstrings(path)
-            if found:
-                yield found
+            docstrings = _docstrings(path)
+            if docstrings:
+                yield docstrings
 
 
 def _docstrings(path: Path) -> list[str]:
-    """Every docstring of a module, read from its source: nothing is executed."""
+    """Return every docstring of a module from its source, which is not executed."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # templates that are not Python by themselves
+    except (SyntaxError, ValueError):  # templates that are not valid Python
         return []
-    found = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
-    return [text.strip() for text in found if text and text.strip() and "\0" not in text]
+    docstrings = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+    return [text.strip() for text in docstrings if text and text.strip() and "\0" not in text]

@@ -1,16 +1,15 @@
 """Tokenizers whose tokens are single bytes or single characters."""
 
-from typing import Any
-
 import numpy as np
 
 from .tokenizers import END, UNKNOWN_TEXT, Spelling, Tokenizer
 
-STRETCH = 1 << 20
+BLOCK = 1 << 20
+"""The number of characters that are encoded together; a line can be very long."""
 
 
 class ByteTokenizer(Tokenizer):
-    """Every byte of the UTF-8 text is a token."""
+    """Every byte of the UTF-8 text is a token; its id is the byte's value plus one."""
 
     kind = "byte"
 
@@ -19,25 +18,25 @@ class ByteTokenizer(Tokenizer):
         self.vocabulary_size = 257
 
     def encode(self, text: str) -> np.ndarray:
-        """Each byte's value, plus one."""
+        """Return the value of each byte plus one ``(tokens,)``, int32."""
         return np.frombuffer(self.prepare(text).encode(), dtype=np.uint8).astype(np.int32) + 1
 
     def token_bytes(self, token: int) -> bytes:
-        """The byte itself."""
+        """Return the byte itself."""
         return b"" if token == END else bytes([token - 1])
 
-    def payload(self) -> dict[str, Any]:
-        """Nothing to learn, nothing to keep."""
+    def payload(self) -> dict[str, object]:
+        """Return no fields: nothing is learned."""
         return {}
 
 
 class CharTokenizer(Tokenizer):
-    """Every Unicode character seen in training is a token.
+    """Every Unicode character of the training text is a token.
 
     Args:
         characters: the vocabulary, in order; ids start at 2.
-        spelling: what an unknown character costs.
-        lowercase: whether text is put in lower case first.
+        spelling: the cost of an unknown character.
+        lowercase: whether text is converted to lower case first.
     """
 
     kind = "char"
@@ -51,9 +50,9 @@ class CharTokenizer(Tokenizer):
         self._points = points[self._order]
 
     def encode(self, text: str) -> np.ndarray:
-        """Looks every character up, a stretch at a time: a line can be very long."""
+        """Return the id of each character ``(tokens,)``, int32."""
         text = self.prepare(text)
-        parts = [self._encode(text[i : i + STRETCH]) for i in range(0, len(text), STRETCH)]
+        parts = [self._encode(text[i : i + BLOCK]) for i in range(0, len(text), BLOCK)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
     def _encode(self, text: str) -> np.ndarray:
@@ -64,16 +63,16 @@ class CharTokenizer(Tokenizer):
         return np.where(self._points[place] == points, self._order[place] + 2, self.unknown_id).astype(np.int32)
 
     def token_bytes(self, token: int) -> bytes:
-        """The character's UTF-8 bytes."""
+        """Return the UTF-8 bytes of the character."""
         if token < 2:
             return b"" if token == END else UNKNOWN_TEXT.encode()
         return self.characters[token - 2].encode()
 
     def unknown_pieces(self, text: str) -> list[str]:
-        """The characters not in the vocabulary."""
+        """Return the characters that are not in the vocabulary."""
         known = set(self.characters)
         return [c for c in self.prepare(text) if c not in known]
 
-    def payload(self) -> dict[str, Any]:
-        """The characters, and the counts of the spelling."""
+    def payload(self) -> dict[str, object]:
+        """Return the characters and the counts of the spelling."""
         return {"characters": self.characters, "spelling": self.spelling.counts}

@@ -1,6 +1,7 @@
-"""Text encoded once into memory-mapped token ids, kept in a cache keyed by content.
+"""Texts encoded as token ids, cached on disk by content and mapped into memory.
 
-What does not fit in memory still trains: encoding goes piece by piece, and training reads the map.
+A text that does not fit in memory can still be used for training: it is encoded piece by piece, and training reads the
+memory map.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,12 +23,13 @@ from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
 from .tokenizers import Tokenizer
 
-FORMAT = 2
-"""Part of the key of a corpus, which checkpoints hold: another one would stop older trainings from going on."""
-CONTENTS = 2
-"""Increased whenever what a folder of the cache holds changes, so that no older one is opened."""
-Kept = TypeVar("Kept")
-SHOWN = 5
+KEY_VERSION = 2
+"""Part of the key of a corpus. Checkpoints hold the key: a new version would prevent older trainings from resuming."""
+CONTENT_VERSION = 2
+"""Increased whenever the files of a cached corpus change, so that no older folder is read."""
+COMMON_WORDS = 5
+"""The number of common words that the statistics list."""
+Cached = TypeVar("Cached")
 
 
 @dataclass
@@ -36,9 +38,9 @@ class Corpus:
 
     Attributes:
         ids: token ids ``(tokens,)``, memory-mapped.
-        ends: where each line ends in ``ids`` ``(lines,)`` for unit ``line``; None for a stream.
+        ends: the position in ``ids`` after each line ``(lines,)`` for unit ``line``; None for a stream.
         statistics: counts of the text.
-        key: the same for the same text, tokenizer and unit, and only for them.
+        key: equal exactly for the same text, tokenizer and unit.
     """
 
     ids: np.ndarray
@@ -47,7 +49,7 @@ class Corpus:
     key: str = ""
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Starts and ends of sequences: the lines, or the stream cut into ``rows`` parts as equal as can be."""
+        """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""
         if self.ends is not None:
             return np.concatenate([[0], self.ends[:-1]]), np.asarray(self.ends)
         cuts = np.arange(rows + 1) * len(self.ids) // rows
@@ -55,16 +57,16 @@ class Corpus:
 
 
 def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) -> Corpus:
-    """Encodes a text, or opens what an earlier call encoded.
+    """Encode a text, or open what an earlier call encoded.
 
     Args:
         sources: from `find_sources`.
-        tokenizer: what makes tokens of text.
-        unit: ``stream``: one running text, its documents separated by the boundary symbol; ``line``: every line its
-            own sequence, ended by it.
+        tokenizer: the tokenizer.
+        unit: ``stream``: one running text, with the boundary symbol between documents; ``line``: every line is a
+            sequence that ends with the boundary symbol.
 
     Raises:
-        InputError: the text cannot be read, or there is none.
+        InputError: the text cannot be read, or it is empty.
     """
 
     def read(folder: Path) -> Corpus:
@@ -75,94 +77,41 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
             raise ValueError
         return Corpus(ids, ends, statistics, key)
 
-    key = _name(tokenizer, unit, _content(sources))
-    return _kept(_folder(key), lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)
+    key = _corpus_key(tokenizer, unit, _content_digest(sources))
+    return _open_cached(_folder(key), lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)
 
 
 def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
-    """Learns a tokenizer from a text, or opens what an earlier call learned from the same text.
+    """Learn a tokenizer from a text, or open what an earlier call learned from the same text.
 
     Raises:
-        InputError: the text cannot be read, or there is none.
+        InputError: the text cannot be read, or it is empty.
     """
-    content = _content(sources)
+    content = _content_digest(sources)
+    fitted: list[Tokenizer] = []
 
     def write(folder: Path) -> None:
-        if config.kind == "word":  # one reading gives the tokenizer and the encoded text
+        if config.kind == "word":  # the text is read once for the tokenizer and the encoded text
             with tempfile.TemporaryDirectory(dir=folder) as encoded:
                 tokenizer = write_words(Path(encoded), sources, config, unit=unit)
-                cached(_folder(_name(tokenizer, unit, content)), lambda path: _move(Path(encoded), path))
+                cached(_folder(_corpus_key(tokenizer, unit, content)), lambda path: _move(Path(encoded), path))
         else:
             texts = read_lines(sources) if unit == "line" else (piece.text for piece in read_pieces(sources))
             tokenizer = fit_tokenizer(config, _refuse_empty(texts, sources))
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-        made.append(tokenizer)
+        fitted.append(tokenizer)
 
     def read(folder: Path) -> Tokenizer:
-        return made[-1] if made else load_tokenizer(folder / "tokenizer.json")
+        return fitted[-1] if fitted else load_tokenizer(folder / "tokenizer.json")
 
-    name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content)}"
-    made: list[Tokenizer] = []
-    return _kept(name, write, read)
+    return _open_cached(f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content)}", write, read)
 
 
-def _kept(name: str, write: Callable[[Path], None], read: Callable[[Path], Kept]) -> Kept:
-    """What `read` makes of a folder of the cache, which is written anew where it is damaged."""
-    folder = cached(name, write)
-    try:
-        return read(folder)
-    except (OSError, ValueError, TypeError):
-        shutil.rmtree(folder, ignore_errors=True)
-        return read(cached(name, write))
-
-
-def _name(tokenizer: Tokenizer, unit: str, content: str) -> str:
-    """Of an encoded text in the cache."""
-    return f"corpus-{_key(f'{unit} {tokenizer.fingerprint()}', content)}"
-
-
-def _folder(key: str) -> str:
-    """The folder of the cache that holds an encoded text."""
-    return f"{key}-{CONTENTS}"
-
-
-def _key(what: str, content: str) -> str:
-    return hashlib.blake2b(f"{FORMAT} {what} {content}".encode(), digest_size=16).hexdigest()
-
-
-def _content(sources: Sequence[Source]) -> str:
-    """The same for the same texts, and only for them."""
-    found = hashlib.blake2b(digest_size=16)
-    for source in sources:
-        found.update(f"\0{source.format}\0".encode())
-        try:
-            with source.open() as file:
-                while block := file.read(BLOCK):
-                    found.update(block)
-        except UNREADABLE as error:
-            raise unreadable(source, error) from None
-    return found.hexdigest()
-
-
-def _move(folder: Path, to: Path) -> None:
-    for file in folder.iterdir():
-        file.rename(to / file.name)
-
-
-def _refuse_empty(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[str]:
-    found = False
-    for text in texts:
-        found = found or bool(text.strip())
-        yield text
-    if not found:
-        raise no_text(sources)
-
-
-def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: Literal["stream", "line"]) -> dict[str, Any]:
-    """Reads a whole text and counts, also how much of it a tokenizer does not know.
+def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) -> dict[str, object]:
+    """Read a whole text and return its statistics, including the number of tokens that a tokenizer does not know.
 
     Raises:
-        InputError: the first thing wrong, by file and line.
+        InputError: the text cannot be read, by file and line.
     """
     corpus = encode_corpus(sources, tokenizer, unit=unit)
     words: Counter[str] = Counter()
@@ -178,6 +127,57 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: Literal
         **vars(corpus.statistics),
         "distinct_words": len(words),
         "words_seen_once": sum(count == 1 for count in words.values()),
-        "commonest_words": [word for word, _ in words.most_common(SHOWN)],
+        "commonest_words": [word for word, _ in words.most_common(COMMON_WORDS)],
         "longest_line": longest,
     }
+
+
+def _open_cached(name: str, write: Callable[[Path], None], read: Callable[[Path], Cached]) -> Cached:
+    """Read a folder of the cache; a missing or damaged folder is written first."""
+    folder = cached(name, write)
+    try:
+        return read(folder)
+    except (OSError, ValueError, TypeError):
+        shutil.rmtree(folder, ignore_errors=True)
+        return read(cached(name, write))
+
+
+def _corpus_key(tokenizer: Tokenizer, unit: str, content: str) -> str:
+    return f"corpus-{_key(f'{unit} {tokenizer.fingerprint()}', content)}"
+
+
+def _folder(key: str) -> str:
+    """Return the name of the cache folder of an encoded text."""
+    return f"{key}-{CONTENT_VERSION}"
+
+
+def _key(settings: str, content: str) -> str:
+    return hashlib.blake2b(f"{KEY_VERSION} {settings} {content}".encode(), digest_size=16).hexdigest()
+
+
+def _content_digest(sources: Sequence[Source]) -> str:
+    """Return a digest that is equal exactly for the same texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for source in sources:
+        digest.update(f"\0{source.format}\0".encode())
+        try:
+            with source.open() as file:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+        except UNREADABLE as error:
+            raise unreadable(source, error) from None
+    return digest.hexdigest()
+
+
+def _move(folder: Path, target: Path) -> None:
+    for file in folder.iterdir():
+        file.rename(target / file.name)
+
+
+def _refuse_empty(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[str]:
+    empty = True
+    for text in texts:
+        empty = empty and not text.strip()
+        yield text
+    if empty:
+        raise no_text(sources)

@@ -1,4 +1,4 @@
-"""Pairs of texts as numbers, and batches of them."""
+"""Encoded pairs of texts, and batches of them."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,16 +16,22 @@ from .vocabulary import Vocabulary
 
 
 class Side(NamedTuple):
-    """Encoded texts side by side in one array."""
+    """Encoded texts in one array.
+
+    Attributes:
+        ids: the token ids of all texts ``(tokens,)``.
+        starts: the position in ``ids`` at which each text begins ``(texts,)``.
+        lengths: the number of tokens of each text ``(texts,)``.
+    """
 
     ids: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
 
     def rows(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Some of the texts: ids ``(rows, time)`` and lengths ``(rows,)``."""
-        found = padded(self.ids, self.starts[rows], self.lengths[rows])
-        return torch.from_numpy(found), torch.from_numpy(self.lengths[rows])
+        """Return the ids ``(rows, time)`` and lengths ``(rows,)`` of some texts."""
+        ids = padded(self.ids, self.starts[rows], self.lengths[rows])
+        return torch.from_numpy(ids), torch.from_numpy(self.lengths[rows])
 
 
 @dataclass
@@ -35,11 +41,11 @@ class PairBatch:
     Attributes:
         source: ids ``(batch, source_time)``.
         source_lengths: ``(batch,)``.
-        inputs: the targets before each, beginning with the boundary symbol ``(batch, time)``.
-        targets: ids, ending with the boundary symbol ``(batch, time)``.
+        inputs: the token before each target ``(batch, time)``; the first is the boundary symbol.
+        targets: ids ``(batch, time)``; the last is the boundary symbol.
         target_lengths: with the boundary symbol ``(batch,)``.
-        rows: which pairs these are ``(batch,)``.
-        fresh: always: nothing is carried from pair to pair.
+        rows: the indices of the pairs ``(batch,)``.
+        fresh: always True: no state is carried from pair to pair.
     """
 
     source: Tensor
@@ -52,18 +58,18 @@ class PairBatch:
 
     @property
     def tokens(self) -> int:
-        """Of the targets, their ends included."""
+        """The number of target tokens, with the boundary symbols."""
         return int(self.target_lengths.sum())
 
     @property
     def terms(self) -> int:
-        """What the loss is a sum over."""
+        """The number of terms of the loss."""
         return self.tokens
 
 
 @dataclass
 class Pairs:
-    """Encoded pairs, and their texts as they were."""
+    """Encoded pairs, and their texts."""
 
     source: Side
     target: Side
@@ -73,48 +79,48 @@ class Pairs:
     key: str
 
     def unknown(self) -> int:
-        """Tokens of either side that are not in its vocabulary."""
-        tokenizers = (self.vocabulary.tokenizer, self.vocabulary.target)
-        sides = (self.source.ids, self.target.ids)
+        """Return the number of tokens that are not in the vocabulary, of both sides."""
+        sides = ((self.source, self.vocabulary.tokenizer), (self.target, self.vocabulary.target))
         return sum(
-            int((ids == tokenizer.unknown_id).sum())
-            for ids, tokenizer in zip(sides, tokenizers, strict=True)
+            int((side.ids == tokenizer.unknown_id).sum())
+            for side, tokenizer in sides
             if tokenizer.unknown_id is not None
         )
 
     def places_needed(self) -> np.ndarray:
-        """Places that each target takes where all of it is given at once: a blank between two equal tokens too."""
+        """Return the number of frames that CTC needs for each target ``(pairs,)``.
+
+        CTC needs one frame for each token, and one for the blank between two equal tokens.
+        """
         ids, starts = self.target.ids, self.target.starts
-        again = np.zeros(len(ids) + 1, dtype=np.int64)
-        again[2:] = np.cumsum(ids[1:] == ids[:-1]) if len(ids) > 1 else 0
+        repeats = np.zeros(len(ids) + 1, dtype=np.int64)
+        repeats[2:] = np.cumsum(ids[1:] == ids[:-1]) if len(ids) > 1 else 0
         ends = starts + self.target.lengths
-        needed: np.ndarray = self.target.lengths + again[ends] - again[np.minimum(starts + 1, ends)]
-        return needed
+        frames: np.ndarray = self.target.lengths + repeats[ends] - repeats[np.minimum(starts + 1, ends)]
+        return frames
 
     def batch(self, rows: np.ndarray) -> PairBatch:
-        """Some of the pairs."""
+        """Return some of the pairs."""
         source, source_lengths = self.source.rows(rows)
         words, lengths = self.target.rows(rows)
-        targets = torch.cat([words, words.new_zeros(len(words), 1)], dim=1)  # zero is the boundary symbol
+        targets = torch.cat([words, words.new_zeros(len(words), 1)], dim=1)  # 0 is the boundary symbol
         inputs = torch.cat([words.new_zeros(len(words), 1), words], dim=1)
         longest = int(lengths.max()) + 1
         return PairBatch(source, source_lengths, inputs[:, :longest], targets[:, :longest], lengths + 1, rows)
 
 
 def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary) -> Pairs:
-    """Pairs as ids."""
-    source = encode_side([pair.source for pair in pairs], vocabulary.tokenizer)
-    target = encode_side([pair.target for pair in pairs], vocabulary.target)
+    """Encode pairs."""
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    source, target = encode_side(sources, vocabulary.tokenizer), encode_side(targets, vocabulary.target)
     key = hashlib.blake2b(f"pairs {vocabulary.fingerprint()}".encode(), digest_size=16)
-    for side in (source, target):
-        for values in side:
-            key.update(values.tobytes())
-    texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    return Pairs(source, target, *texts, vocabulary, key.hexdigest())
+    for values in (*source, *target):
+        key.update(values.tobytes())
+    return Pairs(source, target, sources, targets, vocabulary, key.hexdigest())
 
 
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> Side:
-    """Texts as ids, without line ends."""
+    """Encode texts, without line ends."""
     parts = [tokenizer.encode(text) for text in texts]
     parts = [part[part != END] for part in parts] if tokenizer.ends_lines else parts
     lengths = np.array([len(part) for part in parts], dtype=np.int64)

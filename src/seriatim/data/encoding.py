@@ -1,4 +1,4 @@
-"""A text written as token ids: read once, piece by piece, and counted on the way."""
+"""A text written to disk as token ids: it is read once, piece by piece, and counted at the same time."""
 
 import json
 import re
@@ -16,18 +16,26 @@ from .tokenizers import BOUNDARY, END, Spelling, Tokenizer
 from .word_tokenizer import WordNumbers
 
 BLOCK = 1 << 20
-"""Token ids that are looked at together."""
-TOGETHER = 1 << 16
-"""Characters of lines that are encoded together, at least."""
+"""The number of token ids that are processed together."""
+MIN_CHARACTERS = 1 << 16
+"""The smallest number of characters of lines that are encoded together."""
 EMPTY_LINE = re.compile(r"(?<=\n)\n")
 
 
 @dataclass
 class Statistics:
-    """What a text holds. ``spelling_nats`` is what its unknown words or characters cost to spell out.
+    """Counts of a text.
 
-    ``words`` are what white space separates; ``lines`` counts line ends, a last line without one included;
-    ``bytes`` is UTF-8 after CRLF became LF; in unit ``line`` every line has its line end, and is a document.
+    Attributes:
+        tokens: tokens, with boundary symbols.
+        documents: documents; in unit ``line`` every line is a document.
+        lines: line ends; a last line without a line end counts too.
+        empty_lines: lines without content.
+        words: words separated by white space.
+        characters: characters, with line ends.
+        bytes: bytes in UTF-8 after CRLF became LF.
+        unknown_tokens: tokens that are not in the vocabulary.
+        spelling_nats: the cost in nats of spelling out the unknown words or characters.
     """
 
     tokens: int = 0
@@ -40,103 +48,106 @@ class Statistics:
     unknown_tokens: int = 0
     spelling_nats: float = 0.0
 
+    def add(self, part: "Statistics") -> None:
+        """Add the counts of a part of the text."""
+        for name, value in vars(part).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def save(self, folder: Path) -> None:
+        """Write ``statistics.json``."""
+        (folder / "statistics.json").write_text(json.dumps(asdict(self)))
+
 
 def write_encoded(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) -> None:
-    """Writes ``ids.bin`` (see `id_type`), ``statistics.json``, and for unit ``line`` ``ends.bin``, where lines end.
+    """Write ``ids.bin`` (see `id_type`), ``statistics.json``, and for unit ``line`` the ends of lines, ``ends.bin``.
 
     Raises:
-        InputError: the text cannot be read, or there is none.
+        InputError: the text cannot be read, or it is empty.
     """
-    statistics, letters = Statistics(), Spelling.letters([])
+    statistics, symbols = Statistics(), Spelling.count_symbols([])
     with (folder / "ids.bin").open("wb") as file:
         for text, ids in _encoded(folder, sources, tokenizer, unit, statistics):
             file.write(ids.astype(id_type(tokenizer)).tobytes())
             if tokenizer.unknown_id is not None and (unknown := int((ids == tokenizer.unknown_id).sum())):
                 statistics.unknown_tokens += unknown
-                letters += Spelling.letters(_unknown_pieces(tokenizer, text, unit))
+                pieces = tokenizer.unknown_pieces(text)
+                if unit == "line":  # the boundary symbol stands for every line end, so that none is unknown
+                    pieces = [piece for piece in pieces if piece != "\n"]
+                symbols += Spelling.count_symbols(pieces)
     if statistics.unknown_tokens:
-        statistics.spelling_nats = tokenizer.spelling.nats(letters)
-    _write_statistics(folder, statistics)
+        statistics.spelling_nats = tokenizer.spelling.nats(symbols)
+    statistics.save(folder)
 
 
 def write_words(folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
-    """Learns words and writes what `write_encoded` would, in one reading.
+    """Learn words and write the same files as `write_encoded`, but read the text only once.
 
     Raises:
-        InputError: the text cannot be read, or there is none.
+        InputError: the text cannot be read, or it is empty.
     """
-    numbers, statistics = WordNumbers(config), Statistics()
-    aside = folder / "numbers.bin"
-    with aside.open("wb") as file:
-        for _, ids in _encoded(folder, sources, numbers, unit, statistics):
+    word_numbers, statistics = WordNumbers(config), Statistics()
+    numbers_file = folder / "numbers.bin"
+    with numbers_file.open("wb") as file:
+        for _, ids in _encoded(folder, sources, word_numbers, unit, statistics):
             file.write(ids.tobytes())
     if not statistics.words:
         raise no_text(sources)
-    found = np.memmap(aside, dtype=np.int32, mode="r")
-    blocks = [found[start : start + BLOCK] for start in range(0, len(found), BLOCK)]
-    counts = np.zeros(len(numbers), dtype=np.int64)
+    numbers = np.memmap(numbers_file, dtype=np.int32, mode="r")
+    blocks = [numbers[start : start + BLOCK] for start in range(0, len(numbers), BLOCK)]
+    counts = np.zeros(len(word_numbers), dtype=np.int64)
     for block in blocks:
-        counts += np.bincount(block, minlength=len(numbers))
-    tokenizer, tokens, letters = numbers.tokenizer(counts.tolist())
+        counts += np.bincount(block, minlength=len(word_numbers))
+    tokenizer, tokens, symbols = word_numbers.tokenizer(counts.tolist())
     tokens = tokens.astype(id_type(tokenizer))
     with (folder / "ids.bin").open("wb") as file:
         for block in blocks:
             file.write(tokens[block].tobytes())
-    aside.unlink()
+    numbers_file.unlink()
     statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
-    statistics.spelling_nats = tokenizer.spelling.nats(letters)
-    _write_statistics(folder, statistics)
+    statistics.spelling_nats = tokenizer.spelling.nats(symbols)
+    statistics.save(folder)
     return tokenizer
 
 
-def _unknown_pieces(tokenizer: Tokenizer, text: str, unit: str) -> list[str]:
-    """The parts of a text that have no token of their own.
-
-    In unit ``line`` the boundary symbol stands for every line end, so a line end is never unknown.
-    """
-    pieces = tokenizer.unknown_pieces(text)
-    return [piece for piece in pieces if piece != "\n"] if unit == "line" else pieces
-
-
 def id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger]:
-    """The type of ids in a file."""
+    """Return the type of the ids in a file."""
     return np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.uint32
 
 
 def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
-    """Yields the text as it will be encoded (some lines with their line ends, or a piece of the stream) and counts it.
+    """Iterate over the parts of a text as they are encoded, and count each.
 
-    Without ``words`` these are left to be counted by whoever parts them; what is given then is to be added.
+    Args:
+        sources: from `find_sources`.
+        unit: as in `encode_corpus`.
+        words: whether words are counted. If not, a correction is returned that the caller adds to its own count.
+
+    Yields:
+        Some lines with their line ends, or a piece of the stream; and its counts.
     """
     if unit == "line":
-        for text in _together(read_whole_lines(sources)):
-            ended = text.split("\n")[:-1]
-            blank = ended.count("") + sum(map(str.isspace, ended))
-            parted = len(text.split()) if words else 0
-            yield text, Statistics(0, len(ended), len(ended), blank, parted, len(text), len(text.encode()))
+        for text in _joined(read_whole_lines(sources)):
+            lines = text.split("\n")[:-1]
+            empty = lines.count("") + sum(map(str.isspace, lines))
+            word_count = len(text.split()) if words else 0
+            yield text, Statistics(0, len(lines), len(lines), empty, word_count, len(text), len(text.encode()))
         return
     last = "\n"
     for piece in read_pieces(sources):
         text, documents = piece.text, int(piece.begins_document)
-        lines = text.count("\n") + int(documents and last != "\n")
+        line_ends = text.count("\n") + int(documents and last != "\n")
         before = "\n" if documents else last[-1:]
         empty = len(EMPTY_LINE.findall(before + text))
-        joined = last[-1:].isspace() or documents or text[:1].isspace()  # a cut inside a word does not make two
-        parted = (len(text.split()) if words else 0) - int(not joined)
-        yield text, Statistics(0, documents, lines, empty, parted, len(text), len(text.encode()))
+        separate = last[-1:].isspace() or documents or text[:1].isspace()  # else a word continues in this piece
+        word_count = (len(text.split()) if words else 0) - int(not separate)
+        yield text, Statistics(0, documents, line_ends, empty, word_count, len(text), len(text.encode()))
         last = text[-1:] or "\n"
     if last != "\n":
         yield "", Statistics(lines=1)
 
 
-def add(total: Statistics, part: Statistics) -> None:
-    """Adds the counts of ``part`` to ``total``."""
-    for name, value in vars(part).items():
-        setattr(total, name, getattr(total, name) + value)
-
-
 def no_text(sources: Sequence[Source]) -> InputError:
-    """What to say where there is none."""
+    """Return the error for an empty text."""
     names = ", ".join(source.name for source in sources[:3])
     return InputError(f"{names}: empty, no text to read; check the file")
 
@@ -144,7 +155,7 @@ def no_text(sources: Sequence[Source]) -> InputError:
 def _encoded(
     folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, unit: str, total: Statistics
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Texts and their tokens, those that part documents among them; fills ``total`` and writes ``ends.bin``."""
+    """Iterate over texts and their tokens, with boundaries between documents; fill ``total`` and write ``ends.bin``."""
     ends, last, ends_lines = array("q"), "\n", tokenizer.ends_lines
     for text, statistics in measure(sources, unit=unit, words=not ends_lines):
         if unit == "line":
@@ -153,11 +164,11 @@ def _encoded(
         else:
             ids = tokenizer.encode(text)
             if statistics.documents and total.tokens and not (ends_lines and last == "\n"):
-                ids = np.concatenate([BOUNDARY, ids])  # where line ends are tokens, one is there already
+                ids = np.concatenate([BOUNDARY, ids])  # not if a line end is the boundary symbol already
             last = text[-1:] or last
         statistics.tokens = len(ids)
         statistics.words += int(np.count_nonzero(ids != END)) if ends_lines else 0
-        add(total, statistics)
+        total.add(statistics)
         yield text, ids
     if unit == "stream" and ends_lines and last != "\n":
         total.tokens += 1
@@ -168,19 +179,15 @@ def _encoded(
         np.frombuffer(ends, dtype=np.int64).tofile(folder / "ends.bin")
 
 
-def _together(texts: Iterable[str]) -> Iterator[str]:
-    """Short texts joined."""
-    held: list[str] = []
+def _joined(texts: Iterable[str]) -> Iterator[str]:
+    """Join short texts until they have ``MIN_CHARACTERS``."""
+    parts: list[str] = []
     size = 0
     for text in texts:
-        held.append(text)
+        parts.append(text)
         size += len(text)
-        if size >= TOGETHER:
-            yield "".join(held)
-            held, size = [], 0
-    if held:
-        yield "".join(held)
-
-
-def _write_statistics(folder: Path, statistics: Statistics) -> None:
-    (folder / "statistics.json").write_text(json.dumps(asdict(statistics)))
+        if size >= MIN_CHARACTERS:
+            yield "".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield "".join(parts)

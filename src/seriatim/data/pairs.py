@@ -1,8 +1,8 @@
-"""Pairs of texts in, for sequence to sequence: TSV, JSONL, or two files whose lines belong together.
+"""Readers of pairs of texts for sequence to sequence: TSV, JSONL, or two files whose lines belong together.
 
-TSV here has no header and no quoting: a line is ``source<TAB>target``, with one tab. JSONL has the fields ``source``
-and ``target``. Two files are given as ``train.en,train.de``, with the same number of lines. An empty source is kept, an
-empty target allowed (the right answer may be nothing), and white space is kept as it is, line ends apart.
+The TSV has no header and no quoting: a line is ``source<TAB>target``, with exactly one tab. JSONL has the fields
+``source`` and ``target``. Two files are given as ``train.en,train.de``, with the same number of lines. An empty source
+or target is allowed (the correct answer may be nothing), and white space is kept except at line ends.
 """
 
 import os
@@ -12,7 +12,15 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from ..core.errors import InputError, nearest
-from .readers import PAIRED_SUFFIXES, Source, find_sources, read_lines, read_objects, string_field
+from .readers import (
+    PAIRED_SUFFIXES,
+    Source,
+    find_sources,
+    object_fields,
+    read_lines,
+    read_objects,
+    string_field,
+)
 from .tables import first_line, format_of
 
 FORMATS = ("auto", "tsv", "jsonl")
@@ -21,7 +29,7 @@ HEADERS = ({"source", "target"}, {"text", "label"})
 
 
 class Pair(NamedTuple):
-    """A source, its target (empty where none was asked for), the file of the source and the line."""
+    """A source, its target (empty if targets were not read), the file of the source and the line number."""
 
     source: str
     target: str
@@ -30,90 +38,86 @@ class Pair(NamedTuple):
 
 
 def read_pairs(spec: str, *, file_format: str = "auto", split: str = "train", labelled: bool = True) -> Iterator[Pair]:
-    """Reads pair by pair; only one is held in memory.
+    """Read pairs one by one; only one is held in memory.
 
     Args:
-        spec: what `find_sources` takes, or two files with a comma between.
-        file_format: ``tsv``, ``jsonl``, or ``auto`` to go by the name and then by the first line.
-        split: which part of a built-in corpus, where ``spec`` does not say.
-        labelled: whether there must be targets; else they may be missing, and are left empty.
+        spec: as for `find_sources`, or two files separated by a comma.
+        file_format: ``tsv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line.
+        split: the part of a built-in corpus, if ``spec`` does not name one.
+        labelled: whether targets are required. If not, they may be missing, and are returned empty.
 
     Raises:
-        InputError: nothing there, no such format, no pairs to learn from, or a line without its partner, by file and
-            line.
+        InputError: no such file or format, no pairs, or a line without its partner, by file and line.
     """
     if file_format not in FORMATS:
-        raise InputError(f"{file_format}: no such format of pairs; {nearest(file_format, list(FORMATS))}")
+        raise InputError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
     names = spec.split(",")
     if len(names) == 2 and not os.path.exists(spec):
-        return _checked(_parallel(*(_side(name, spec, split) for name in names)), names[0], labelled)
-    sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
-    return _every(sources, file_format, labelled)
+        left, right = (_single_file(name, spec, split) for name in names)
+        yield from _require_pairs(_aligned_lines(left, right), names[0], labelled)
+        return
+    for source in find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES):
+        read = _from_objects if _format(source, file_format) == "jsonl" else _tab_separated
+        yield from _require_pairs(read(source, labelled), source.name, labelled)
 
 
 def read_unpaired(sources: Iterable[Source], *, file_format: str | None = None) -> Iterator[str]:
-    """Reads what is to be answered, source by source.
+    """Read the sources that a model is to answer, one by one.
 
     Args:
         sources: from `find_sources`.
-        file_format: ``text``: every line is a source; ``tsv``: what is before the tab of a line, or all of it;
-            ``jsonl``: the field ``source`` of each object, or else ``text``; None or ``auto`` to go by the name.
+        file_format: ``text``: every line is a source; ``tsv``: the text before the tab of a line, or the whole line;
+            ``jsonl``: the field ``source`` of each object, or else ``text``; None or ``auto`` to choose by the name.
 
     Raises:
-        InputError: another format, or a line that does not fit it.
+        InputError: another format, or a line that does not fit the format.
     """
     if file_format not in (None, "text", *FORMATS):
-        raise InputError(f"--format {file_format}: not of sources; give text, tsv or jsonl")
+        raise InputError(f"--format {file_format}: sources are not read from it; give text, tsv or jsonl")
     for source in sources:
         chosen = format_of(source) if file_format in (None, "auto") else file_format
         if chosen == "tsv":
             yield from (pair.source for pair in _tab_separated(source, labelled=False))
         elif chosen == "jsonl":
-            yield from _sources_of_objects(source)
+            for number, record in read_objects(source):
+                field = "text" if "source" not in record and "text" in record else "source"
+                yield string_field(record, field, f"{source.name}:{number}")
         else:
-            yield from _whole_lines(source)
+            yield from _whole_lines(source, warn=file_format != "text")
 
 
-def _sources_of_objects(source: Source) -> Iterator[str]:
-    for number, record in read_objects(source):
-        field = "text" if "source" not in record and "text" in record else "source"
-        yield string_field(record, field, f"{source.name}:{number}")
-
-
-def _whole_lines(source: Source) -> Iterator[str]:
+def _whole_lines(source: Source, *, warn: bool) -> Iterator[str]:
     for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
         if number == 1 and TAB in line:
             warnings.warn(
-                f"{source.name}:1: a tab, which is read as part of the source here; --format tsv answers what is "
+                f"{source.name}:1: the tab is read as part of the source; use --format tsv to read only the text "
                 "before it",
                 stacklevel=2,
+            )
+        elif number == 1 and warn and {"source", "text"} & set(object_fields(line)):
+            warnings.warn(
+                f"{source.name}:1: looks like JSONL, but is read as text; use --format jsonl for JSONL", stacklevel=2
             )
         yield line
 
 
-def _every(sources: list[Source], file_format: str, labelled: bool) -> Iterator[Pair]:
-    for source in sources:
-        read = _from_objects if _format(source, file_format) == "jsonl" else _tab_separated
-        yield from _checked(read(source, labelled), source.name, labelled)
-
-
-def _checked(pairs: Iterator[Pair], name: str, labelled: bool) -> Iterator[Pair]:
-    found = False
+def _require_pairs(pairs: Iterator[Pair], name: str, labelled: bool) -> Iterator[Pair]:
+    empty = True
     for pair in pairs:
-        found = True
+        empty = False
         yield pair
-    if labelled and not found:
+    if labelled and empty:
         raise InputError(f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line")
 
 
-def _format(source: Source, wanted: str) -> str:
-    known = format_of(source) if wanted == "auto" else wanted
+def _format(source: Source, requested: str) -> str:
+    known = format_of(source) if requested == "auto" else requested
     if known == "csv":
         raise InputError(f"{source.name}:1: pairs are not read from CSV; write SOURCE<TAB>TARGET, or JSONL")
     if known:
         return known
     line = first_line(source)
-    return "jsonl" if line.startswith("{") and "\t" not in line else "tsv"
+    return "jsonl" if line.startswith("{") and TAB not in line else "tsv"
 
 
 def _tab_separated(source: Source, labelled: bool) -> Iterator[Pair]:
@@ -122,11 +126,13 @@ def _tab_separated(source: Source, labelled: bool) -> Iterator[Pair]:
         fields = line.split(TAB, 2)
         if number == 1 and set(fields) in HEADERS:
             raise InputError(
-                f"{where}: a header, and pairs have none; delete it (a pair of these words may stand below)"
+                f"{where}: a header, but files of pairs have none; delete it (a pair of these words may be on another "
+                "line)"
             )
         if len(fields) > 2:
             raise InputError(
-                f"{where}: {line.count(TAB)} tabs where one parts source and target; delete some, or write JSONL"
+                f"{where}: {line.count(TAB)} tabs, but only one may separate source and target; delete the others, or "
+                "write JSONL"
             )
         if len(fields) < 2 and labelled:
             raise InputError(f"{where}: no tab; write SOURCE<TAB>TARGET, or give two files as SOURCES,TARGETS")
@@ -140,23 +146,23 @@ def _from_objects(source: Source, labelled: bool) -> Iterator[Pair]:
         yield Pair(string_field(record, "source", where), target, source.name, number)
 
 
-def _side(name: str, spec: str, split: str) -> Source:
+def _single_file(name: str, spec: str, split: str) -> Source:
     if not name:
-        raise InputError(f"{spec}: one of two files has no name; give SOURCES,TARGETS")
+        raise InputError(f"{spec}: one of the two files has no name; give SOURCES,TARGETS")
     sources = find_sources(name, split=split)
     if len(sources) != 1:
-        raise InputError(f"{name}: {len(sources)} files; each side of a parallel text is one file")
+        raise InputError(f"{name}: {len(sources)} files; give one file for each side")
     return sources[0]._replace(format="text")
 
 
-def _parallel(left: Source, right: Source) -> Iterator[Pair]:
+def _aligned_lines(left: Source, right: Source) -> Iterator[Pair]:
     lines = zip_longest(read_lines([left]), read_lines([right]))
     for number, (source, target) in enumerate(lines, start=1):
         if source is None or target is None:
             longer, shorter = (left, right) if target is None else (right, left)
-            whole = number + sum(1 for _ in lines)
+            total = number + sum(1 for _ in lines)
             raise InputError(
-                f"{longer.name}:{number}: no partner in {shorter.name}; the files have {whole} and {number - 1} lines, "
-                "line up the two"
+                f"{longer.name}:{number}: no partner in {shorter.name}; the files have {total} and {number - 1} lines, "
+                "align them"
             )
         yield Pair(source, target, left.name, number)

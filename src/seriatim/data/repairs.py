@@ -1,14 +1,13 @@
-"""A record of what readers repaired: what was wrong, how often, and where it first was.
+"""A record of what readers repaired: the defect, how often it occurred, and where it first occurred.
 
-Real files have defects that can be read in one way only. Readers repair those and record them here, so that the user
-is told; with ``data.strict`` they are refused instead.
+Some defects of real files can be read in one way only. Readers repair those and record them here, so that the user
+is told. With ``data.strict`` they are refused instead.
 """
 
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import InputError
 
@@ -21,8 +20,8 @@ class Repair:
         kind: a short name for the defect.
         file: the file.
         line: the first line that was repaired, from 1.
-        count: how many repairs were made.
-        first: what was wrong on the first line and how it was read.
+        count: the number of repairs.
+        first: the problem on the first line and how it was read.
     """
 
     kind: str
@@ -33,18 +32,18 @@ class Repair:
 
 
 class Repairs:
-    """What was repaired in one reading of some data.
+    """The repairs made while some data was read.
 
     Args:
-        strict: refuse what needs a repair.
+        strict: whether data that needs a repair is refused.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
-        self._found: dict[tuple[str, str], Repair] = {}
+        self._repairs: dict[tuple[str, str], Repair] = {}
 
     def add(self, kind: str, file: str, line: int, *, problem: str, reading: str, remedy: str) -> None:
-        """Records one repair.
+        """Record one repair.
 
         Args:
             kind: a short name for the defect.
@@ -55,29 +54,31 @@ class Repairs:
             remedy: what the user can do about it.
 
         Raises:
-            InputError: repairs are not wanted.
+            InputError: ``strict`` is set.
         """
         if self.strict:
             raise InputError(f"{file}:{line}: {problem}; {remedy}")
-        repair = self._found.setdefault((file, kind), Repair(kind, file, line, 0, f"{problem}; {reading}"))
+        repair = self._repairs.setdefault((file, kind), Repair(kind, file, line, 0, f"{problem}; {reading}"))
         repair.count += 1
 
     def __iter__(self) -> Iterator[Repair]:
-        """Every `Repair`, in the order in which they were first needed."""
-        return iter(self._found.values())
+        """Iterate over the repairs in the order of their first occurrence."""
+        return iter(self._repairs.values())
 
     def warn(self) -> None:
-        """Warns of each kind of repair in each file, in one line that names the first place."""
+        """Issue one warning for each kind of repair in each file."""
         for repair in self:
             times = f" ({repair.count:,} times in this file)" if repair.count > 1 else ""
             warnings.warn(
                 f"{repair.file}:{repair.line}: {repair.first}{times}; --strict refuses such data", stacklevel=2
             )
 
-    def facts(self) -> list[dict[str, Any]]:
-        """What JSON output says: ``kind``, ``file``, first ``line`` and ``count`` of each."""
-        return [{"kind": each.kind, "file": each.file, "line": each.line, "count": each.count} for each in self]
+    def facts(self) -> list[dict[str, str | int]]:
+        """Return ``kind``, ``file``, first ``line`` and ``count`` of each repair, for JSON output."""
+        return [
+            {"kind": repair.kind, "file": repair.file, "line": repair.line, "count": repair.count} for repair in self
+        ]
 
     def lines(self) -> list[str]:
-        """The same in words, one item for each."""
-        return [f"{each.kind} {each.count:,} (first: {Path(each.file).name}:{each.line})" for each in self]
+        """Return one line of text for each repair."""
+        return [f"{repair.kind} {repair.count:,} (first: {Path(repair.file).name}:{repair.line})" for repair in self]

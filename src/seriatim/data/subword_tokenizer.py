@@ -1,4 +1,4 @@
-"""Pieces of words learned from the text, through the ``tokenizers`` library.
+"""The tokenizer whose tokens are subwords learned from the text, by the ``tokenizers`` library.
 
 ``bpe``: R. Sennrich, B. Haddow and A. Birch, "Neural machine translation of rare words with subword units", ACL 2016.
 ``unigram``: T. Kudo, "Subword regularization", ACL 2018. Both work on bytes, so that no text is unknown.
@@ -21,61 +21,65 @@ from .tokenizers import END, Tokenizer
 DEFAULT_SIZE = 8000
 PIECE_CHARACTERS = 20_000
 PIECES_TOGETHER = 64
-AROUND = ("truncation", "padding", "added_tokens", "normalizer", "post_processor")
-SETTINGS = (
+WRAPPERS = ("truncation", "padding", "added_tokens", "normalizer", "post_processor")
+MODEL_SETTINGS = (
     *("dropout", "unk_token", "unk_id", "continuing_subword_prefix", "end_of_word_suffix"),
     *("fuse_unk", "byte_fallback", "ignore_merges"),
 )
-"""What the library's tokenizers and models can have, and ours have not."""
+"""Fields that tokenizers and models of the library may have, but ours may not."""
 
 
 class SubwordTokenizer(Tokenizer):
-    """Byte-level BPE or unigram pieces.
+    """Byte-level BPE or unigram subwords.
 
     Args:
         kind: ``bpe`` or ``unigram``.
-        model: the tokenizer in the JSON of the ``tokenizers`` library.
-        lowercase: whether text is put in lower case first.
+        model: the tokenizer in the JSON format of the ``tokenizers`` library.
+        lowercase: whether text is converted to lower case first.
+
+    Raises:
+        KeyError, TypeError, ValueError: ``model`` is not what `fit` writes.
     """
 
-    def __init__(self, kind: str, model: dict[str, Any], *, lowercase: bool = False) -> None:
+    def __init__(self, kind: str, model: Mapping[str, Any], *, lowercase: bool = False) -> None:
         self.kind, self.lowercase = kind, lowercase  # type: ignore[misc]
         self._bytes = _bytes_by_symbol()
-        self.inner = _whole(_pieces_alone(kind, model, self._bytes))
+        self.inner = _byte_level(_checked_model(kind, model, self._bytes))
         self.vocabulary_size = self.inner.get_vocab_size() + 1
 
     @classmethod
     def fit(cls, config: TokenizerConfig, texts: Iterable[str]) -> "SubwordTokenizer":
-        """Learns the pieces of a text.
+        """Learn the subwords of a text.
 
         Raises:
-            InputError: a vocabulary smaller than the bytes.
+            InputError: the vocabulary size is smaller than the number of bytes.
         """
         size = config.vocabulary_size or DEFAULT_SIZE
         if size < 257:
-            raise InputError(
-                f"tokenizer.vocabulary_size: {size} is less than the 257 of bytes alone; give at least 257"
-            )
-        common: dict[str, Any] = {
-            "vocab_size": size - 1,
-            "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
-            "show_progress": False,
-        }
+            raise InputError(f"tokenizer.vocabulary_size: the bytes alone need 257, got {size}; give at least 257")
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
         if config.kind == "bpe":
-            inner = _whole(models.BPE())
-            trainer: Any = trainers.BpeTrainer(min_frequency=max(2, config.min_count), **common)
+            inner = _byte_level(models.BPE())
+            trainer: trainers.Trainer = trainers.BpeTrainer(
+                vocab_size=size - 1,
+                min_frequency=max(2, config.min_count),
+                initial_alphabet=alphabet,
+                show_progress=False,
+            )
         else:
-            inner = _whole(models.Unigram())
-            trainer = trainers.UnigramTrainer(**common)
+            inner = _byte_level(models.Unigram())
+            trainer = trainers.UnigramTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)
         pieces = (piece.lower() if config.lowercase else piece for text in texts for piece in _pieces(text))
         inner.train_from_iterator(pieces, trainer)
         model = json.loads(inner.to_str())
         if config.kind == "unigram":
-            _make_finite(model["model"]["vocab"])
+            vocabulary = model["model"]["vocab"]
+            for piece in vocabulary:  # for an empty text the library learns scores that are not numbers
+                piece[1] = -math.log(len(vocabulary)) if piece[1] is None else piece[1]
         return cls(str(config.kind), model, lowercase=config.lowercase)
 
     def encode(self, text: str) -> np.ndarray:
-        """The pieces' ids, plus one."""
+        """Return the id of each subword plus one ``(tokens,)``, int32."""
         parts: list[np.ndarray] = []
         for group in _groups(_pieces(self.prepare(text))):
             encoded = self.inner.encode_batch_fast(group, add_special_tokens=False)
@@ -83,65 +87,60 @@ class SubwordTokenizer(Tokenizer):
         return np.concatenate(parts) + np.int32(1) if parts else np.zeros(0, dtype=np.int32)
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes of a piece, part of a character perhaps."""
+        """Return the bytes of a subword, which may be part of a character."""
         if token == END:
             return b""
         return bytes(self._bytes[symbol] for symbol in self.inner.id_to_token(token - 1) or "")
 
-    def payload(self) -> dict[str, Any]:
-        """The JSON of the ``tokenizers`` library."""
+    def payload(self) -> dict[str, object]:
+        """Return the JSON format of the ``tokenizers`` library."""
         return {"model": json.loads(self.inner.to_str())}
 
 
-def _make_finite(vocabulary: list[list[Any]]) -> None:
-    """Of an empty text the library learns scores that are no numbers; there no piece is likelier than another."""
-    for piece in vocabulary:
-        piece[1] = -math.log(len(vocabulary)) if piece[1] is None else piece[1]
-
-
-def _whole(model: Any) -> tokenizers.Tokenizer:
-    """A model of pieces with what stands around it: it works on bytes."""
+def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
+    """Return a tokenizer of the library that applies a model to bytes."""
     inner = tokenizers.Tokenizer(model)
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     return inner
 
 
-def _pieces_alone(kind: str, kept: Any, alphabet: Mapping[str, int]) -> Any:
-    """The pieces of a kept tokenizer as a model, all that is taken of it.
+def _checked_model(kind: str, stored: Mapping[str, Any], alphabet: Mapping[str, int]) -> models.Model:
+    """Return the model of a stored tokenizer.
 
-    The rest, in which patterns and rules of any kind could stand, must be what `fit` writes.
+    Only the subwords are taken from the file. All other fields, which could hold patterns and rules of any kind, must
+    be as `SubwordTokenizer.fit` writes them.
 
     Raises:
-        KeyError, TypeError, ValueError: it is not.
+        KeyError, TypeError, ValueError: they are not.
     """
-    model, before, after = kept["model"], kept["pre_tokenizer"], kept["decoder"]
-    if any(kept[name] for name in AROUND) or any(model.get(name) for name in SETTINGS):
-        raise ValueError("more than pieces")
+    model, before, after = stored["model"], stored["pre_tokenizer"], stored["decoder"]
+    if any(stored[name] for name in WRAPPERS) or any(model.get(name) for name in MODEL_SETTINGS):
+        raise ValueError("fields other than the subwords are set")
     if (before["type"], before["add_prefix_space"], before.get("use_regex", True)) != ("ByteLevel", False, True):
-        raise ValueError("another way to cut words")
+        raise ValueError("another pre-tokenizer")
     if after["type"] != "ByteLevel" or model["type"] != {"bpe": "BPE", "unigram": "Unigram"}[kind]:
-        raise ValueError("another kind of pieces")
+        raise ValueError("another kind of model")
     scores = [] if kind == "bpe" else [(piece, score) for piece, score in model["vocab"]]
     ids = model["vocab"] if kind == "bpe" else {piece: i for i, (piece, _) in enumerate(scores)}
     if not isinstance(ids, dict) or len(ids) != len(model["vocab"]) or not alphabet.keys() <= ids.keys():
-        raise ValueError("pieces that stand there twice, or bytes that have none")
+        raise ValueError("duplicate subwords, or bytes without a subword")
     if not alphabet.keys() >= set("".join(ids)) or "" in ids:
-        raise ValueError("a piece that is not made of bytes")
+        raise ValueError("a subword that does not consist of bytes")
     if {type(place) for place in ids.values()} != {int} or sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError("ids that do not count the pieces")
+        raise ValueError("the ids do not number the subwords")
     if kind == "unigram":
         if not all(type(score) is float and math.isfinite(score) for _, score in scores):
-            raise ValueError("scores that are no numbers")
+            raise ValueError("scores that are not finite numbers")
         return models.Unigram(scores)
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     if any(len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys() for pair in merges):
-        raise ValueError("a merge of other pieces")
+        raise ValueError("a merge of unknown subwords")
     return models.BPE(ids, [(first, second) for first, second in merges])
 
 
 def _pieces(text: str) -> Iterable[str]:
-    """Cuts a long text after line ends, so that pieces are encoded in parallel and in bounded memory."""
+    """Cut a long text after line ends, so that its pieces are encoded in parallel and in bounded memory."""
     start = 0
     while len(text) - start > PIECE_CHARACTERS:
         cut = text.rfind("\n", start, start + PIECE_CHARACTERS) + 1 or start + PIECE_CHARACTERS
@@ -158,9 +157,9 @@ def _groups(pieces: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _bytes_by_symbol() -> dict[str, int]:
-    """The byte behind each symbol of byte-level vocabularies.
+    """Return the byte of each symbol of byte-level vocabularies.
 
-    Printable Latin-1 characters stand for themselves, the other bytes in order for the code points from 256 on.
+    Printable Latin-1 characters stand for themselves. The code points from 256 stand for the other bytes, in order.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -1,25 +1,25 @@
-"""Tasks made on the spot, each a question of how far back a model remembers, and so measured against distance.
+"""Synthetic tasks that measure how far back a model remembers: accuracy is measured against a distance.
 
 - ``reversal`` (sequence to sequence): a word with a random letter after every letter; the target is the word
   backwards without the noise. The distance is the word's length.
-- ``copy`` (classification): a digit, N random letters, and a cue; the label is the digit. One symbol is kept over
-  distractors, as in task 2c of Hochreiter & Schmidhuber, "Long Short-Term Memory" (1997). The copying memory of
-  Arjovsky et al., "Unitary Evolution Recurrent Neural Networks" (2016), has ten symbols and one constant filler,
-  which would leave too few different texts to keep training and test apart.
+- ``copy`` (classification): a digit, N random letters, and a cue; the label is the digit. One symbol must be
+  remembered over distractors, as in task 2c of Hochreiter & Schmidhuber, "Long Short-Term Memory" (1997). The copying
+  memory of Arjovsky et al., "Unitary Evolution Recurrent Neural Networks" (2016), has ten symbols and a constant
+  filler; it has too few different texts to separate training and test.
 - ``adding`` (classification): N digits, with a star before one of the first half and before one of the second; the
-  label is the sum of the two modulo 10. In the original (Hochreiter & Schmidhuber 1997) real numbers are added, a
-  second input marks them, and the sum is regressed on.
-- ``agreement`` (classification): the beginning of a sentence up to its verb, N words after the subject's noun; the
-  label is ``is`` or ``are``. After Linzen et al., "Assessing the Ability of LSTMs to Learn Syntax-Sensitive
-  Dependencies" (2016). The nouns between are singular or plural by the toss of a coin: were most of them of the other
-  number than the subject, counting them would answer, without any memory of the subject.
+  label is the sum of the two modulo 10. In the original (Hochreiter & Schmidhuber 1997) a second
+  input marks two real numbers, and the model regresses on their sum.
+- ``agreement`` (classification): the beginning of a sentence, whose verb follows N words after the noun of its subject;
+  the label is ``is`` or ``are``. After Linzen et al., "Assessing the Ability of LSTMs to Learn Syntax-Sensitive
+  Dependencies" (2016). The nouns in between are singular or plural at random. If most of them had the other number than
+  the subject, a model could answer by counting them, without remembering the subject.
 - ``recall`` (classification): N pairs of a letter and a digit, then a letter and a question mark; the label is the
-  digit that stood last with this letter. All pairs must be kept until the question comes, so that the size of the
-  state bounds the accuracy. After the associative recall of Arora et al., "Zoology: Measuring and Improving Recall in
-  Efficient Language Models" (2023); there a text asks for several letters.
+  last digit that occurred with this letter. A model must remember all pairs, so that the size of its state bounds its
+  accuracy. After the associative recall of Arora et al., "Zoology: Measuring and Improving Recall in
+  Efficient Language Models" (2023); where a text asks for several letters.
 
-A text (of ``reversal``, a word) belongs to one part by its hash, so that no two parts share one. At the few shortest
-distances there are only hundreds of different texts, and some stand in a part more than once.
+The hash of a text (in ``reversal``, of a word) decides to which part it belongs, so that no two parts share a text. At
+the shortest distances there are only hundreds of different texts, and some occur in a part more than once.
 """
 
 import hashlib
@@ -42,16 +42,22 @@ VERBS = ("is", "are")
 
 
 class Item(NamedTuple):
-    """A row of two fields, and what decides to which part it belongs."""
+    """A row of two fields, and the key that decides to which part it belongs."""
 
     fields: tuple[str, str]
     key: str
 
 
 class Task(NamedTuple):
-    """A task: one item of a distance, whose label goes round by its turn; the distances of training; a header.
+    """A synthetic task.
 
-    ``tokens`` is the kind of token that a distance is counted in, and that a model reads unless told otherwise.
+    Attributes:
+        draw: returns an item of a distance; its third argument, the turn, decides the label.
+        shortest: the shortest distance in training.
+        longest: the longest distance in training.
+        choose: returns a random distance between two bounds.
+        header: the first line of the TSV file.
+        tokens: the kind of token in which distances are counted; models read it by default.
     """
 
     draw: Callable[[Random, int, int], Item]
@@ -65,16 +71,17 @@ class Task(NamedTuple):
 def generate(
     name: str, split: str, count: int, *, distance: int | None = None, seed: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """The rows of a part of a task: ``(label, text)``, or ``(source, target)`` of ``reversal``.
+    """Generate the rows of a part of a task: ``(label, text)``, or ``(source, target)`` for ``reversal``.
 
-    The same arguments give the same rows everywhere. Labels are equally frequent where their number divides ``count``.
+    The same arguments give the same rows on every machine. Labels are equally frequent if ``count`` is a multiple of
+    their number.
 
     Args:
         name: one of `TASKS`.
         split: ``train``, ``valid`` or ``test``.
-        count: how many rows.
-        distance: the distance of every row, from the task's ``shortest`` up; without it, distances are mixed from the
-            task's ``shortest`` to its ``longest``.
+        count: the number of rows.
+        distance: the distance of every row, at least the task's ``shortest``; if None, distances are mixed from
+            ``shortest`` to ``longest``.
         seed: another seed gives other rows of the same part.
     """
     task = TASKS[name]
@@ -84,15 +91,15 @@ def generate(
     turns = list(range(count))
     random.shuffle(turns)
     for turn in turns:
-        far = distance or task.choose(random, task.shortest, task.longest)
-        item = task.draw(random, far, turn)
-        while far <= task.longest and _part(item.key) != split:  # no two longer texts are ever the same
-            item = task.draw(random, far, turn)
+        row_distance = distance or task.choose(random, task.shortest, task.longest)
+        item = task.draw(random, row_distance, turn)
+        while row_distance <= task.longest and _part(item.key) != split:  # longer texts are practically never equal
+            item = task.draw(random, row_distance, turn)
         yield item.fields
 
 
 def noisy_reversal(words: Iterable[str], seed: int) -> list[tuple[str, str]]:
-    """Each word with a random lower-case letter after every letter, and backwards: ``key`` → ``kxeqya, yek``."""
+    """Return each word with a random letter after every letter, and reversed: ``key`` → ``kxeqya, yek``."""
     random = Random(seed)
     return [(_noisy(random, word), word[::-1]) for word in words]
 
@@ -103,7 +110,7 @@ def _part(key: str) -> str:
 
 
 def _log_uniform(random: Random, shortest: int, longest: int) -> int:
-    """Every octave of distances equally often, so that training has short examples to begin with."""
+    """Return a distance; every octave is equally frequent, so that training begins with short examples."""
     return min(longest, int(math.exp(random.uniform(math.log(shortest), math.log(longest + 1)))))
 
 

@@ -1,14 +1,13 @@
-"""Labelled text in, for classification: TSV and CSV with a header, and JSONL; one row at a time.
+"""Readers of labelled texts for classification: TSV and CSV with a header, and JSONL; one row at a time.
 
-- TSV: a tab separates two fields wherever it stands, and a quote is a character like any other.
-- CSV: quoted as RFC 4180 says; a quoted field may hold line ends. Fields are separated by commas, or by semicolons or
-  tabs where that gives the header the columns that are read.
-- JSONL: an object a line; a label is a string, an integer or true or false, which are labels as JSON writes them.
+- TSV: every tab separates two fields, and a quote is an ordinary character.
+- CSV: quoted as in RFC 4180; a quoted field may contain line ends. Fields are separated by commas, or by semicolons or
+  tabs if that separator gives the header the required columns.
+- JSONL: one object on each line; a label is a string, an integer or a truth value, written as in JSON.
 
-The text may be empty, a label may not. What cannot be read is refused by file and line, and nothing is left out.
+The text may be empty, but not the label. What cannot be read is refused by file and line, and no row is left out.
 """
 
-import contextlib
 import csv
 import json
 import re
@@ -18,22 +17,21 @@ from typing import NamedTuple
 
 from ..core.errors import InputError, closest, nearest, shown
 from .paths import plain_name
-from .readers import Source, read_lines, read_objects, read_pieces, string_field
+from .readers import Source, object_fields, read_lines, read_objects, read_pieces, string_field
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-SHOWN = 8
-"""So many names of a header are shown in a message; a file without a header may have a whole document there."""
+SHOWN_COLUMNS = 8
+"""The number of columns that a message names; a file without a header may have a whole document in its first line."""
 SEPARATORS = (",", ";", "\t")
-"""What may separate the fields of CSV."""
-MOST_FIELDS = 10_000
-"""Of a row: what has more is no table, and parting it would take many times its memory."""
-
+"""The possible separators of CSV fields."""
+MAX_FIELDS = 10_000
+"""The largest number of fields of a row; splitting a longer row would take many times its memory."""
 QUOTED = re.compile('"[^"]*"')
 
 
 class Labelled(NamedTuple):
-    """A text with its label (empty where labels were not asked for), its file and the line on which it begins."""
+    """A text with its label (empty if labels were not read), its file, and the line on which it begins."""
 
     text: str
     label: str
@@ -51,22 +49,22 @@ class Row(NamedTuple):
 def read_labelled(
     sources: Iterable[Source], *, file_format: str = "auto", text: str = "text", label: str | None = "label"
 ) -> Iterator[Labelled]:
-    """Reads row by row; only one row is held in memory.
+    """Read row by row; only one row is held in memory.
 
     Args:
         sources: from `find_sources`.
-        file_format: ``tsv``, ``csv``, ``jsonl``, or ``auto`` to go by the name and then by the first line. ``text``,
-            for reading without labels, takes every line as a text; there ``auto`` means it for any name that does not
-            say otherwise, so that what a pipe's first line holds cannot change how it is read; a first line that looks
-            like the header of a table is warned of.
-        text: the column or field that holds the text.
-        label: the one that holds the label; None to read no labels.
+        file_format: ``tsv``, ``csv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line. When no
+            labels are read, ``text`` reads every line as a text. In that case ``auto`` reads as text every file whose
+            name does not say otherwise, so that the first line of a pipe cannot change how it is read; a first line
+            that looks like a header or like JSON gives a warning.
+        text: the column or field of the text.
+        label: the column or field of the label; None to read no labels.
 
     Raises:
-        InputError: no such format or column, no rows to learn from, or a row that does not fit, by file and line.
+        InputError: no such format or column, no rows, or a row that does not fit, by file and line.
     """
     if file_format not in FORMATS:
-        raise InputError(f"{file_format}: no such format of labelled text; {nearest(file_format, list(FORMATS))}")
+        raise InputError(f"{file_format}: not a format of labelled texts; {nearest(file_format, list(FORMATS))}")
     for source in sources:
         chosen = _format(source, file_format, label)
         items: Iterator[Labelled]
@@ -77,33 +75,33 @@ def read_labelled(
         else:
             rows = _tab_separated(source) if chosen == "tsv" else _quoted(source, _separator(source, text, label))
             items = _from_table(source.name, rows, text, label)
-        found = False
+        empty = True
         for item in items:
-            found = True
+            empty = False
             yield item
-        if not found and label is not None:
+        if empty and label is not None:
             raise InputError(f"{source.name}:1: no rows to learn from; give a text and its label on every line")
 
 
 def format_of(source: Source) -> str | None:
-    """What a source is known to hold, or what its name says: ``tsv``, ``csv``, ``jsonl``, or None for neither."""
+    """Return the format of a source as it is known or as its name says: ``tsv``, ``csv``, ``jsonl``, or None."""
     if source.format in SUFFIXES.values():
         return source.format
     name = plain_name(source.name)
-    return next((found for suffix, found in SUFFIXES.items() if name.endswith(suffix)), None)
+    return next((file_format for suffix, file_format in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 def first_line(source: Source) -> str:
-    """The first line, or as much of it as is read at once; empty where there is none."""
+    """Return the first line, or as much of it as is read at once; empty if there is none."""
     piece = next(read_pieces([source._replace(format="text")]), None)
     return piece.text.partition("\n")[0] if piece else ""
 
 
-def _format(source: Source, wanted: str, label: str | None) -> str:
-    if wanted == "text" and label is not None:
-        raise InputError(f"{source.name}:1: plain lines have no labels; give the format tsv, csv or jsonl")
-    if wanted != "auto":
-        return wanted
+def _format(source: Source, requested: str, label: str | None) -> str:
+    if requested == "text" and label is not None:
+        raise InputError(f"{source.name}:1: lines of text have no labels; give the format tsv, csv or jsonl")
+    if requested != "auto":
+        return requested
     known = format_of(source)
     if known or label is None:
         return known or "text"
@@ -123,48 +121,47 @@ def _numbered(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _from_lines(source: Source, text: str) -> Iterator[Labelled]:
-    for at, line in _numbered(source):
-        if at == 1 and (found := _looks_like(line, text)):
+    for number, line in _numbered(source):
+        if number == 1 and (likely_format := _likely_format(line, text)):
+            name, file_format = likely_format
             warnings.warn(
-                f"{source.name}:1: looks like {found[0]}, and is answered as a text like every other line; --format "
-                f"{found[1]} reads the {found[2]} {shown(text)}",
+                f"{source.name}:1: looks like {name}, but is read as a text, like every line; use --format "
+                f"{file_format} to read {shown(text)} of each row",
                 stacklevel=2,
             )
-        yield Labelled(line, "", source.name, at)
+        yield Labelled(line, "", source.name, number)
 
 
-def _looks_like(line: str, text: str) -> tuple[str, str, str] | None:
-    """What a first line seems to be, its format, and what holds the text there; None for a text."""
-    if line.startswith("{"):
-        with contextlib.suppress(ValueError, RecursionError):
-            if text in json.loads(line):
-                return "an object of JSONL", "jsonl", "field"
+def _likely_format(line: str, text: str) -> tuple[str, str] | None:
+    """Return what a first line looks like, and the format; None if it looks like text."""
+    if text in object_fields(line):
+        return "an object of JSONL", "jsonl"
     for separator in SEPARATORS:
         if separator in line and text in line.split(separator):
-            return "the header of a table", "tsv" if separator == "\t" else "csv", "column"
+            return "the header of a table", "tsv" if separator == "\t" else "csv"
     return None
 
 
 def _from_objects(source: Source, text: str, label: str | None) -> Iterator[Labelled]:
     for number, record in read_objects(source):
         where = f"{source.name}:{number}"
-        given = string_field(record, text, where, option="data.text")
-        found = ""
+        content = string_field(record, text, where, option="data.text")
+        label_value = ""
         if label is not None:
             value = record.get(label)
-            if isinstance(value, int):  # true and false are integers to Python
+            if isinstance(value, int):  # truth values are integers in Python
                 record = {label: json.dumps(value)}
-            found = _label(string_field(record, label, where, option="data.label"), where)
-        yield Labelled(given, found, source.name, number)
+            label_value = _checked_label(string_field(record, label, where, option="data.label"), where)
+        yield Labelled(content, label_value, source.name, number)
 
 
 def _tab_separated(source: Source) -> Iterator[Row]:
-    return (Row(number, line.split("\t", MOST_FIELDS)) for number, line in _numbered(source))
+    return (Row(number, line.split("\t", MAX_FIELDS)) for number, line in _numbered(source))
 
 
 def _separator(source: Source, text: str, label: str | None) -> str:
-    """What separates fields: what gives the header the wanted columns, else the most columns."""
-    line, most = first_line(source), {}
+    """Return the separator that gives the header the required columns, else the one that gives the most columns."""
+    line, counts = first_line(source), {}
     for separator in SEPARATORS:
         try:
             header = next(csv.reader([line], delimiter=separator), [])
@@ -172,14 +169,14 @@ def _separator(source: Source, text: str, label: str | None) -> str:
             continue
         if text in header and (label is None or label in header):
             return separator
-        most[separator] = len(header)
-    return max(most, key=lambda separator: most[separator], default=",")
+        counts[separator] = len(header)
+    return max(counts, key=lambda separator: counts[separator], default=",")
 
 
 def _quoted(source: Source, separator: str) -> Iterator[Row]:
-    held: list[str] = []
-    reader = csv.reader(_remembered(source, separator, held), delimiter=separator, strict=True)
-    begins = 1
+    lines: list[str] = []
+    reader = csv.reader(_recorded_lines(source, separator, lines), delimiter=separator, strict=True)
+    first = 1
     while True:
         try:
             fields = next(reader)
@@ -187,62 +184,62 @@ def _quoted(source: Source, separator: str) -> Iterator[Row]:
             return
         except csv.Error as error:
             raise InputError(
-                f"{source.name}:{begins}: the row that begins here is not CSV ({error}, line {reader.line_num}); quote "
-                "a field that holds a quote, a separator or a line end, double each quote in it, and end it with a "
-                f"quote; at most {csv.field_size_limit():,} characters"
+                f"{source.name}:{first}: the row that begins here is not CSV ({error}, line {reader.line_num}); put "
+                "quotes around a field that contains a quote, a separator or a line end, and double each quote in it; "
+                f"a field has at most {csv.field_size_limit():,} characters"
             ) from None
-        if sum(line.count("\r") for line in held) != sum(field.count("\r") for field in fields):
-            raise InputError(f"{source.name}:{begins}: a lone CR outside quotes; delete it, or quote its field")
-        held.clear()
-        yield Row(begins, fields or [""])
-        begins = reader.line_num + 1
+        if sum(line.count("\r") for line in lines) != sum(field.count("\r") for field in fields):
+            raise InputError(f"{source.name}:{first}: a lone CR outside quotes; delete it, or quote its field")
+        lines.clear()
+        yield Row(first, fields or [""])
+        first = reader.line_num + 1
 
 
-def _remembered(source: Source, separator: str, held: list[str]) -> Iterator[str]:
-    """Lines with their ends; they are added to ``held``, as the csv module drops a CR before a line end."""
+def _recorded_lines(source: Source, separator: str, lines: list[str]) -> Iterator[str]:
+    """Iterate over lines with their ends, and append them to ``lines``: the csv module drops a CR before a line end."""
     for number, line in _numbered(source):
-        if line.count(separator) > MOST_FIELDS and QUOTED.sub("", line).count(separator) > MOST_FIELDS:
-            raise InputError(f"{source.name}:{number}: more than {MOST_FIELDS:,} fields; is it a table of texts?")
-        held.append(line)
+        if line.count(separator) > MAX_FIELDS and QUOTED.sub("", line).count(separator) > MAX_FIELDS:
+            raise InputError(f"{source.name}:{number}: more than {MAX_FIELDS:,} fields; check that it is a table")
+        lines.append(line)
         yield f"{line}\n"
 
 
 def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None) -> Iterator[Labelled]:
     header = next(rows, Row(1, [])).fields
-    if len(header) > MOST_FIELDS:
-        raise InputError(f"{name}:1: more than {MOST_FIELDS:,} columns; is it a table of texts?")
-    lines = "" if label is not None else ", or read every line as a text with --format text"
-    text_at = _column(header, text, name, f"--data.text{{}}{lines}")
-    label_at = None if label is None else _column(header, label, name, "--data.label{}")
+    if len(header) > MAX_FIELDS:
+        raise InputError(f"{name}:1: more than {MAX_FIELDS:,} columns; check that it is a table")
+    as_text = "" if label is not None else ", or read every line as a text with --format text"
+    text_column = _column(header, text, name, f"--data.text{{}}{as_text}")
+    label_column = None if label is None else _column(header, label, name, "--data.label{}")
     for number, fields in rows:
         where = f"{name}:{number}"
         if len(fields) != len(header):
             raise InputError(
-                f"{where}: {len(fields)} {'field' if len(fields) == 1 else 'fields'} where the header has "
-                f"{len(header)}; mend this row (in TSV every tab separates, in CSV every separator outside quotes)"
+                f"{where}: {len(fields)} {'field' if len(fields) == 1 else 'fields'}, but the header has "
+                f"{len(header)}; correct this row (in TSV every tab separates, in CSV every separator outside quotes)"
             )
-        found = "" if label_at is None else _label(fields[label_at], where)
-        yield Labelled(fields[text_at], found, name, number)
+        label_value = "" if label_column is None else _checked_label(fields[label_column], where)
+        yield Labelled(fields[text_column], label_value, name, number)
 
 
-def _column(header: list[str], wanted: str, name: str, option: str) -> int:
-    """Where a column is; ``option`` says how to name another one."""
-    if header.count(wanted) == 1:
-        return header.index(wanted)
-    if wanted in header:
-        raise InputError(f"{name}:1: the header names {shown(wanted)} more than once; rename a column")
-    named = ", ".join(repr(column[:40]) for column in header[:SHOWN]) or "nothing"
-    close = closest(wanted, header)
-    step = f"did you mean {close!r}? " if close else ""
+def _column(header: list[str], column: str, name: str, option: str) -> int:
+    """Return the index of a column; ``option`` is a template of the option that names another one."""
+    if header.count(column) == 1:
+        return header.index(column)
+    if column in header:
+        raise InputError(f"{name}:1: the header names {shown(column)} more than once; rename a column")
+    columns = ", ".join(repr(other[:40]) for other in header[:SHOWN_COLUMNS]) or "nothing"
+    close = closest(column, header)
+    hint = f"did you mean {close!r}? " if close else ""
     raise InputError(
-        f"{name}:1: no column {shown(wanted)} in the header, which has {named}; {step}name the column with "
+        f"{name}:1: no column {shown(column)} in the header, which has {columns}; {hint}name the column with "
         f"{option.format(f' {close}' if close else ' NAME')}"
     )
 
 
-def _label(value: str, where: str) -> str:
+def _checked_label(value: str, where: str) -> str:
     if not value.strip():
         raise InputError(f"{where}: the label is empty; write one, or delete the row")
     if "\n" in value or "\r" in value:
-        raise InputError(f"{where}: a line end in the label; labels are written one a line, take it out")
+        raise InputError(f"{where}: a line end in the label; labels are written one on each line, remove it")
     return value

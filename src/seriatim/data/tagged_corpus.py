@@ -1,7 +1,7 @@
-"""Tagged sentences as arrays, and batches of them.
+"""Encoded tagged sentences, and batches of them.
 
-Words are encoded once. What a batch needs of characters is computed for each distinct word in it, so that a batch names
-its distinct words and where they stand.
+Words are encoded once. The model computes the characters of each distinct word of a batch once; a batch therefore lists
+its distinct words and their positions.
 """
 
 import functools
@@ -25,19 +25,19 @@ from .vocabulary import Vocabulary, check_label
 from .word_tokenizer import WordTokenizer
 
 NO_TAG = -1
-"""The id of a tag that is not known, and of padding."""
-LONGEST = 32
-"""Characters of a word at most; of longer ones the first and the last halves."""
+"""The id of an unknown tag, and of padding."""
+MAX_CHARACTERS = 32
+"""The largest number of characters of a word; of a longer word the first and the last half of them are used."""
 SPACE = re.compile(r"\s")
 
 
 class Spellings(NamedTuple):
-    """How the words of a batch are written.
+    """The characters of the words of a batch.
 
     Attributes:
         characters: ids of the characters of each distinct word ``(distinct, max_length)``.
-        lengths: ``(distinct,)``.
-        places: which of the distinct words stands where ``(batch, time)``; 0 on padding.
+        lengths: the number of characters ``(distinct,)``.
+        places: the index of the distinct word at each position ``(batch, time)``; 0 on padding.
     """
 
     characters: Tensor
@@ -50,11 +50,11 @@ class TaggedBatch(NamedTuple):
 
     Attributes:
         words: ids of words ``(batch, time)``.
-        lengths: words of each sentence ``(batch,)``.
-        rows: which sentences these are ``(batch,)``.
-        spellings: None where the vocabulary has no characters.
-        tags: ids of tags ``(batch, time)``, negative where a tag is not known; None where there are none.
-        once: which words were seen once in training ``(batch, time)``; None but in training.
+        lengths: the number of words of each sentence ``(batch,)``.
+        rows: the indices of the sentences ``(batch,)``.
+        spellings: the characters; None if the vocabulary has none.
+        tags: ids of tags ``(batch, time)``, negative for unknown tags; None if there are no tags.
+        once: whether each word occurs once in training ``(batch, time)``; None outside training.
     """
 
     words: Tensor
@@ -66,36 +66,36 @@ class TaggedBatch(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """Always: nothing is carried from sentence to sentence."""
+        """Always True: no state is carried from sentence to sentence."""
         return True
 
     @property
     def tokens(self) -> int:
-        """Words."""
+        """The number of words."""
         return int(self.lengths.sum())
 
     @property
     def terms(self) -> int:
-        """What the loss is a sum over."""
+        """The number of terms of the loss."""
         return self.tokens
 
     def known(self) -> Tensor:
-        """Which words have a tag that is known ``(batch, time)``."""
+        """Return whether the tag of each word is known ``(batch, time)``."""
         assert self.tags is not None
         return self.tags >= 0
 
     def to(self, device: torch.device) -> "TaggedBatch":
-        """The batch on another device, but for ``lengths``."""
+        """Return the batch on another device; ``lengths`` stay where they are."""
         spellings = self.spellings and Spellings(*(part.to(device) for part in self.spellings))
         tags, once = (None if part is None else part.to(device) for part in (self.tags, self.once))
         return self._replace(words=self.words.to(device), spellings=spellings, tags=tags, once=once)
 
 
 def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, characters: bool) -> Vocabulary:
-    """Words, tags in order, and if asked for every character (its case too) of the training sentences.
+    """Return the vocabulary of the training sentences: words, sorted tags and, if asked for, all characters.
 
     Raises:
-        InputError: every word has the same tag, or a vocabulary too small.
+        InputError: every word has the same tag, a tag is not printable, or the vocabulary size is too small.
     """
     texts, spellings, tags, name = [], dict[str, None](), set[str](), ""
     for sentence in sentences:
@@ -107,7 +107,7 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
         tags.update(sentence.tags)
         name = sentence.name
     if len(tags) == 1:
-        raise InputError(f"{name}: every word has the tag {next(iter(tags))!r}; there is nothing to tell apart")
+        raise InputError(f"{name}: every word has the tag {next(iter(tags))!r}; give data with at least two tags")
     tokenizers = {"tokenizer": fit_tokenizer(config, texts)}
     if characters:
         tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), spellings)
@@ -115,12 +115,12 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
 
 
 def word_ids(words: Iterable[str], tokenizer: Tokenizer) -> np.ndarray:
-    """The id of each word ``(words,)``, one whatever white space it holds."""
+    """Return the id of each word ``(words,)``; a word may contain white space."""
     return tokenizer.encode(_joined(words))
 
 
 def _joined(words: Iterable[str]) -> str:
-    """As a text in which white space parts words, and does nothing else."""
+    """Join words by spaces; white space within a word becomes an underscore."""
     return " ".join(SPACE.sub("_", word) for word in words)
 
 
@@ -128,33 +128,33 @@ class TaggedCorpus:
     """Encoded sentences.
 
     Args:
-        sentences: to encode; what is kept of them is arrays.
-        vocabulary: what ids mean.
-        labelled: whether to keep tags.
+        sentences: the sentences, which are converted to arrays.
+        vocabulary: the vocabulary.
+        labelled: whether tags are encoded.
 
     Attributes:
-        lengths: words of each sentence ``(sentences,)``.
+        lengths: the number of words of each sentence ``(sentences,)``.
         words: the id of every word ``(words,)``.
-        tags: the number of every word's tag ``(words,)``, as in ``tag_names``; None where there are none.
-        tag_names: the vocabulary's labels, and behind them the tags that are not among those.
-        unseen: file and line of the first of each tag that is not among the labels.
-        repairs: what was repaired when the sentences were read; whoever reads them sets it.
-        raw_tags: the tag of each word whose tag was repaired, as it is in the file, by the number of the word.
-        key: the same for the same data, and only for it.
+        tags: the index in ``tag_names`` of every word's tag ``(words,)``; None if there are no tags.
+        tag_names: the labels of the vocabulary, followed by the tags that are not among them.
+        unseen: file and line of the first occurrence of each tag that is not among the labels.
+        repairs: the repairs made while the sentences were read; set by the caller.
+        raw_tags: the tag in the file of each word whose tag was repaired, by the index of the word.
     """
 
     def __init__(self, sentences: Iterable[Sentence], vocabulary: Vocabulary, *, labelled: bool = True) -> None:
-        kinds: dict[str, int] = {}  # every distinct spelling
+        spellings: dict[str, int] = {}  # the index of every distinct word
         numbers = {tag: i for i, tag in enumerate(vocabulary.labels)}
-        kind, tags, lengths = array("i"), array("i"), array("q")
+        spelling, tags, lengths = array("i"), array("i"), array("q")
         self.unseen: dict[str, str] = {}
         self.raw_tags: dict[int, str] = {}
         self.repairs = Repairs()
         for sentence in sentences:
-            kind.extend([kinds.setdefault(word, len(kinds)) for word in sentence.words])
+            spelling.extend([spellings.setdefault(word, len(spellings)) for word in sentence.words])
             lengths.append(len(sentence.words))
             if labelled:
-                self._keep_raw(len(tags), sentence)
+                raw_tags = enumerate(zip(sentence.raw_tags or [], sentence.tags, strict=False), len(tags))
+                self.raw_tags.update({i: raw for i, (raw, tag) in raw_tags if raw != tag})
                 known = len(numbers)
                 tags.extend([numbers.setdefault(tag, len(numbers)) for tag in sentence.tags])
                 for tag in list(numbers)[known:]:
@@ -163,40 +163,36 @@ class TaggedCorpus:
         self.vocabulary, self.tag_names = vocabulary, list(numbers)
         self.lengths = np.array(lengths, dtype=np.int64)
         self._starts = self.lengths.cumsum() - self.lengths
-        self._kind = np.array(kind, dtype=np.int32)
+        self._spelling = np.array(spelling, dtype=np.int32)
         self.tags = np.array(tags, dtype=np.int32) if labelled else None
-        self.words = word_ids(kinds, vocabulary.tokenizer)[self._kind]
+        self.words = word_ids(spellings, vocabulary.tokenizer)[self._spelling]
         characters = vocabulary.tokenizers.get("characters")
-        self._spelled = _spell(list(kinds), characters) if characters else None
-
-    def _keep_raw(self, start: int, sentence: Sentence) -> None:
-        pairs = zip(sentence.raw_tags or [], sentence.tags, strict=False)
-        self.raw_tags.update({start + i: raw for i, (raw, tag) in enumerate(pairs) if raw != tag})
+        self._characters = _encode_characters(list(spellings), characters) if characters else None
 
     @functools.cached_property
     def key(self) -> str:
-        """See the attributes."""
+        """A digest that is equal exactly for the same data."""
         key = hashlib.blake2b(f"tag {self.vocabulary.fingerprint()}".encode(), digest_size=16)
-        for values in (self.lengths, self._kind, self.words, self.tags, *(self._spelled or ())):
+        for values in (self.lengths, self._spelling, self.words, self.tags, *(self._characters or ())):
             key.update(b"" if values is None else values.tobytes())
         return key.hexdigest()
 
     def unknown_words(self) -> int:
-        """How many words are not in the vocabulary."""
+        """Return the number of words that are not in the vocabulary."""
         return int((self.words == WordTokenizer.unknown_id).sum())
 
     def unseen_tags(self) -> int:
-        """How many words have a tag that is not among the vocabulary's."""
+        """Return the number of words whose tag is not among the labels of the vocabulary."""
         return 0 if self.tags is None else int((self.tags >= len(self.vocabulary.labels)).sum())
 
     def seen_once(self) -> np.ndarray:
-        """Which words of the vocabulary stand here once: booleans ``(vocabulary,)``."""
+        """Return whether each word of the vocabulary occurs exactly once in these sentences ``(vocabulary,)``."""
         once: np.ndarray = np.bincount(self.words, minlength=self.vocabulary.tokenizer.vocabulary_size) == 1
         once[[END, WordTokenizer.unknown_id]] = False
         return once
 
     def truth(self) -> list[list[str]]:
-        """The tags of each sentence as they are in the file, which is what conlleval reads."""
+        """Return the tags of each sentence as they are in the file, which conlleval compares."""
         assert self.tags is not None
         names = [self.tag_names[tag] for tag in self.tags.tolist()]
         for word, tag in self.raw_tags.items():
@@ -204,7 +200,7 @@ class TaggedCorpus:
         return [names[i : i + n] for i, n in zip(self._starts.tolist(), self.lengths.tolist(), strict=True)]
 
     def batch(self, rows: np.ndarray, once: np.ndarray | None = None) -> TaggedBatch:
-        """The sentences ``rows``, padded on the right; ``once`` are words of the vocabulary, as of `seen_once`."""
+        """Return the sentences ``rows``, padded on the right; ``once`` is the result of `seen_once`."""
         lengths = self.lengths[rows]
         position = np.arange(int(lengths.max(initial=0)))
         valid = position < lengths[:, None]
@@ -222,25 +218,25 @@ class TaggedCorpus:
         )
 
     def _spellings(self, valid: np.ndarray, at: np.ndarray) -> Spellings | None:
-        if self._spelled is None:
+        if self._characters is None:
             return None
-        kinds, places = np.unique(self._kind[at], return_inverse=True)
-        characters, lengths = (part[kinds] for part in self._spelled)
+        distinct, places = np.unique(self._spelling[at], return_inverse=True)
+        characters, lengths = (part[distinct] for part in self._characters)
         characters = characters[:, : int(lengths.max(initial=1))].astype(np.int64)
         return Spellings(torch.from_numpy(characters), torch.from_numpy(lengths), _padded(valid, places, 0))
 
 
 def _padded(valid: np.ndarray, values: np.ndarray, padding: int) -> Tensor:
-    whole = np.full(valid.shape, padding, dtype=bool if values.dtype == bool else np.int64)
-    whole[valid] = values
-    return torch.from_numpy(whole)
+    padded = np.full(valid.shape, padding, dtype=bool if values.dtype == bool else np.int64)
+    padded[valid] = values
+    return torch.from_numpy(padded)
 
 
-def _spell(spellings: list[str], characters: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of the characters of each word ``(words, longest)``, and how many there are ``(words,)``."""
-    half = LONGEST // 2
-    shortened = [word if len(word) <= LONGEST else word[:half] + word[-half:] for word in spellings]
+def _encode_characters(words: list[str], characters: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of the characters of each word ``(words, max_length)``, and their number ``(words,)``."""
+    half = MAX_CHARACTERS // 2
+    shortened = [word if len(word) <= MAX_CHARACTERS else word[:half] + word[-half:] for word in words]
     lengths = np.array([len(word) for word in shortened], dtype=np.int64)
-    whole = np.zeros((len(lengths), int(lengths.max(initial=1))), dtype=np.int32)
-    whole[np.arange(whole.shape[1]) < lengths[:, None]] = characters.encode("".join(shortened))
-    return whole, lengths
+    ids = np.zeros((len(lengths), int(lengths.max(initial=1))), dtype=np.int32)
+    ids[np.arange(ids.shape[1]) < lengths[:, None]] = characters.encode("".join(shortened))
+    return ids, lengths

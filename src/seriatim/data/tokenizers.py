@@ -1,7 +1,7 @@
-"""How text becomes tokens: bytes, characters, words, or pieces learned from the text.
+"""The base class of tokenizers, which convert text to token ids and back.
 
-Token 0 is the boundary symbol ``</s>``: as an input it begins a sequence, as an output it ends one. Every token but
-the boundary and the unknown stands for some bytes, and text is given back by joining them.
+Token 0 is the boundary symbol ``</s>``: as an input it begins a sequence, as an output it ends one. Every token except
+the boundary and the unknown token stands for some bytes; joining the bytes gives the text.
 """
 
 import codecs
@@ -11,7 +11,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,64 +20,70 @@ from ..core.errors import InputError
 
 END = 0
 BOUNDARY = np.array([END], dtype=np.int32)
-BYTES = 256
 END_TEXT, UNKNOWN_TEXT = "</s>", "<unk>"
-MOST = 1 << 27
-"""Bytes of the file of a vocabulary, at most: about ten million words."""
+BYTES = 256
+MAX_FILE_BYTES = 1 << 27
+"""The largest size of the file of a vocabulary: about ten million words."""
 
 
 class Spelling:
-    """A unigram distribution over the 256 bytes and an end.
+    """The cost of spelling out an unknown word.
+
+    A model with a closed vocabulary predicts ``<unk>`` for a word that it does not know, whichever word it was. For a
+    comparison per word or per byte with models that predict every letter, the model must also pay for the spelling.
+    The code is a unigram distribution over the 256 bytes and an end symbol: ``−log P(word) = −Σ log p(byte) − log
+    p(end)``, where p is estimated from the word types of the training text with add-one smoothing.
 
     Args:
-        counts: how often each of the 257 symbols was seen.
+        counts: the number of occurrences of each of the 257 symbols.
     """
 
     def __init__(self, counts: list[int] | None = None) -> None:
         self.counts = counts or [0] * (BYTES + 1)
-        assert len(self.counts) == 257
-        total = math.log(sum(self.counts) + 257)
+        assert len(self.counts) == BYTES + 1
+        total = math.log(sum(self.counts) + BYTES + 1)
         self.cost = [total - math.log(count + 1) for count in self.counts]
 
     @classmethod
-    def of_json(cls, counts: Any) -> "Spelling":
-        """That of a file.
+    def from_json(cls, counts: object) -> "Spelling":
+        """Return the distribution of the counts in a file.
 
         Raises:
-            ValueError: its counts are none.
+            ValueError: the counts are not 257 counts.
         """
-        whole = isinstance(counts, list) and len(counts) == BYTES + 1 and {int}.issuperset(map(type, counts))
-        if not whole or not all(0 <= count < 2**53 for count in counts):
-            raise ValueError("counts that are none")
+        if not isinstance(counts, list) or len(counts) != BYTES + 1 or not {int}.issuperset(map(type, counts)):
+            raise ValueError("not the counts of a spelling")
+        if not all(0 <= count < 2**53 for count in counts):
+            raise ValueError("a count of a spelling is out of range")
         return cls(counts)
 
     @classmethod
     def fit(cls, words: Iterable[str]) -> "Spelling":
-        """Counts the bytes of every word type once."""
-        return cls(cls.letters(list(words)).tolist())
+        """Return the distribution of some word types, each counted once."""
+        return cls(cls.count_symbols(list(words)).tolist())
 
     @staticmethod
-    def letters(words: Sequence[str], times: Sequence[int] | None = None) -> np.ndarray:
-        """How often each symbol stands in words, of which each stands so many ``times``, or once ``(257,)``."""
+    def count_symbols(words: Sequence[str], times: Sequence[int] | None = None) -> np.ndarray:
+        """Count each symbol in some words ``(257,)``; each word occurs once, or as often as ``times`` says."""
         symbols, weights = np.frombuffer("".join(words).encode(), dtype=np.uint8), None
         if times is not None:
             weights = np.repeat(np.asarray(times, dtype=float), [len(word.encode()) for word in words])
-        found = np.bincount(symbols, weights, minlength=BYTES + 1).astype(np.int64)
-        found[BYTES] = len(words) if times is None else sum(times)
-        return found
+        counts = np.bincount(symbols, weights, minlength=BYTES + 1).astype(np.int64)
+        counts[BYTES] = len(words) if times is None else sum(times)
+        return counts
 
-    def nats(self, letters: np.ndarray) -> float:
-        """What letters cost, in nats; in whatever order they were counted."""
-        return float(letters @ np.array(self.cost))
+    def nats(self, symbol_counts: np.ndarray) -> float:
+        """Return the cost in nats of symbols that were counted by `count_symbols`."""
+        return float(symbol_counts @ np.array(self.cost))
 
 
 class Tokenizer(ABC):
-    """Text to token ids and back.
+    """Converts text to token ids and back.
 
     Attributes:
-        vocabulary_size: number of token ids, the boundary symbol 0 included.
-        unknown_id: the token for what is not in the vocabulary; None where everything can be written.
-        spelling: what it costs to spell that out, where there is such a token.
+        vocabulary_size: the number of token ids, with the boundary symbol 0.
+        unknown_id: the token for text that is not in the vocabulary; None if all text can be encoded.
+        spelling: the cost of spelling out unknown text, if there is an unknown token.
         ends_lines: whether a line end in the text is the boundary symbol.
     """
 
@@ -90,67 +96,78 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> np.ndarray:
-        """Token ids ``(tokens,)``, int32; no boundary symbols are added."""
+        """Return token ids ``(tokens,)``, int32; no boundary symbols are added."""
 
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
-        """The UTF-8 bytes a token stands for; possibly part of a character."""
+        """Return the UTF-8 bytes of a token, which may be part of a character."""
 
     @abstractmethod
-    def payload(self) -> dict[str, Any]:
-        """What `tokenizer.json` keeps beside the kind."""
+    def payload(self) -> dict[str, object]:
+        """Return the fields of `tokenizer.json` that this kind of tokenizer adds."""
 
     def unknown_pieces(self, text: str) -> list[str]:
-        """The parts of ``text`` that `encode` cannot write."""
+        """Return the parts of ``text`` that are not in the vocabulary."""
         return []
 
     def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Lines that each have their line end, for which stands the boundary symbol; and how many tokens each has."""
+        """Encode lines, with the boundary symbol for each line end.
+
+        Args:
+            text: lines that all have a line end.
+
+        Returns:
+            Token ids ``(tokens,)``, int32, and the number of tokens of each line ``(lines,)``, int64.
+        """
         ids = [part for line in text.split("\n")[:-1] for part in (self.encode(line), BOUNDARY)]
         sizes = np.array([len(part) + 1 for part in ids[::2]], dtype=np.int64)
         return np.concatenate([BOUNDARY[:0], *ids]), sizes
 
     def prepare(self, text: str) -> str:
-        """The text as the tokenizer sees it."""
+        """Return the text that is encoded: in lower case if ``lowercase`` is set."""
         return text.lower() if self.lowercase else text
 
     def decoder(self, after: int = END) -> "Decoder":
-        """Turns tokens to text one by one; ``after`` is the token that stands before the first."""
+        """Return a decoder for one token at a time; ``after`` is the token before the first."""
         return Decoder(self, after)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of some tokens. Bytes that are not UTF-8 become the replacement character."""
+        """Return the text of some tokens. Bytes that are not UTF-8 become the replacement character."""
         decoder = self.decoder()
         return "".join(decoder.feed(int(token)) for token in tokens) + decoder.finish()
 
     def describe(self, token: int) -> str:
-        """A token as a person would name it."""
+        """Return a readable name of a token."""
         if token == END:
             return END_TEXT
         return UNKNOWN_TEXT if token == self.unknown_id else self.token_bytes(token).decode("utf-8", "replace")
 
     def to_json(self) -> str:
-        """What `tokenizer.json` holds."""
+        """Return the content of `tokenizer.json`.
+
+        Raises:
+            InputError: the vocabulary is too large for a file.
+        """
         return self._json
 
     def fingerprint(self) -> str:
-        """The same for tokenizers whose `tokenizer.json` is the same, and only for them."""
+        """Return a digest that is equal exactly for tokenizers with the same `tokenizer.json`."""
         return hashlib.sha256(self._json.encode()).hexdigest()
 
     @functools.cached_property
     def _json(self) -> str:
-        head = {"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase}
-        text = lines_of_json({**head, **self.payload()})
-        if len(text) > MOST // 4 and len(text.encode()) > MOST:
+        """The content of the file; `load_tokenizer` sets it to what it read, which saves time for large files."""
+        text = lines_of_json({"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase, **self.payload()})
+        if len(text) > MAX_FILE_BYTES // 4 and len(text.encode()) > MAX_FILE_BYTES:
             raise InputError(
-                f"tokenizer.vocabulary_size: {self.vocabulary_size:,} tokens take more than {MOST:,} bytes; set it, or "
-                "raise tokenizer.min_count"
+                f"tokenizer.vocabulary_size: {self.vocabulary_size:,} tokens take more than {MAX_FILE_BYTES:,} bytes; "
+                "set it, or raise tokenizer.min_count"
             )
         return text
 
 
 class Decoder:
-    """Text from tokens as they come; half a UTF-8 character waits for its other half."""
+    """Decodes one token at a time; the first bytes of a UTF-8 character wait for the others."""
 
     def __init__(self, tokenizer: Tokenizer, after: int) -> None:
         self.tokenizer = tokenizer
@@ -158,7 +175,7 @@ class Decoder:
         self.at_line_start = after == END
 
     def feed(self, token: int) -> str:
-        """The text that this token completes."""
+        """Return the text that this token completes."""
         raw = self.tokenizer.token_bytes(token)
         if self.tokenizer.ends_lines:  # words are joined by spaces, except at the start of a line
             if not self.at_line_start and token != END:
@@ -167,15 +184,15 @@ class Decoder:
         return self.decoder.decode(raw)
 
     def finish(self) -> str:
-        """What is left at the end: the replacement character, or nothing."""
+        """Return the replacement character if a character is incomplete at the end; else nothing."""
         return self.decoder.decode(b"", final=True)
 
 
 def most_common(counts: Mapping[str, int], config: TokenizerConfig) -> list[str]:
-    """The words or characters of a vocabulary, the most common first, those as common in order.
+    """Return the words or characters of a vocabulary, the most common first; equal counts in alphabetical order.
 
     Raises:
-        InputError: no room for any.
+        InputError: the vocabulary size leaves no room.
     """
     ranked = sorted(word for word, count in counts.items() if count >= config.min_count)
     ranked.sort(key=counts.__getitem__, reverse=True)
@@ -183,15 +200,16 @@ def most_common(counts: Mapping[str, int], config: TokenizerConfig) -> list[str]
         return ranked
     if config.vocabulary_size < 3:
         raise InputError(
-            f"tokenizer.vocabulary_size: {config.vocabulary_size} leaves no room beside two symbols; at least 3"
+            f"tokenizer.vocabulary_size: {config.vocabulary_size} leaves no room beside the two special symbols; give "
+            "at least 3"
         )
     return ranked[: config.vocabulary_size - 2]
 
 
-def lines_of_json(value: Any) -> str:
-    """What ``json.dumps`` gives with ``indent=0``, many times faster where lists are long."""
+def lines_of_json(value: object) -> str:
+    """Return the same as ``json.dumps`` with ``indent=0``, many times faster for long lists."""
     if isinstance(value, dict) and value:
-        lines = (f"{json.dumps(str(key), ensure_ascii=False)}: {lines_of_json(each)}" for key, each in value.items())
+        lines = (f"{json.dumps(str(key), ensure_ascii=False)}: {lines_of_json(item)}" for key, item in value.items())
         return "{\n" + ",\n".join(lines) + "\n}"
     if isinstance(value, list) and value:
         if {list, dict} & set(map(type, value)):

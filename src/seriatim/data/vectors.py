@@ -1,7 +1,7 @@
-"""Word vectors made elsewhere, from the text files of word2vec (and fastText) and of GloVe.
+"""Word vectors from the text files of word2vec, fastText and GloVe.
 
-word2vec opens with a line ``count size``; GloVe does not, and some of its words hold spaces. After that, a word and
-its numbers a line, between spaces.
+A file of word2vec or fastText begins with a line ``count size``. A file of GloVe does not, and some of its words
+contain spaces. Every other line is a word and its numbers, separated by spaces.
 """
 
 import itertools
@@ -15,50 +15,51 @@ from ..core.errors import InputError, shown
 from .readers import find_sources, read_lines
 
 HEADER = re.compile("([0-9]{1,12}) ([0-9]{1,6})")
-NUMBER = re.compile(r"[-+]?[0-9]*\.[0-9]+(e[-+]?[0-9]+)?", re.IGNORECASE)
+DECIMAL = re.compile(r"[-+]?[0-9]*\.[0-9]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
-def read_vectors(path: str | Path, wanted: Collection[str]) -> tuple[list[str], np.ndarray]:
-    """Reads the vectors of some words, line by line.
+def read_vectors(path: str | Path, vocabulary: Collection[str]) -> tuple[list[str], np.ndarray]:
+    """Read the vectors of some words, line by line.
 
-    A word that comes twice has its first vector. The numbers of words that are not wanted are counted, not read.
+    A word that occurs twice has its first vector. The numbers of other words are counted but not parsed.
 
     Args:
         path: a text file, plain or ``.gz``.
-        wanted: the words to keep; best a set or a dictionary.
+        vocabulary: the words to read; a set or a dictionary is fastest.
 
     Returns:
-        The words found, in the order of the file, and their vectors ``(words, size)``, float32.
+        The words of the vocabulary that the file has, in the order of the file, and their vectors ``(words, size)``,
+        float32.
 
     Raises:
-        InputError: a row of another width or with something that is no finite number, fewer or more rows than the
-            first line says, or no rows at all.
+        InputError: a row has another width or a value that is not a finite number, the number of rows is not that of
+            the first line, or there are no rows.
     """
     name = str(path)
     lines = read_lines(find_sources(name, file_format="text"))
-    count, size, start, lines = _begin(name, lines)
-    beginnings = {word.partition(" ")[0] for word in wanted}
-    found: dict[str, np.ndarray] = {}
-    number = start - 1
-    for number, line in enumerate(lines, start):
+    count, size, first, lines = _read_header(name, lines)
+    beginnings = {word.partition(" ")[0] for word in vocabulary}
+    vectors: dict[str, np.ndarray] = {}
+    number = first - 1
+    for number, line in enumerate(lines, first):
         row = line.rstrip(" ")
-        spaces = row.count(" ") - size
-        if spaces or row.partition(" ")[0] in beginnings:
+        extra_spaces = row.count(" ") - size
+        if extra_spaces or row.partition(" ")[0] in beginnings:
             where = f"{name}:{number}"
             word, *values = row.rsplit(" ", size)
-            _check_width(where, word, len(values), size, strict=count is not None)
-            if word in wanted and word not in found:
-                found[word] = _vector(where, values)
-    rows = number - start + 1
+            _check_width(where, word, len(values), size, has_header=count is not None)
+            if word in vocabulary and word not in vectors:
+                vectors[word] = _vector(where, values)
+    rows = number - first + 1
     if not rows:
-        raise InputError(f"{name}: no vectors; give a text file with a word and its numbers a line")
+        raise InputError(f"{name}: no vectors; give a text file with a word and its numbers on each line")
     if count is not None and rows != count:
-        raise InputError(f"{name}:1: promises {count} rows, and {rows} follow; fetch the file again, it is not whole")
-    return list(found), np.array(list(found.values()), dtype=np.float32).reshape(-1, size)
+        raise InputError(f"{name}:1: announces {count} rows, but {rows} follow; download the file again")
+    return list(vectors), np.array(list(vectors.values()), dtype=np.float32).reshape(-1, size)
 
 
-def _begin(name: str, lines: Iterator[str]) -> tuple[int | None, int, int, Iterator[str]]:
-    """The number of rows if the file says it, the size, the line of the first row, and the rows."""
+def _read_header(name: str, lines: Iterator[str]) -> tuple[int | None, int, int, Iterator[str]]:
+    """Return the number of rows if the file says it, the size, the line number of the first row, and the rows."""
     first = next(lines, "")
     header = HEADER.fullmatch(first.rstrip(" "))
     count, size = (int(header[1]), int(header[2])) if header else (None, first.rstrip(" ").count(" "))
@@ -67,27 +68,28 @@ def _begin(name: str, lines: Iterator[str]) -> tuple[int | None, int, int, Itera
     return count, size, 1 + bool(header), lines if header else itertools.chain([first], lines)
 
 
-def _check_width(where: str, word: str, values: int, size: int, *, strict: bool) -> None:
-    """A word may hold spaces where there is no header, but does not end with a number that has a point."""
+def _check_width(where: str, word: str, values: int, size: int, *, has_header: bool) -> None:
+    """Check the number of values; without a header a word may contain spaces, but not end with a decimal number."""
     *before, last = word.split(" ")
-    if values < size or (before and (strict or NUMBER.fullmatch(last))):
+    if values < size or (before and (has_header or DECIMAL.fullmatch(last))):
         raise InputError(
-            f"{where}: {values + len(before)} numbers, where {size} are due; mend the line, or fetch the file again"
+            f"{where}: {values + len(before)} numbers, but {size} are expected; correct the line, or download the "
+            "file again"
         )
 
 
 def _vector(where: str, values: list[str]) -> np.ndarray:
     try:
-        wide = [float(value) for value in values]
+        numbers = [float(value) for value in values]
     except ValueError:
-        wide = []
-    if not wide or "_" in "".join(values):  # which Python takes between digits
+        numbers = []
+    if not numbers or "_" in "".join(values):  # Python allows an underscore between digits
         wrong = next(value for value in values if "_" in value or not _is_number(value))
-        raise InputError(f"{where}: {shown(wrong)} is no number; mend the line")
-    with np.errstate(over="ignore"):  # what is too large for float32 is not finite
-        vector = np.array(wide).astype(np.float32)
+        raise InputError(f"{where}: {shown(wrong)} is not a number; correct the line")
+    with np.errstate(over="ignore"):  # a value that is too large for float32 becomes infinite
+        vector = np.array(numbers).astype(np.float32)
     if not np.isfinite(vector).all():
-        raise InputError(f"{where}: a number that is not finite; mend the line")
+        raise InputError(f"{where}: a number that is not finite; correct the line")
     return vector
 
 

@@ -1,4 +1,4 @@
-"""Everything by which text becomes numbers, and numbers become answers: tokenizers and labels, kept with a run."""
+"""The vocabulary of a run: its tokenizers and its labels."""
 
 import functools
 import hashlib
@@ -12,12 +12,12 @@ from ..core.errors import InputError, shown
 from ..storage.atomic_files import write_whole
 from ..storage.safe_files import is_text, read_json
 from .tokenizer_factory import load_tokenizer
-from .tokenizers import MOST, Tokenizer
+from .tokenizers import MAX_FILE_BYTES, Tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")
-"""Of the inputs (or of everything), of the targets where they have their own, of the letters of words."""
+"""The names of the tokenizers: of the inputs; of the targets, if it differs; of the letters of words."""
 CONTROLS = {"Cc", "Zl", "Zp"}
-"""Unicode's categories of control characters, and of the separators of lines and paragraphs."""
+"""The Unicode categories of control characters, line separators and paragraph separators."""
 FILES = (*(f"{name}.json" for name in TOKENIZERS), "labels.json")
 
 
@@ -26,8 +26,8 @@ class Vocabulary:
     """Tokenizers by name, and labels in the order of a model's outputs.
 
     Attributes:
-        tokenizers: by the names in `TOKENIZERS`; ``tokenizer`` is always there.
-        labels: classes or tags; empty where a task has none.
+        tokenizers: by the names in `TOKENIZERS`; ``tokenizer`` is always present.
+        labels: classes or tags; empty for a task without labels.
     """
 
     tokenizers: Mapping[str, Tokenizer]
@@ -35,38 +35,38 @@ class Vocabulary:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """That of the inputs."""
+        """The tokenizer of the inputs."""
         return self.tokenizers["tokenizer"]
 
     @property
     def target(self) -> Tokenizer:
-        """That of what is written, where it is not the inputs'."""
+        """The tokenizer of the targets; defaults to that of the inputs."""
         return self.tokenizers.get("target", self.tokenizer)
 
     def files(self) -> dict[str, str]:
-        """What a run keeps, by file name."""
-        found = {f"{name}.json": tokenizer.to_json() for name, tokenizer in self.tokenizers.items()}
-        return found | ({"labels.json": json.dumps(list(self.labels), ensure_ascii=False)} if self.labels else {})
+        """Return the contents of the files of a run, by file name."""
+        files = {f"{name}.json": tokenizer.to_json() for name, tokenizer in self.tokenizers.items()}
+        return files | ({"labels.json": json.dumps(list(self.labels), ensure_ascii=False)} if self.labels else {})
 
     def save(self, folder: Path) -> None:
-        """Writes the files of a run."""
+        """Write the files of a run."""
         for name, text in self.files().items():
             write_whole(folder / name, text)
 
     def fingerprint(self) -> str:
-        """The same for equal vocabularies, and only for them."""
+        """Return a digest that is equal exactly for equal vocabularies."""
         return self._fingerprint
 
     @functools.cached_property
     def _fingerprint(self) -> str:
-        """Computed once, because a large vocabulary takes milliseconds."""
+        """The digest, computed once, because it takes milliseconds for a large vocabulary."""
         if len(self.tokenizers) == 1 and not self.labels:
             return self.tokenizer.fingerprint()
         return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """Opens the vocabulary of a run.
+    """Read the vocabulary of a run.
 
     Raises:
         InputError: a file is missing or damaged.
@@ -76,15 +76,15 @@ def load_vocabulary(folder: Path) -> Vocabulary:
         path = folder / f"{name}.json"
         if path.exists() or path.is_symlink():
             tokenizers[name] = load_tokenizer(path)
-    return Vocabulary(tokenizers, _labels(folder / "labels.json"))
+    return Vocabulary(tokenizers, _load_labels(folder / "labels.json"))
 
 
 def check_label(label: str, where: str, remedy: str) -> None:
-    """Refuses a label that would not be printed on one line of its own.
+    """Refuse a label that cannot be printed on one line of its own.
 
     Args:
-        label: of a text, or the tag of a word.
-        where: the file, and the line where that is known.
+        label: the label of a text, or the tag of a word.
+        where: the file, and the line if it is known.
         remedy: what to do.
 
     Raises:
@@ -94,15 +94,15 @@ def check_label(label: str, where: str, remedy: str) -> None:
         raise InputError(f"{where}: the label {shown(label)} holds a line end or another control character; {remedy}")
 
 
-def _labels(path: Path) -> tuple[str, ...]:
+def _load_labels(path: Path) -> tuple[str, ...]:
     if not path.exists() and not path.is_symlink():
         return ()
-    hint = "restore it from the run it belongs to"
-    found = read_json(path, most=MOST, hint=hint)
-    if not isinstance(found, list) or not all(isinstance(label, str) and is_text(label) for label in found):
-        raise InputError(f"{path}: not a list of labels, or damaged; {hint}")
-    if len(set(found)) < len(found):
-        raise InputError(f"{path}: a label stands there twice; {hint}")
-    for label in found:
-        check_label(label, str(path), hint)
-    return tuple(found)
+    remedy = "restore it from the run it belongs to"
+    labels = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=remedy)
+    if not isinstance(labels, list) or not all(isinstance(label, str) and is_text(label) for label in labels):
+        raise InputError(f"{path}: not a list of labels, or damaged; {remedy}")
+    if len(set(labels)) < len(labels):
+        raise InputError(f"{path}: duplicate labels; {remedy}")
+    for label in labels:
+        check_label(label, str(path), remedy)
+    return tuple(labels)

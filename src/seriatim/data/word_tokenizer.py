@@ -1,33 +1,32 @@
-"""Words as tokens: what white space separates.
+"""The tokenizer whose tokens are words, separated by white space.
 
-A vocabulary is known when its text has been read, and reading is what takes time. So `WordNumbers` numbers words as
-they come, and says afterwards which token each number is.
+The vocabulary is only known when the whole text has been read, and reading takes most of the time. `WordNumbers`
+therefore numbers the words while they are read, and maps the numbers to tokens afterwards.
 """
 
 import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from .tokenizers import END, UNKNOWN_TEXT, Spelling, Tokenizer, most_common
 
-LINE_END, NO_CHARACTER = "\0", "\N{REPLACEMENT CHARACTER}"
-"""What stands for a line end while words are looked up: no text holds it, and readers refuse it."""
-SPECIAL = frozenset({LINE_END, UNKNOWN_TEXT})
-"""What no vocabulary lists, because it always has it."""
+LINE_END, REPLACEMENT = "\0", "\N{REPLACEMENT CHARACTER}"
+"""``LINE_END`` stands for a line end while words are looked up. Readers refuse it, so that no text contains it."""
+RESERVED = frozenset({LINE_END, UNKNOWN_TEXT})
+"""Words that no vocabulary lists, because every vocabulary has them."""
 
 
 class WordTokenizer(Tokenizer):
-    """Words are what white space separates; a line end is the boundary symbol; ``<unk>`` is the unknown word.
+    """Words are separated by white space; a line end is the boundary symbol; ``<unk>`` is the unknown word.
 
     Args:
         words: the vocabulary, in order; ids start at 2.
-        spelling: what an unknown word costs.
-        lowercase: whether text is put in lower case first.
+        spelling: the cost of an unknown word.
+        lowercase: whether text is converted to lower case first.
     """
 
     kind = "word"
@@ -40,56 +39,56 @@ class WordTokenizer(Tokenizer):
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
-        known = {LINE_END: END, UNKNOWN_TEXT: 1, **dict(zip(self.words, itertools.count(2), strict=False))}
-        known[LINE_END] = END  # whatever words another program's model may have
-        return known
+        ids = {LINE_END: END, UNKNOWN_TEXT: 1, **dict(zip(self.words, itertools.count(2), strict=False))}
+        ids[LINE_END] = END  # even if the model of another program has this word
+        return ids
 
     @classmethod
-    def of_counts(cls, counts: Mapping[str, int], config: TokenizerConfig) -> "WordTokenizer":
-        """The most common words of a text.
+    def from_counts(cls, counts: Mapping[str, int], config: TokenizerConfig) -> "WordTokenizer":
+        """Return a tokenizer of the most common words of a text.
 
         Raises:
-            InputError: a vocabulary without room for any.
+            InputError: the vocabulary size leaves no room for words.
         """
         if UNKNOWN_TEXT in counts:
             counts = {word: count for word, count in counts.items() if word != UNKNOWN_TEXT}
         return cls(most_common(counts, config), Spelling.fit(counts), lowercase=config.lowercase)
 
     def encode(self, text: str) -> np.ndarray:
-        """Looks every word up; a line end is token 0."""
-        text = self.prepare(text).replace(LINE_END, NO_CHARACTER).replace("\n", f" {LINE_END} ")
+        """Return the id of each word ``(tokens,)``, int32, and 0 for each line end."""
+        text = self.prepare(text).replace(LINE_END, REPLACEMENT).replace("\n", f" {LINE_END} ")
         words = text.split()
         return np.fromiter(self.ids(words), dtype=np.int32, count=len(words))
 
     def ids(self, words: Iterable[str]) -> Iterator[int]:
-        """Each word's."""
+        """Iterate over the ids of some words."""
         return map(self._ids.get, words, itertools.repeat(self.unknown_id))
 
     def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """As of every tokenizer, all lines in one go."""
+        """Encode lines as every tokenizer does, but all at once."""
         tokens = self.encode(text)
         return tokens, np.diff(np.flatnonzero(tokens == END), prepend=-1)
 
     def token_bytes(self, token: int) -> bytes:
-        """The word's UTF-8 bytes; a line end for token 0."""
+        """Return the UTF-8 bytes of the word; a line end for token 0."""
         if token < 2:
             return b"\n" if token == END else UNKNOWN_TEXT.encode()
         return self.words[token - 2].encode()
 
     def unknown_pieces(self, text: str) -> list[str]:
-        """The words not in the vocabulary; a literal ``<unk>`` is in it."""
+        """Return the words that are not in the vocabulary; the word ``<unk>`` is in it."""
         return [word for word in self.prepare(text).split() if word not in self._ids]
 
-    def payload(self) -> dict[str, Any]:
-        """The words, and the counts of the spelling."""
+    def payload(self) -> dict[str, object]:
+        """Return the words and the counts of the spelling."""
         return {"words": self.words, "spelling": self.spelling.counts}
 
 
 class WordNumbers(WordTokenizer):
-    """Every new word is given the next number; a line end is 0.
+    """Gives every new word the next number; a line end is 0.
 
     Args:
-        config: of the tokenizer to be learned.
+        config: the configuration of the tokenizer to learn.
     """
 
     def __init__(self, config: TokenizerConfig) -> None:
@@ -103,27 +102,28 @@ class WordNumbers(WordTokenizer):
         return numbers
 
     def __len__(self) -> int:
-        """How many numbers are given."""
+        """Return how many numbers are in use."""
         return len(self._ids)
 
     def ids(self, words: Iterable[str]) -> Iterator[int]:
-        """Each word's number."""
+        """Iterate over the numbers of some words."""
         return map(self._ids.__getitem__, words)
 
     def tokenizer(self, counts: Sequence[int]) -> tuple[WordTokenizer, np.ndarray, np.ndarray]:
-        """The vocabulary of the text.
+        """Return the tokenizer of the text.
 
         Args:
-            counts: how often each number stands in it.
+            counts: the number of occurrences of each number in the text.
 
         Returns:
-            The tokenizer; the token that each number becomes ``(numbers,)``; and how often each letter of a word that
-            is not in the vocabulary stands in the text, as `Spelling.letters` counts them ``(257,)``.
+            The tokenizer; the token of each number ``(numbers,)``; and the symbol counts of the unknown words of the
+            text, as `Spelling.count_symbols` returns them ``(257,)``.
         """
-        counted = dict(zip(self._ids, counts, strict=True))
-        del counted[LINE_END], counted[UNKNOWN_TEXT]
-        found = WordTokenizer.of_counts(counted, self.config)
-        tokens = np.fromiter(found.ids(self._ids), dtype=np.int32, count=len(counts))
-        few = len(found.words) < len(counted)
-        unknown = {word: count for word, count in counted.items() if word not in found._ids} if few else {}
-        return found, tokens, Spelling.letters(list(unknown), list(unknown.values()))
+        word_counts = dict(zip(self._ids, counts, strict=True))
+        del word_counts[LINE_END], word_counts[UNKNOWN_TEXT]
+        tokenizer = WordTokenizer.from_counts(word_counts, self.config)
+        tokens = np.fromiter(tokenizer.ids(self._ids), dtype=np.int32, count=len(counts))
+        unknown: dict[str, int] = {}
+        if len(tokenizer.words) < len(word_counts):
+            unknown = {word: count for word, count in word_counts.items() if word not in tokenizer._ids}
+        return tokenizer, tokens, Spelling.count_symbols(list(unknown), list(unknown.values()))

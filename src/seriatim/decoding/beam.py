@@ -82,7 +82,7 @@ class Beam:
     def __post_init__(self) -> None:
         check_integer("beam", self.width)
         check_integer("n_best", self.n_best)
-        check_integer("min_length", self.min_length, least=0)
+        check_integer("min_length", self.min_length, minimum=0)
         if not 1 <= self.width <= WIDEST:
             raise InputError(f"beam: must be between 1 and {WIDEST:,}, got {self.width}")
         if not 0 <= self.length_penalty <= STRONGEST:

@@ -53,7 +53,7 @@ class Sampling:
         if not (_is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature >= 0):
             raise InputError(f"temperature: must be a finite number of at least 0, got {shown(self.temperature)}")
         if self.top_k is not None:
-            check_integer("top_k", self.top_k, least=1)
+            check_integer("top_k", self.top_k, minimum=1)
         for name, share in (("top_p", self.top_p), ("min_p", self.min_p)):
             if share is not None and not (_is_number(share) and 0 < share <= 1):
                 raise InputError(f"{name}: must be a probability above 0 and at most 1, got {shown(share)}")

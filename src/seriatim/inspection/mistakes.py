@@ -149,7 +149,7 @@ def _of_sentences(run: "Run", spec: str, file_format: str | None) -> Mistakes:
 
 def _tagged(run: "Run", corpus: TaggedCorpus) -> tuple[list[list[str]], list[np.ndarray]]:
     """The tags of each sentence, and the probability of each."""
-    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, most_tokens=TOKENS_TOGETHER)
+    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
     found: list[list[str]] = [[]] * len(corpus.lengths)
     confidence: list[np.ndarray] = [np.zeros(0)] * len(found)
     with evaluating(run.model) as device:

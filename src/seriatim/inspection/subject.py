@@ -159,7 +159,7 @@ def _version(folder: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        found = read_json(path, most=LARGEST_SUMMARY, hint="")
+        found = read_json(path, max_bytes=LARGEST_SUMMARY, remedy="")
         return str(found["versions"]["seriatim"])
     except (InputError, LookupError, TypeError):  # `load` says what is wrong with it
         return None

@@ -246,7 +246,7 @@ def read_origins(folder: Path) -> dict[str, Origin]:
     path = folder / CODE
     if not path.exists():
         return {}
-    tree = read_json(path, most=LARGEST, hint="restore the run's own")
+    tree = read_json(path, max_bytes=LARGEST, remedy="restore the run's own")
     records = tree.get("layers") if isinstance(tree, dict) and tree.get("format") == FORMAT else None
     if not isinstance(records, list):
         raise InputError(f"{path}: damaged, or written by another version; restore the run's own")

@@ -150,8 +150,8 @@ class Run:
             InputError: as `generate`, or a count below 1.
         """
         self.needs("lm")
-        check_integer("samples", count, least=1)
-        check_integer("max_tokens", max_tokens, least=0)
+        check_integer("samples", count, minimum=1)
+        check_integer("max_tokens", max_tokens, minimum=0)
         sampling, first = Sampling(temperature, top_k, top_p, min_p), _seed(seed)
         refuse_unknown(self.tokenizer, prompt)
         tokens = self.tokenizer.encode(prompt).tolist()

@@ -86,7 +86,7 @@ class Stream:
         Raises:
             InputError: a setting outside its range.
         """
-        check_integer("max_tokens", max_tokens, least=0)
+        check_integer("max_tokens", max_tokens, minimum=0)
         check_integer("seed", seed)
         return self._write(Sampling(temperature, top_k, top_p, min_p), max_tokens, seed)
 

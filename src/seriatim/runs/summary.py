@@ -25,7 +25,7 @@ def read_summary(path: Path, figures: Collection[str] = ()) -> dict[str, Any]:
     """
     if not path.exists() and not path.is_symlink():
         return {}
-    found = read_json(path, most=LARGEST, hint=REMEDY)
+    found = read_json(path, max_bytes=LARGEST, remedy=REMEDY)
     if not isinstance(found, dict):
         raise InputError(f"{path}: damaged, or not a summary; {REMEDY}")
     for name, value in found.items():

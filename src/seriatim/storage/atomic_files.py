@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, and JSON that every program reads."""
+"""Files that are written completely or not at all, and JSON that every program can read."""
 
 import errno
 import json
@@ -9,36 +9,34 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 PARTIAL = ".partial"
-"""How the names of what is not yet whole end."""
+"""The suffix of files that are not complete."""
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write a file, which takes the place of ``path`` once it is on the disk; after an error it is gone.
+    """Yield a temporary path; on success the file there replaces ``path``, after an error it is removed.
 
     Raises:
-        OSError: with the name of the file, whatever could not be written.
+        OSError: the file cannot be written; the error names ``path``.
     """
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")  # a name that no other process has
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")  # unique among processes
     try:
-        yield aside
-        flush(aside)
-        aside.replace(path)
+        yield temporary
+        flush(temporary)
+        temporary.replace(path)
         flush(path.parent)
     except OSError as error:
-        full = error.errno is None  # what NumPy says of it
-        number = errno.ENOSPC if full else error.errno
+        number = errno.ENOSPC if error.errno is None else error.errno  # NumPy reports a full disk without a number
         raise OSError(number, os.strerror(number or 0), str(path)) from error
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    if path.is_dir() and os.name != "posix":  # where folders cannot be opened
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name != "posix":  # other systems cannot open folders
         return
     descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
@@ -48,27 +46,27 @@ def flush(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes UTF-8 text, whole or not at all."""
-    with whole(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    """Write UTF-8 text, completely or not at all."""
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def remove(path: Path) -> None:
-    """Removes a file, a folder with all it holds, or a link; what a link leads to stays."""
+    """Remove a file, a link, or a folder with its contents; the target of a link is not removed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def to_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON without the numbers it does not have: infinity and NaN become null."""
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """Return JSON in which infinity and NaN, which JSON does not have, are null."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder."""
+"""Locks of folders: only one process at a time writes into a folder."""
 
 import warnings
 from collections.abc import Iterator
@@ -10,38 +10,38 @@ from filelock import FileLock, Timeout
 from ..core.errors import InputError
 
 LOCK = ".seriatim.lock"
-"""A file that holds nothing and stays; what counts is who has it locked. The system unlocks what a dead process had."""
+"""An empty file that is never removed. The system releases the lock of a process that ends."""
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes from writing into a folder, which is made if it is not there.
+    """Prevent other processes from writing into a folder, which is created if it does not exist.
 
     Raises:
-        InputError: another one does, or the folder cannot be written.
+        InputError: another process has locked the folder, or the folder cannot be written.
     """
-    held = FileLock(folder / LOCK, timeout=0)
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held.acquire()
+        lock.acquire()
     except Timeout:
         raise InputError(
-            f"{folder}: another process is writing this run; wait until it has ended, or train elsewhere"
+            f"{folder}: another process is writing this run; wait until it ends, or use another folder"
         ) from None
-    except NotImplementedError:  # of versions of filelock that know nothing else to do
-        warnings.warn(f"{folder}: a disk without locks; see that no other process writes there", stacklevel=3)
+    except NotImplementedError:  # raised by some versions of filelock
+        warnings.warn(f"{folder}: this disk has no locks; make sure that no other process writes there", stacklevel=3)
     except OSError as error:
         raise InputError(
-            f"{folder}: cannot be written ({error.strerror}); check the folder, or train elsewhere"
+            f"{folder}: cannot be written ({error.strerror}); check the folder, or use another one"
         ) from None
     try:
         yield
     finally:
-        held.release()
+        lock.release()
 
 
 def refuse_locked(folder: Path) -> None:
-    """Raises InputError where another process writes into a folder; leaves no trace where none has."""
+    """Raise InputError if another process is writing into a folder; otherwise change nothing."""
     if (folder / LOCK).exists():
         with locked(folder):
             pass

@@ -1,4 +1,4 @@
-"""Small files that anybody may have written: regular ones, read up to a bound, and nothing but data."""
+"""Readers of small files that anybody may have written: only regular files of a bounded size, and only data."""
 
 import json
 import os
@@ -10,11 +10,11 @@ from ..core.errors import InputError
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor for reading a regular file, or what a link to one leads to. A pipe is not waited for.
+    """Return a descriptor for reading a regular file or a link to one, without waiting for a pipe.
 
     Raises:
-        OSError: it cannot be opened.
-        ValueError: it is no regular file, or its name is none.
+        OSError: the file cannot be opened.
+        ValueError: it is not a regular file, or the path is not valid.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -23,43 +23,43 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_text(path: Path, *, most: int, hint: str) -> str:
-    """The text of a file in UTF-8.
+def read_text(path: Path, *, max_bytes: int, remedy: str) -> str:
+    """Read a UTF-8 text file.
 
     Args:
-        path: of the file.
-        most: bytes it may have.
-        hint: what to do where it cannot be read.
+        path: the file.
+        max_bytes: the largest accepted size.
+        remedy: what the user can do if the file cannot be read.
 
     Raises:
-        InputError: it is missing, no regular file, too large, or no text.
+        InputError: the file is missing, not a regular file, too large, or not text.
     """
     try:
         with open(open_regular(path), encoding="utf-8") as file:
-            text = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
+            text = file.read(max_bytes + 1) if os.fstat(file.fileno()).st_size <= max_bytes else None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read ({reason}); {hint}") from None
-    if text is None or len(text) > most:
-        raise InputError(f"{path}: larger than {most:,} bytes, which none of its kind is; {hint}")
+        raise InputError(f"{path}: cannot be read ({reason}); {remedy}") from None
+    if text is None or len(text) > max_bytes:
+        raise InputError(f"{path}: larger than {max_bytes:,} bytes, the limit for such a file; {remedy}")
     return text
 
 
-def read_json(path: Path, *, most: int, hint: str) -> Any:
-    """The value of a JSON file; arguments as of `read_text`.
+def read_json(path: Path, *, max_bytes: int, remedy: str) -> Any:
+    """Return the value of a JSON file; the arguments are those of `read_text`.
 
     Raises:
-        InputError: also where it is not JSON.
+        InputError: as for `read_text`, or the file is not JSON.
     """
-    text = read_text(path, most=most, hint=hint)
+    text = read_text(path, max_bytes=max_bytes, remedy=remedy)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise InputError(f"{path}: damaged, or not JSON; {hint}") from None
+        raise InputError(f"{path}: damaged, or not JSON; {remedy}") from None
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be written in UTF-8: JSON also spells halves of characters."""
+    """Return whether a string can be written in UTF-8; JSON can also spell half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

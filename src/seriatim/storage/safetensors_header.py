@@ -1,74 +1,74 @@
-"""What a safetensors file says it holds, read before anything is made of it.
+"""The header of a safetensors file, read and checked before the tensors are loaded.
 
-The file begins with the length of its header (8 bytes, little endian) and the header, in JSON: a name to the type, the
-shape and the place of a tensor; and some texts. That places and shapes fit one another and the file is checked by the
-safetensors library; here, that there is a header of a size that ours have.
+The file begins with the length of the header (8 bytes, little endian), and the header in JSON: the type, shape and
+place of each tensor by name, and some texts. The safetensors library checks that places and shapes fit each other and
+the file. This module checks that there is a header of a reasonable size.
 """
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.errors import InputError
 from .safe_files import open_regular
 
-LONGEST = 1 << 22
-"""Bytes of a header, at most: some 30,000 tensors."""
+MAX_HEADER_BYTES = 1 << 22
+"""The largest size of a header: about 30,000 tensors."""
 
 
 class Entry(NamedTuple):
-    """One tensor: its type as the format names it, and its shape."""
+    """The type of a tensor, as the format names it, and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
 class Header(NamedTuple):
-    """Tensors by name, and the texts beside them."""
+    """The tensors by name, and the texts of the file."""
 
     tensors: dict[str, Entry]
     metadata: dict[str, str]
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file.
+    """Read the header of a file.
 
     Raises:
-        InputError: missing, no regular file, or damaged.
+        InputError: the file is missing, not a regular file, or damaged.
     """
     try:
         with open(open_regular(path), "rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if length > min(LONGEST, os.fstat(file.fileno()).st_size - 8):
+            if length > min(MAX_HEADER_BYTES, os.fstat(file.fileno()).st_size - 8):
                 raise ValueError(f"a header of {length:,} bytes")
-            return _header(json.loads(file.read(length), object_pairs_hook=_once))
+            return _header(json.loads(file.read(length), object_pairs_hook=_unique))
     except OSError as error:
         raise InputError(
-            f"{path}: missing or unreadable ({error.strerror}); is this the folder of a whole run?"
+            f"{path}: missing or unreadable ({error.strerror}); check that the folder of the run is complete"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: damaged ({error}); restore it, or train again") from None
 
 
-def _header(kept: dict[str, Any]) -> Header:
-    metadata = kept.pop("__metadata__", None) or {}
+def _header(fields: dict[str, Any]) -> Header:
+    metadata = fields.pop("__metadata__", None) or {}
     if not {str}.issuperset(map(type, metadata.values())):
-        raise ValueError("texts that are none")
-    return Header({name: _entry(name, given) for name, given in kept.items()}, metadata)
+        raise ValueError("metadata that is not text")
+    return Header({name: _entry(name, values) for name, values in fields.items()}, metadata)
 
 
-def _entry(name: str, given: dict[str, Any]) -> Entry:
-    """One tensor of a header."""
-    shape = given["shape"]
+def _entry(name: str, values: Mapping[str, Any]) -> Entry:
+    shape = values["shape"]
     if not {int}.issuperset(map(type, shape)) or any(not 0 <= size < 2**48 for size in shape):
-        raise ValueError(f"{name!r} has a shape that is none")
-    return Entry(str(given["dtype"]), tuple(shape))
+        raise ValueError(f"{name!r} has an invalid shape")
+    return Entry(str(values["dtype"]), tuple(shape))
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, of which no name stands there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands there twice")
-    return found
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object, and refuse duplicate names."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a duplicate name")
+    return fields

@@ -1,4 +1,4 @@
-"""Parameters in a safetensors file: nothing is unpickled, and every name and shape is checked."""
+"""Parameters in safetensors files: nothing is unpickled, and every name and shape is checked."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -19,36 +19,44 @@ from .atomic_files import whole
 from .parameter_names import with_present_names
 from .safetensors_header import Entry, read_header
 
-HEADER = 1 << 16
-"""Bytes kept for the names and shapes of what is yet to come, where a file is written as it comes."""
+HEADER_BYTES = 1 << 16
+"""The space reserved for the header of a file that is written array by array."""
 TYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
 DIGEST, DIGEST_OF_BYTES = "sha256", "sha256 of bytes"
-"""The names of digests among the texts of a file: of its tensors; of all that follows its header, as it is written."""
-LOOKED_AT = 1 << 28
-"""Bytes of a file of the second kind that is looked at when it is opened; a larger one is read in use alone."""
+"""The names of two digests in the metadata: of the tensors, and of all bytes that follow the header."""
+MAX_CHECKED_BYTES = 1 << 28
+"""A larger file with a digest of its bytes is not read when it is opened."""
+
+
+class _StreamedEntry(TypedDict):
+    """One array in the header of a file."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
 
 
 def save_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes every parameter once, tied ones under their first name."""
+    """Write every parameter once; tied parameters under their first name."""
     save_tensors({name: value.detach() for name, value in model.named_parameters()}, path, metadata)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Reads what `save_weights` wrote into ``model``.
+    """Read what `save_weights` wrote into ``model``.
 
     Raises:
-        InputError: missing, damaged, not finite, or the weights of another model.
+        InputError: the file is missing, damaged, not finite, or holds the weights of another model.
     """
     expected = dict(model.named_parameters())
     entries = with_present_names(model, read_header(path).tensors)
-    if odd := sorted(set(entries) ^ set(expected)):
-        raise InputError(f"{path}: the weights of another model (they differ in {odd[0]}); restore the run's own file")
+    if differing := sorted(set(entries) ^ set(expected)):
+        raise InputError(f"{path}: weights of another model ({differing[0]} differs); restore the file of the run")
     for name, parameter in expected.items():
-        found, needed = entries[name], Entry(TYPES[parameter.dtype], tuple(parameter.shape))
-        if found != needed:
+        stored, required = entries[name], Entry(TYPES[parameter.dtype], tuple(parameter.shape))
+        if stored != required:
             raise InputError(
-                f"{path}: {name} has shape {found.shape} of {found.dtype}, the model needs {needed.shape} of "
-                f"{needed.dtype}; restore the run's own file"
+                f"{path}: {name} has shape {stored.shape} of {stored.dtype}, the model needs {required.shape} of "
+                f"{required.dtype}; restore the file of the run"
             )
     tensors = load_tensors(path)
     refuse_nonfinite(tensors, path)
@@ -59,14 +67,14 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def refuse_nonfinite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Raises InputError for the first tensor that holds NaN or infinity: a model would answer from it all the same."""
+    """Raise InputError for the first tensor that holds NaN or infinity."""
     for name, values in tensors.items():
         if not is_finite(values):
             raise InputError(f"{path}: {name} holds NaN or infinity; restore the file, or train again")
 
 
 def is_finite(values: Tensor) -> bool:
-    """Whether no value is NaN or infinite, in one pass and without a copy."""
+    """Return whether no value is NaN or infinite, in one pass and without a copy."""
     if not values.is_floating_point() or not values.numel():
         return True
     low, high = torch.aminmax(values)
@@ -74,26 +82,26 @@ def is_finite(values: Tensor) -> bool:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes named tensors with a digest of their values, whole or not at all.
+    """Write named tensors with a digest of their values, completely or not at all.
 
     Raises:
-        OSError: the disk is full, or the file may not be written.
+        OSError: the disk is full, or the file cannot be written.
     """
     tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
-    with whole(path) as aside:
-        aside.touch()
-        usual = aside.stat().st_mode
+    with whole(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         try:
-            save_file(tensors, aside, {**(metadata or {}), DIGEST: digest(tensors)})
-        except SafetensorError as error:  # which knows the number of an error in its message alone
+            save_file(tensors, temporary, {**(metadata or {}), DIGEST: digest(tensors)})
+        except SafetensorError as error:  # the error number is only in its message
             number = re.search(r"\(os error (\d+)\)", str(error))
             raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
-        aside.chmod(usual)  # the library lets nobody else read what it writes
-        _sort_metadata(aside)
+        temporary.chmod(mode)  # the library lets only the user read the file
+        _sort_metadata(temporary)
 
 
 def _sort_metadata(path: Path) -> None:
-    """Equal tensors and texts make equal files: safetensors writes the texts in any order."""
+    """Sort the texts, which safetensors writes in any order, so that equal tensors and texts make equal files."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -105,59 +113,56 @@ def _sort_metadata(path: Path) -> None:
 
 
 def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadata: Mapping[str, str]) -> None:
-    """Writes named arrays one after another, so that no two need be held; as `save_tensors` otherwise.
+    """Write named arrays one after another, so that only one is in memory; otherwise as `save_tensors`.
 
-    Arrays of one name that follow one another become one, joined along their first dimension. The header of a
-    safetensors file stands first and may end in blanks: it is filled in when everything is there.
+    Successive arrays of the same name are joined along their first dimension. The header comes first in the file and
+    may end in blanks; it is written last.
     """
     end, sums = 0, hashlib.sha256()
-    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
-    with whole(path) as aside, aside.open("wb") as file:
-        file.seek(HEADER)
+    entries: dict[str, _StreamedEntry] = {}
+    with whole(path) as temporary, temporary.open("wb") as file:
+        file.seek(HEADER_BYTES)
         for name, values in arrays:
             values.tofile(file)
             sums.update(np.ascontiguousarray(values).data)
-            new = {
-                "dtype": TYPES[torch.from_numpy(values[:0]).dtype],
-                "shape": [0, *values.shape[1:]],
-                "data_offsets": [end, end],
-            }
+            dtype = TYPES[torch.from_numpy(values[:0]).dtype]
+            new = _StreamedEntry(dtype=dtype, shape=[0, *values.shape[1:]], data_offsets=[end, end])
             entry = entries.setdefault(name, new)
-            assert entry["data_offsets"][1] == end  # they do follow one another
+            assert entry["data_offsets"][1] == end  # arrays of one name are successive
             end += values.nbytes
             entry["shape"][0] += len(values)
             entry["data_offsets"][1] = end
-        entries["__metadata__"][DIGEST_OF_BYTES] = sums.hexdigest()
-        header = json.dumps(entries).encode()
-        assert len(header) <= HEADER - 8
+        texts = {**metadata, DIGEST_OF_BYTES: sums.hexdigest()}
+        header = json.dumps({"__metadata__": texts, **entries}).encode()
+        assert len(header) <= HEADER_BYTES - 8
         file.seek(0)
-        file.write((HEADER - 8).to_bytes(8, "little") + header.ljust(HEADER - 8))
+        file.write((HEADER_BYTES - 8).to_bytes(8, "little") + header.ljust(HEADER_BYTES - 8))
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Reads named tensors; where there is no digest of their values, they are not read but mapped.
+    """Read named tensors. Without a digest of their values they are mapped into memory instead of read.
 
     Raises:
-        InputError: missing or damaged.
+        InputError: the file is missing or damaged.
     """
     metadata = read_header(path).metadata
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except OSError:
-        raise InputError(f"{path}: missing or unreadable; is this the folder of a whole run?") from None
+        raise InputError(f"{path}: missing or unreadable; check that the folder of the run is complete") from None
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path}: damaged ({error}); restore it, or train again") from None
-    if not _as_written(path, tensors, metadata):
-        raise InputError(f"{path}: damaged (its values are not those that were written); restore it, or train again")
+    if not _digests_agree(path, tensors, metadata):
+        raise InputError(f"{path}: damaged (its values have changed); restore it, or train again")
     return tensors
 
 
-def _as_written(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bool:
-    """Whether the digests that a file has agree with it; older files have none."""
+def _digests_agree(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bool:
+    """Return whether the digests of a file agree with its content; older files have no digests."""
     if DIGEST in metadata and metadata[DIGEST] != digest(tensors):
         return False
-    if DIGEST_OF_BYTES not in metadata or path.stat().st_size > LOOKED_AT:
+    if DIGEST_OF_BYTES not in metadata or path.stat().st_size > MAX_CHECKED_BYTES:
         return True
     with path.open("rb") as file:
         file.seek(int.from_bytes(file.read(8), "little"), os.SEEK_CUR)
@@ -165,16 +170,16 @@ def _as_written(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """The same for the same names, types, shapes and bits, and only for them."""
-    found = hashlib.sha256()
+    """Return a digest that is equal exactly for the same names, types, shapes and bits."""
+    sums = hashlib.sha256()
     for name, value in sorted(tensors.items()):
-        found.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
-        found.update(value.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        sums.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
+        sums.update(value.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return sums.hexdigest()
 
 
 def unusable(path: Path) -> str | None:
-    """What is wrong with a file of tensors that is missing or damaged; None where nothing is."""
+    """Return the problem of a file of tensors that is missing or damaged; None if there is none."""
     try:
         load_tensors(path)
     except InputError as error:
@@ -183,9 +188,9 @@ def unusable(path: Path) -> str | None:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The texts that were given to be stored beside the tensors.
+    """Return the texts that were stored with the tensors.
 
     Raises:
-        InputError: missing or damaged.
+        InputError: the file is missing or damaged.
     """
     return {name: text for name, text in read_header(path).metadata.items() if name not in (DIGEST, DIGEST_OF_BYTES)}

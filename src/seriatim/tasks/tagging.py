@@ -227,7 +227,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
 
     def tagged(self, model: Tagger, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
         """Of every sentence: summed −log P in nats with the number of tags it is of, and the best tags."""
-        batches = Buckets(data.lengths, TOGETHER, data.batch, most_tokens=TOKENS_TOGETHER)
+        batches = Buckets(data.lengths, TOGETHER, data.batch, max_tokens=TOKENS_TOGETHER)
         found: list[list[str]] = [[]] * len(data.lengths)
         losses = np.zeros((len(found), 2))
         with evaluating(model) as device:

@@ -160,7 +160,7 @@ class TaggerView(TaskView[Tagger]):
 
 def tag_corpus(model: Tagger, corpus: TaggedCorpus) -> Iterator[tuple[int, list[int], list[float]]]:
     """Yield for each sentence its row, its predicted tags and the probability of each tag."""
-    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, most_tokens=TOKENS_TOGETHER)
+    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
     device = model.output.weight.device
     for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
         with torch.no_grad():

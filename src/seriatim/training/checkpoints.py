@@ -142,7 +142,7 @@ def _refuse_link(folder: Path) -> None:
 def damage(checkpoint: Path) -> str | None:
     """Return the first file that is not as it was written and its problem, or None if there is none."""
     try:
-        sums = read_json(checkpoint / MANIFEST, most=MAX_BYTES, hint="")["sha256"].items()
+        sums = read_json(checkpoint / MANIFEST, max_bytes=MAX_BYTES, remedy="")["sha256"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{checkpoint / MANIFEST}: missing or damaged"
     if missing := sorted(REQUIRED_FILES - {name for name, _ in sums}):
@@ -195,7 +195,7 @@ def load_checkpoint(
 
 def _read_progress(path: Path) -> Progress:
     """Read the progress of a checkpoint, and check the types and the ranges of its values."""
-    text = read_text(path, most=MAX_BYTES, hint=REMEDY)
+    text = read_text(path, max_bytes=MAX_BYTES, remedy=REMEDY)
     try:
         progress = TypeAdapter(Progress).validate_json(text, strict=True)
     except ValueError:
