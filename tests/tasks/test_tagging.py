@@ -316,8 +316,8 @@ def test_bad_data_is_one_line_that_names_it(run: seriatim.Run, tmp_path: Path, t
         ({"model.options.vectors": "none.txt"}, "none.txt: no such file"),
         ({"tokenizer.kind": "bpe"}, "tokenizer.kind: 'bpe', but it is words that have tags"),
         ({"model.tie_weights": True}, "model.tie_weights: a tagger reads words and gives tags"),
-        ({"data.column": "upos"}, "columns without names are chosen by number"),
-        ({"data.format": "tsv"}, "format 'tsv': not known"),
+        ({"data.column": "upos"}, "give the number of a column"),
+        ({"data.format": "tsv"}, "unknown format 'tsv'"),
         ({"model.options.memory_size": 4, "model.layer": "transformer"}, "a tagger has no memory"),
     ],
 )
@@ -364,12 +364,12 @@ def test_two_runs_are_compared_sentence_by_sentence(run: seriatim.Run, folder: P
 
 def test_formats_that_hold_no_sentences_are_refused(run: seriatim.Run, folder: Path, capsys) -> None:
     assert main(["predict", str(run.path), str(folder / "valid.conll"), "--format", "csv"]) == 2
-    assert "format 'csv': not of sentences; give conllu, conll or text" in capsys.readouterr().err
+    assert "format 'csv': sentences are not read from it; give conllu, conll or text" in capsys.readouterr().err
 
 
 def test_a_table_of_texts_is_not_taken_for_tags(tmp_path: Path) -> None:
     (tmp_path / "table.tsv").write_text("label\ttext\nsea\tthe sea is blue\n")
-    with pytest.raises(InputError, match=r"table\.tsv:2: 'the sea is blue' is no tag but a text"):
+    with pytest.raises(InputError, match=r"table\.tsv:2: 'the sea is blue' is a text, not a tag"):
         seriatim.train({"task": "tag", "data": {"train": str(tmp_path / "table.tsv")}, "out": str(tmp_path / "run")})
 
 
