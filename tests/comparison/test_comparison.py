@@ -16,14 +16,13 @@ import seriatim
 from seriatim.cli import comparison_console as console_comparison
 from seriatim.cli.main import main
 from seriatim.comparison import budget, comparing, cost, distance, equal_parameters, runner, samples, worker
-from seriatim.comparison.bottleneck import by_layer, in_words
 from seriatim.comparison.budget import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.comparison.comparing import resume
+from seriatim.comparison.comparison_page import report
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan, parse_parameters, share_options
 from seriatim.comparison.distance import known_distances
 from seriatim.comparison.metric import FIGURE_OF_SUMS, difference, higher_is_better
 from seriatim.comparison.plan import Budget, read_plan
-from seriatim.comparison.report import report
 from seriatim.comparison.shared_data import fit_plan
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.comparison.worker_process import Stopped
@@ -498,7 +497,7 @@ def test_a_sweep_of_widths(texts, tmp_path: Path, in_process: None) -> None:
     assert rows["lstm@4"]["parameters"] < rows["lstm@8"]["parameters"]
     page = report(found.results)
     assert 'id="bottleneck"' in page
-    assert "The widths are given" in page
+    assert "The widths are set" in page
     finished = resume(tmp_path / "a", widths=[4, 8, 16])
     assert [row["layer"] for row in finished.results["rows"] if row["width"] == 16] == ["lstm@16", "mingru@16"]
     assert {row["layer"]: row["metrics"] for row in finished.rows if row["layer"] in rows} == {
@@ -518,27 +517,6 @@ def test_states_are_measured_at_the_longest_input(tmp_path: Path, in_process: No
     assert states["gru"] == {"tokens": 5, "bytes": 4 * 8}
     assert states["self-attention"]["tokens"] == 5
     assert 5 * 4 * 8 <= states["self-attention"]["bytes"] < 6 * 4 * 8
-
-
-def test_the_bottleneck_in_words() -> None:
-    def row(layer: str, width: int, size: int, accuracy: float) -> dict:
-        state = {"tokens": 9, "bytes": size}
-        return {"architecture": layer, "width": width, "state_at_length": state, "metrics": {"accuracy": accuracy}}
-
-    rows = [row("gru", 8, 32, 0.3), row("gru", 16, 64, 0.88), row("lstm", 8, 64, 0.95), row("rnn", 8, 32, 0.2)]
-    metric = {"key": "accuracy", "name": "accuracy", "digits": 2, "more_is_better": True}
-    curves = by_layer({"metric": metric, "rows": rows[::-1]})
-    assert [one["width"] for one in curves["gru"]] == [8, 16]
-    best, near, far = in_words(curves, metric)
-    assert best == "the best accuracy is 0.95, of lstm at width 8 with 64 B of state"
-    assert near.endswith("are: lstm with 64 B (width 8) and gru with 64 B (width 16)")
-    assert far == "not reached at any of the widths by rnn"
-    for one in rows:
-        if one is not rows[2]:
-            one["difference"] = {"to": "lstm@8", "p_value": 0.4}
-    assert in_words(curves, metric)[1:] == [
-        "nothing else is significantly different from it, so that no effect of the state size is shown"
-    ]
 
 
 @pytest.mark.parametrize(

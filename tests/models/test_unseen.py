@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.comparison.report import report
+from seriatim.comparison.comparison_page import report
 from seriatim.inspection.word_order import order_effect
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams

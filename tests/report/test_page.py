@@ -203,4 +203,4 @@ def test_without_what_draws_one_line_says_what_to_install(package: str, monkeypa
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=r"pip install 'seriatim\[report\]'"):
-        importlib.import_module("seriatim.comparison.report")
+        importlib.import_module("seriatim.comparison.comparison_page")

@@ -9,11 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ..comparison.bottleneck import lines_of
 from ..comparison.comparing import Comparison
 from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter
 from ..comparison.plan import Plan, is_counted
-from ..comparison.ranking import ranked, tested, told_apart
+from ..comparison.results import ResultRow, Results
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
 from ..training.reporting import duration
@@ -120,79 +119,68 @@ def finish(found: Comparison, *, report: bool, quiet: bool, as_json: bool) -> No
         _report(found, progress_console(quiet=quiet))
 
 
-def print_results(results: Mapping[str, Any]) -> None:
-    """The table, best first."""
-    figures = [figure for figure in results["figures"] if figure["headline"] or figure is results["figures"][0]]
-    headings = ["layer", *(figure["name"] for figure in figures[:1]), "95 % interval"]
-    headings += [figure["name"] for figure in figures[1:]]
+def print_results(values: Mapping[str, Any]) -> None:
+    """Print the table of a comparison, best first."""
+    results, figures = Results(values), values["figures"]
+    figures = [figure for figure in figures if figure["headline"] or figure is figures[0]]
+    headings = ["layer", figures[0]["name"], "95 % interval", *(figure["name"] for figure in figures[1:])]
     headings += ["parameters", "tokens/s", "memory (MB)", "state (bytes)", "ms/token", "at distance"]
     table = table_of(*headings)
-    for row in ranked(results):
-        if row["failed"]:
-            table.add_row(row["layer"], "failed")
-        else:
-            table.add_row(*_cells(row, figures))
+    for row in results.ranked:
+        table.add_row(*([row.layer, "failed"] if row.failed else _cells(row, figures)))
     show(table)
-    if states := lines_of(results):
+    if groups := results.by_width():
         print()
-        table = table_of("layer", "width", "state after the longest input (bytes)", results["metric"]["name"])
-        for line in states:
-            table.add_row(*line)
+        table = table_of("layer", "width", "state after the longest input (bytes)", results.metric.name)
+        for layer, rows in groups.items():
+            for row in rows:
+                table.add_row(layer, f"{row.width:,}", f"{row.state:,}", results.metric.written(results.of(row)))
         show(table)
     _notes(results)
 
 
-def _cells(row: Mapping[str, Any], figures: list[dict[str, Any]]) -> list[str]:
-    metrics, first = row["metrics"], figures[0]
-    low, high = metrics.get(f"{first['key']}_low"), metrics.get(f"{first['key']}_high")
-    span = "" if low is None or high is None else f"{_number(low, first)} to {_number(high, first)}"
-    state = row["state_bytes"].get("1000") if row["state_bytes"] else None
-    distance = list(row["distance"]["values"].items())[-1:] if row["distance"] else []
+def _cells(row: ResultRow, figures: list[dict[str, Any]]) -> list[str]:
+    first, *others = figures
+    interval, points = row.interval(first["key"]), row.at_distance.points
     return [
-        row["layer"],
-        _value(metrics, first) + (" =" if alike(row) else ""),
-        span,
-        *(_value(metrics, figure) for figure in figures[1:]),
-        f"{row['parameters']:,}",
-        f"{row['tokens_per_second']:,.0f}",
-        "" if row["memory_bytes"] is None else f"{row['memory_bytes'] / 1e6:,.0f}",
-        "" if state is None else f"{state:,}",
-        "" if row["milliseconds_per_token"] is None else f"{row['milliseconds_per_token']:.2f}",
-        *(f"{value:.3f} ({far})" for far, value in distance),
+        row.layer,
+        _value(row, first) + (" =" if row.is_tied else ""),
+        " to ".join(_number(end, first) for end in interval) if interval else "",
+        *(_value(row, figure) for figure in others),
+        f"{row.parameters:,}",
+        f"{row.tokens_per_second:,.0f}",
+        "" if row.memory_bytes is None else f"{row.memory_bytes / 1e6:,.0f}",
+        "" if (state := row.state_bytes.get("1000")) is None else f"{state:,}",
+        "" if row.milliseconds_per_token is None else f"{row.milliseconds_per_token:.2f}",
+        *(f"{value:.3f} ({far})" for far, value in points[-1:]),
     ]
 
 
-def _value(metrics: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
-    value = metrics.get(figure["key"])
+def _value(row: ResultRow, figure: Mapping[str, Any]) -> str:
+    value = row.metrics.get(figure["key"])
     return "" if value is None else _number(value, figure)
 
 
 def _number(value: float, figure: Mapping[str, Any]) -> str:
-    """With the figure's digits, and in short where it is beyond what anybody reads."""
+    """Return a value with the digits of its figure, or with an exponent where it is very large."""
     return f"{value:,.{figure['digits']}f}" if abs(value) < READABLE else f"{value:.3g}"
 
 
-def alike(row: Mapping[str, Any]) -> bool:
-    """Whether a row cannot be told from the best."""
-    return tested(row) and not told_apart(row)
-
-
-def _notes(results: Mapping[str, Any]) -> None:
-    rows = [row for row in results["rows"] if not row["failed"]]
-    named = next((row["distance"] for row in rows if row["distance"]), None)
-    print(printable(f"measured on {results['data']['measured_on']}; state: bytes after 1,000 tokens"))
-    if named is not None:
-        print(printable(f"at distance: {named['name']} ({named['unit']})"))
-    if any(alike(row) for row in rows):
+def _notes(results: Results) -> None:
+    print(printable(f"measured on {results.section('data')['measured_on']}; state: bytes after 1,000 tokens"))
+    distance = results.at_distance()
+    if distance.kind:
+        print(printable(f"at distance: {distance.name} ({distance.unit})"))
+    if any(row.is_tied for row in results.ran):
         print("=: not significantly different from the best (paired bootstrap, p > 0.05)")
-    for row in results["rows"]:
-        if row["failed"] or row["note"]:
-            print(printable(f"{row['layer']}: {row['failed'] or row['note']}"))
+    for row in results.rows:
+        if row.failed or row.note:
+            print(printable(f"{row.layer}: {row.failed or row.note}"))
 
 
 def _report(found: Comparison, console: Console) -> None:
     """Writes `report.html`."""
-    from ..comparison.report import write_report
+    from ..comparison.comparison_page import write_report
 
     try:
         path = write_report(found.folder, found.results)

@@ -60,7 +60,7 @@ class Distance:
         return sorted((int(far), value) for far, value in self.values.items() if value is not None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ResultRow:
     """The results of one layer: the fields of a row in `results.json`."""
 
@@ -121,6 +121,11 @@ class ResultRow:
         return {int(count): size for count, size in self.state_bytes.items() if size is not None}
 
     @property
+    def state(self) -> int:
+        """Bytes of the state after the longest input; 0 where they were not measured."""
+        return self.state_at_length.get("bytes", 0)
+
+    @property
     def is_tested(self) -> bool:
         """Whether the row was compared with the best row by the paired bootstrap."""
         return self.difference.get("p_value") is not None
@@ -169,6 +174,14 @@ class Results:
     def ranked(self) -> list[ResultRow]:
         """All rows, best first; those without the metric last."""
         return [*self.measured, *(row for row in self.rows if row.value(self.metric.key) is None)]
+
+    def by_width(self) -> dict[str, list[ResultRow]]:
+        """Return the measured rows with a width by layer, smallest state first."""
+        rows: dict[str, list[ResultRow]] = {}
+        for row in sorted(self.rows, key=lambda row: row.state):
+            if row.width and row.state and row.value(self.metric.key) is not None:
+                rows.setdefault(row.architecture, []).append(row)
+        return {layer: rows[layer] for layer in dict.fromkeys(row.architecture for row in self.rows) if layer in rows}
 
     def of(self, row: ResultRow) -> float:
         """Return the metric of a row that has it."""

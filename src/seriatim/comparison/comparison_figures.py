@@ -1,0 +1,214 @@
+"""The plots of a comparison. A layer has the same style in all plots; rows without the values to plot are left out."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_figure
+from ..report.number_formats import in_bytes, in_short
+from ..report.plot_labels import end_labels, point_labels
+from ..report.theme import INK, PAPER, SOFT, new_figure, plain, style
+from .results import Metric, ResultRow, Results
+
+AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floating-point operations"}
+"""Horizontal axes of learning curves, and their names."""
+MAX_POINTS = 150
+"""Points of a curve, at most, which keeps the page small."""
+WIDE = 3
+"""Ratio of the largest to the smallest value above which the axis of an error is logarithmic."""
+IN_NATS: Mapping[str, Callable[[float], float]] = {"loss": float, "perplexity": math.log}
+
+
+def metric_plot(results: Results) -> Figure | None:
+    """Draw the metric of each layer with its interval, best on top; small strokes are seeds.
+
+    The dots of rows that differ significantly from the best one are hollow.
+    """
+    metric, rows = results.metric, results.measured[::-1]
+    if not rows:
+        return None
+    figure, grid = new_figure(height=0.9 + 0.24 * len(rows))
+    axes = grid[0, 0]
+    for y, row in enumerate(rows):
+        colour, value = style(results.rows.index(row))["color"], results.of(row)
+        if interval := row.interval(metric.key):
+            axes.plot(interval, [y, y], color=colour, linewidth=1.5)
+        seeds = [run["metrics"].get(metric.key) for run in row.runs if len(row.runs) > 1]
+        for seed in (value for value in seeds if value is not None):
+            axes.plot(seed, y - 0.28, marker="|", markersize=5, color=SOFT)
+        fill = PAPER if row.differs else colour
+        axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=fill)
+        axes.annotate(
+            metric.written(value), (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", va="center", fontsize=9, color=INK,
+        )  # fmt: skip
+    axes.set_yticks(range(len(rows)), [plain(row.layer) for row in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    if _is_wide([results.of(row) for row in rows], metric):
+        logarithmic(axes.xaxis, "{:g}".format)
+    axes.set_xlabel(plain(f"{metric.name}, {'higher' if metric.more_is_better else 'lower'} is better"))
+    return figure
+
+
+def learning_curves(results: Results, against: str) -> Figure | None:
+    """Draw smoothed training losses, with points for held-out losses, against a key of `AGAINST`.
+
+    A counted model has no curve; its loss, if it is known, is a level line.
+    """
+    rows = results.rows
+    curves = {i: curve for i, row in enumerate(rows) if (curve := _smooth(_points(row.curve, against, "loss")))}
+    if not curves:
+        return None
+    figure, axes = tall_figure(len(rows))
+    ends = [(i, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
+    for i, curve in curves.items():
+        axes.plot(*zip(*_thinned(curve), strict=True), **style(i) | {"marker": ""})
+        axes.plot(*_columns(_held_out(rows[i], against, IN_NATS)), **style(i) | {"linestyle": ""})
+    for i, row in enumerate(rows):
+        if row.counted and i not in curves and (level := row.value("loss")) is not None:
+            axes.axhline(level, **style(i) | {"marker": ""})
+            ends.append((i, f"{row.layer} (counted)", level))
+    _set_limits(axes, list(curves.values()), [end[2] for end in ends])
+    logarithmic(axes.xaxis, in_short)
+    axes.set_xlabel(_axis_name(against))
+    axes.set_ylabel("training loss (nats)")
+    end_labels(axes, ends)
+    return figure
+
+
+def held_out_curves(results: Results, against: str, *, key: str, name: str) -> Figure | None:
+    """Draw a figure that was measured on held-out data during training, against a key of `AGAINST`."""
+    lines = [Line(i, row.layer, _held_out(row, against, {key: float})) for i, row in enumerate(results.rows)]
+    if not any(len(line.points) > 1 for line in lines):
+        return None
+    return line_chart(lines, x=_axis_name(against), y=name)
+
+
+def quality_against(
+    results: Results, cost: Callable[[ResultRow], float | None], *, name: str, written: Format = in_short
+) -> Figure | None:
+    """Draw the metric of each layer against a cost, on a logarithmic axis.
+
+    Args:
+        results: of the comparison.
+        cost: the cost of a layer; rows where it is None or not positive are left out.
+        name: of the cost, with its unit.
+        written: writes the numbers at the axis.
+
+    Returns:
+        The figure; None with fewer than two layers.
+    """
+    points = [
+        (i, x, results.of(row))
+        for i, row in enumerate(results.rows)
+        if row in results.measured and (x := cost(row) or 0) > 0
+    ]
+    if len(points) < 2:
+        return None
+    figure, grid = new_figure()
+    axes = grid[0, 0]
+    for i, x, y in points:
+        axes.plot(x, y, **style(i) | {"markersize": 7})
+    if _is_wide([y for *_, y in points], results.metric):
+        logarithmic(axes.yaxis, "{:g}".format)
+    axes.margins(0.12)
+    logarithmic(axes.xaxis, written)
+    axes.set_xlabel(plain(name))
+    axes.set_ylabel(plain(results.metric.name))
+    point_labels(axes, [(results.rows[i].layer, x, y) for i, x, y in points])
+    return figure
+
+
+def growth(results: Results, field: str, *, x: str, y: str, written: Format = in_short) -> Figure | None:
+    """Draw a cost of each layer against a number of tokens, both logarithmic.
+
+    Args:
+        results: of the comparison.
+        field: the field of a row that holds the cost by the number of tokens; values of 0 are left out.
+        x: name of the horizontal axis.
+        y: name of the vertical axis.
+        written: writes the numbers of the vertical axis.
+    """
+    lines = [
+        Line(i, row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
+        for i, row in enumerate(results.rows)
+    ]
+    return line_chart(lines, x=x, y=y, y_format=written)
+
+
+def distance_plot(results: Results) -> Figure | None:
+    """Draw a figure of each layer against distance: tokens of context, distance to remember, or length of inputs."""
+    distance = results.at_distance()
+    lines = [Line(i, row.layer, row.at_distance.points) for i, row in enumerate(results.rows)]
+    figure = line_chart(lines, x="last tokens seen" if distance.kind == "context" else distance.unit, y=distance.of)
+    if figure is not None:
+        figure.axes[0].set_xticks(sorted({x for line in lines for x, _ in line.points}))
+        figure.axes[0].set_xticks([], minor=True)
+    return figure
+
+
+def state_size_plot(results: Results) -> Figure | None:
+    """Draw the metric against the bytes of the state, one line for each layer, with 95 % intervals."""
+    lines = []
+    for i, (layer, rows) in enumerate(results.by_width().items()):
+        points = [(float(row.state), results.of(row)) for row in rows]
+        bars = [(float(row.state), *span) for row in rows if (span := row.interval(results.metric.key))]
+        lines.append(Line(i, layer, points, bars))
+    return line_chart(lines, x="state of one text", y=results.metric.name, x_format=in_bytes)
+
+
+def _points(records: Sequence[Mapping[str, float]], x: str, y: str) -> list[Point]:
+    return [(each[x], each[y]) for each in records if (each.get(x) or 0) > 0 and each.get(y) is not None]
+
+
+def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _held_out(row: ResultRow, against: str, scales: Mapping[str, Callable[[float], float]]) -> list[Point]:
+    """Return held-out values of the figures in ``scales``, which map a value to the vertical axis."""
+    return [
+        (each[against], scales[each["key"]](each["value"]))
+        for each in row.held_out
+        if each["key"] in scales and (each.get(against) or 0) > 0 and each.get("value") is not None
+    ]
+
+
+def _smooth(curve: Sequence[Point]) -> list[Point]:
+    """Average each point with those before it, over a twentieth of the curve so far."""
+    sums = [0.0]
+    for _, y in curve:
+        sums.append(sums[-1] + y)
+    return [(x, (sums[i + 1] - sums[i - i // 20]) / (1 + i // 20)) for i, (x, _) in enumerate(curve)]
+
+
+def _thinned(curve: Sequence[Point]) -> list[Point]:
+    """Return as many points as can be seen, evenly spaced on a logarithmic scale, with the last one."""
+    if len(curve) <= MAX_POINTS:
+        return list(curve)
+    places = {round(len(curve) ** (k / (MAX_POINTS - 1))) - 1 for k in range(MAX_POINTS)}
+    return [curve[i] for i in sorted(places)]
+
+
+def _set_limits(axes: Axes, curves: Sequence[Sequence[Point]], ends: Sequence[float]) -> None:
+    """Set vertical limits that leave out the steep start of the curves, where all are alike."""
+    top = max(max(curve[len(curve) // 20][1] for curve in curves), *ends)
+    bottom = min(min(y for curve in curves for _, y in curve), *ends)
+    top = min(top, max(ends) + max(max(ends) - min(ends), 0.35 * max(ends)))
+    if bottom > 0 and top > 6 * bottom:
+        logarithmic(axes.yaxis, in_short)
+        axes.set_ylim(bottom / 1.1, top * 1.1)
+    else:
+        margin = 0.06 * max(top - bottom, 1e-3 * abs(top)) or 0.06
+        axes.set_ylim(bottom - margin, top + margin)
+
+
+def _axis_name(against: str) -> str:
+    return AGAINST[against] + (" (seconds)" if against == "seconds" else "")
+
+
+def _is_wide(values: Sequence[float], metric: Metric) -> bool:
+    """Return whether values need a logarithmic axis, which shares such as accuracy never get."""
+    return not metric.more_is_better and min(values) > 0 and max(values) > WIDE * min(values)

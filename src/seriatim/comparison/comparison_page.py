@@ -1,0 +1,286 @@
+"""The report of a comparison: ``report.html``, one file, made of what ``results.json`` holds."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..inspection.sparsity import sparsity_parts
+from ..report.number_formats import in_bytes, in_short, listed
+from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Sample, Samples, Section, Table, render, write_page
+from . import comparison_figures as figures
+from . import comparison_tables as tables
+from .folder import REPORT
+from .results import Json, ResultRow, Results
+from .sentences import finding, held_equal, state_sizes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MIN_RATIO = 1.1
+"""The ratio of the largest to the smallest cost from which quality is drawn against it."""
+SHORT = 24
+"""Characters up to which answers are shown in the columns of a table."""
+BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
+"""Two or more blank lines, which badly trained models write in large numbers."""
+LEARNING_CAPTIONS = {
+    "seconds": "The time is that of training on this machine, without validations.",
+    "tokens": "A low curve learns much from little text, whatever its time.",
+    "compute": "Operations are 6 for every multiplied parameter and every token; attention and element-wise operations "
+    "are not counted.",
+}
+
+
+def write_report(folder: Path, results: Json) -> Path:
+    """Write ``report.html`` into the folder of a comparison, and return its path.
+
+    Args:
+        folder: of the comparison.
+        results: what its ``results.json`` holds; rows may lack anything but the name of their layer.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    path = folder / REPORT
+    write_page(path, report(results))
+    return path
+
+
+def report(values: Json) -> str:
+    """Return the page as HTML, which is the same for the same results."""
+    results = Results(values)
+    name = "/".join(Path(str(results.section("data").get("train") or "a text")).parts[-2:])
+    commands = [
+        f"# {row.layer}, seed {run['seed']}\n{run['command']}"
+        for row in results.ranked
+        for run in row.runs
+        if run.get("command")
+    ]
+    whole = Code(values.get("command") or "seriatim compare", "The whole comparison:")
+    each = [Code("\n".join(commands), "Each row alone, from the folder in which the comparison was started:")]
+    sections = [
+        Section("summary", "Summary", _summary(results)),
+        Section("words", "In words", [tables.words_table(results)]),
+        Section("learning", "Learning", _learning(results)),
+        Section("trade", "Quality against cost", _quality_against_cost(results)),
+        Section("growth", "Cost and length of the text", _growth(results)),
+        Section("bottleneck", "Quality against state size", _state_size(results)),
+        Section("sparsity", "Sparsity of the counts", _sparsity(results)),
+        Section("samples", "Samples", _samples(results)),
+        Section("details", "All figures and settings", _details(results)),
+        Section("reproduce", "How to reproduce it", [whole, *(each if commands else [])]),
+        Section("meaning", "What the figures mean", [tables.meanings_table(results), tables.machine_table(results)]),
+    ]
+    title = f"{len(results.rows)} sequence models on {name}"
+    return render(title, f"{finding(results)}\n\n{held_equal(results)}", sections)
+
+
+def _summary(results: Results) -> list[Part]:
+    caption = "Dots are measured values, lines are 95 % intervals over the items of the data."
+    if any(row.is_tested for row in results.rows):
+        caption += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
+    if len(results.seeds) > 1:
+        caption += " Small strokes are single seeds."
+    name = _sentence(results.metric.name)
+    plots = [_plot(results, figures.metric_plot(results), f"{name} of each layer", caption), _distance_plot(results)]
+    sizes = [row.parameters for row in results.measured if row.parameters and not row.counted]
+    remarks: list[Part] = []
+    if sizes and max(sizes) < MIN_RATIO * min(sizes):
+        text = "All trained layers have nearly the same number of parameters, so quality is not drawn against it."
+        remarks = [Prose(text)]
+    else:
+        figure = figures.quality_against(results, lambda row: row.parameters, name="parameters")
+        plots.append(_plot(results, figure, f"{name} against size", f"Better is {_better(results)} and to the left."))
+    notes = " ".join(f"{row.layer}: {row.note}." for row in results.rows if row.note)
+    drawn = _plots(plots, "No layer has a value of the metric.")
+    return [tables.summary_table(results), *([Prose(notes)] if notes else []), *drawn, *remarks]
+
+
+def _distance_plot(results: Results) -> Plot | None:
+    distance = results.at_distance()
+    title, caption = {
+        "context": (
+            "Use of context",
+            "Accuracy where only the last tokens are seen. Where a line becomes level, earlier tokens are not used.",
+        ),
+        "distance": (
+            "Memory over a distance",
+            f"{_sentence(distance.of)} where what must be remembered is this far back. Distances in training went up "
+            "to half of the longest one here.",
+        ),
+        "length": (
+            "Short and long inputs",
+            f"{_sentence(distance.of)} over the shortest quarter of the inputs, the next, and so on, at the largest "
+            "length of each quarter.",
+        ),
+    }.get(distance.kind, ("Accuracy at distance", distance.name))
+    return _plot(results, figures.distance_plot(results), title, caption)
+
+
+def _learning(results: Results) -> list[Part]:
+    keys = {point["key"] for row in results.rows for point in row.held_out}
+    lines = "Lines are training losses, smoothed, without the steep start"
+    lines += "; points are losses on held-out data." if keys & set(figures.IN_NATS) else "."
+    if any(row.counted for row in results.rows):
+        lines += " A level line is the loss of a counted model on the measured data."
+    plots = [
+        _plot(results, figures.learning_curves(results, against), f"Loss against {name}", f"{lines} {caption}")
+        for (against, name), caption in zip(figures.AGAINST.items(), LEARNING_CAPTIONS.values(), strict=True)
+    ]
+    names = {figure["key"]: figure["name"] for figure in results.values["figures"]}
+    for key in sorted(keys - set(figures.IN_NATS)):
+        for against, other in figures.AGAINST.items():
+            figure = figures.held_out_curves(results, against, key=key, name=names.get(key, key))
+            title = f"{_sentence(names.get(key, key))} against {other}"
+            plots.append(_plot(results, figure, title, "On held-out data, during training."))
+    return _plots(plots, "No layer was trained by steps, so there are no learning curves.")
+
+
+def _quality_against_cost(results: Results) -> list[Part]:
+    costs: list[tuple[str, str, Callable[[ResultRow], float | None], Callable[[float], str], str]] = [
+        ("training speed", tables.SPEED, lambda row: None if row.counted else row.tokens_per_second, in_short, "right"),
+        ("generating speed", "generated tokens per second", _generating_speed, in_short, "right"),
+        ("memory in training", "peak memory in training", lambda row: row.memory_bytes, in_bytes, "left"),
+    ]
+    plots, equal = [], []
+    for name, axis, cost, written, side in costs:
+        known = [value for row in results.measured if (value := cost(row))]
+        if len(known) > 1 and max(known) < MIN_RATIO * min(known):
+            equal.append(name)
+            continue
+        figure = figures.quality_against(results, cost, name=axis, written=written)
+        caption = f"Better is {_better(results)} and to the {side}."
+        plots.append(_plot(results, figure, f"{_sentence(results.metric.name)} against {name}", caption))
+    remarks = [Prose(f"Not drawn, because the layers differ by less than 10 %: {listed(equal)}.")] if equal else []
+    return [*_plots(plots, "Fewer than two layers have the values for these plots."), *remarks]
+
+
+def _generating_speed(row: ResultRow) -> float | None:
+    return 1000 / row.milliseconds_per_token if row.milliseconds_per_token else None
+
+
+def _growth(results: Results) -> list[Part]:
+    stateless = [row.layer for row in results.rows if row.state_bytes and not any(row.state_bytes.values())]
+    keep = "keeps no state and is" if len(stateless) == 1 else "keep no state and are"
+    remark = f" {listed(stateless)} {keep} not drawn." if stateless else ""
+    kinds = [
+        ("state_bytes", "tokens seen", "state size", in_bytes, "State size",
+         f"Bytes of the state of one text. A level line is a state of constant size.{remark}"),
+        ("step_milliseconds", "tokens seen", "milliseconds per step", in_short, "Time of a step",
+         "Time of one step after a number of tokens, for one text: the cost of generating late in a text."),
+        ("reading_milliseconds", "tokens in the text", "milliseconds to read it", in_short, "Time to read a text",
+         "Time to read a whole text at once, for one text and without gradients."),
+    ]  # fmt: skip
+    plots = [
+        _plot(results, figures.growth(results, field, x=x, y=y, written=written), title, caption)
+        for field, x, y, written, title, caption in kinds
+    ]
+    return _plots(plots, "The costs of no layer were measured.")
+
+
+def _state_size(results: Results) -> list[Part]:
+    """Return the section on state sizes, which is empty where no layer was trained at several widths."""
+    groups, metric = results.by_width(), results.metric
+    figure = figures.state_size_plot(results)
+    if figure is None or not any(len(rows) > 1 for rows in groups.values()):
+        return []
+    tokens = max(row.state_at_length["tokens"] for rows in groups.values() for row in rows)
+    after = f"{tokens:,} token{'' if tokens == 1 else 's'}"
+    curves = {
+        layer: ", ".join(f"{metric.written(results.of(row))} at {in_bytes(row.state)}" for row in rows)
+        for layer, rows in groups.items()
+    }
+    plot = Plot(
+        figure,
+        f"{_sentence(metric.name)} against state size",
+        f"Each line is a layer at several widths. The state is that of one text after {after}.",
+        "; ".join(f"{layer}: {curve}" for layer, curve in curves.items()),
+    )
+    return [Prose(" ".join(state_sizes(results))), Plots([plot]), tables.state_size_table(results)]
+
+
+def _sparsity(results: Results) -> list[Part]:
+    row = next((row for row in results.rows if row.ngrams), None)
+    return [] if row is None else sparsity_parts({"the measured text": {**row.metrics, "ngrams": row.ngrams}})
+
+
+def _details(results: Results) -> list[Part]:
+    seeds = tables.seeds_table(results)
+    one = (
+        "One seed was run. The intervals are over items of the data; another seed may give another order of the layers."
+    )
+    parts = [tables.metrics_table(results), tables.shapes_table(results), tables.trials_table(results), seeds]
+    return [*filter(None, parts), *([] if seeds else [Prose(one)])]
+
+
+def _samples(results: Results) -> list[Part]:
+    """Return the answers of the layers to each input, best layer first, with marks where the right answer is known."""
+    rows = [row for row in results.ranked if row.samples]
+    answers = {(row.layer, _input(sample)): sample for row in rows for sample in row.samples}
+    inputs, layers = list(dict.fromkeys(text for _, text in answers)), [row.layer for row in rows]
+    if not answers:
+        return [Prose("There are no samples.")]
+    if not all(sample.get("truth") is not None and len(str(sample["text"])) <= SHORT for sample in answers.values()):
+        return [_answers(text, layers, answers, tags=bool(results.values.get("tags_words"))) for text in inputs]
+    cells: list[list[str | Cell]] = []
+    for text in inputs:
+        truth = next(str(answers[layer, text]["truth"]) for layer in layers if (layer, text) in answers)
+        found = [answers.get((layer, text)) for layer in layers]
+        shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables.MISSING for sample in found]
+        cells.append([text, truth, *shown])
+    return [Table(["input", "right answer", *layers], cells, "Held-out inputs, with the answers of all layers.")]
+
+
+def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], Json], *, tags: bool) -> Part:
+    items, truth = [], None
+    for layer in layers:
+        if sample := answers.get((layer, text)):
+            truth = sample.get("truth", truth)
+            heading, answer = layer, BLANK_LINES.sub("\n⋮\n", str(sample["text"]))
+            mark = _mark(sample)
+            if tags:
+                heading, answer = _marked_tags(layer, answer, str(truth))
+            items.append(Sample(heading, answer, str(sample.get("prompt") or ""), mark if mark == "right" else ""))
+    if truth is not None:
+        return Samples([Sample("right answer", str(truth)), *items], f"Input: {text}")
+    beginning = f"Continuations of “{text}”" if text else "Texts from an empty beginning"
+    return Samples(items, f"{beginning} (⋮ replaces blank lines):")
+
+
+def _marked_tags(layer: str, answer: str, truth: str) -> tuple[str, str]:
+    """Return a heading with the number of wrong tags, and the tags with the wrong ones marked."""
+    tags, right = answer.split(), truth.split()
+    if len(tags) != len(right):
+        return layer, answer
+    marked = [tag if tag == other else f"{tag}✗" for tag, other in zip(tags, right, strict=True)]
+    wrong = sum(tag.endswith("✗") for tag in marked)
+    return f"{layer}: {wrong} of {len(right)} wrong" if wrong else layer, " ".join(marked)
+
+
+def _input(sample: Json) -> str:
+    return str(sample.get("prompt") or sample.get("input") or "")
+
+
+def _mark(sample: Json) -> str:
+    return "" if sample.get("truth") is None else "right" if sample["text"] == sample["truth"] else "wrong"
+
+
+def _better(results: Results) -> str:
+    return "up" if results.metric.more_is_better else "down"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _plot(results: Results, figure: "Figure | None", title: str, caption: str) -> Plot | None:
+    """Return a plot, described by the order of the layers for readers who cannot see it; None without a figure."""
+    order = ", ".join(f"{row.layer} {results.metric.written(results.of(row))}" for row in results.measured)
+    description = f"One mark or line for each layer. {_sentence(results.metric.name)}, best first: {order}."
+    return Plot(figure, title, caption, description) if figure else None
+
+
+def _plots(plots: Sequence[Plot | None], otherwise: str) -> list[Part]:
+    """Return the plots that exist, or a sentence where there are none."""
+    drawn = [plot for plot in plots if plot]
+    return [Plots(drawn)] if drawn else [Prose(otherwise)]

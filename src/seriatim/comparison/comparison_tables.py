@@ -1,0 +1,255 @@
+"""The tables of a comparison page."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..evaluation.intervals import written
+from ..report.number_formats import in_bytes, in_time, rounded
+from ..report.page import Cell, Table
+from . import sentences
+from .results import ResultRow, Results
+
+SPEED = "training tokens/s"
+MISSING = "–"
+Cells = list[str | Cell]
+
+
+class Column(NamedTuple):
+    """A column of the summary: heading, value of a row, how it is written, and how the best value is chosen."""
+
+    heading: str
+    value: Callable[[ResultRow], float | None]
+    written: Callable[[float], str]
+    best: Callable[[Sequence[float]], float] | None = None
+
+
+def summary_table(results: Results) -> Table:
+    """Return one row for each layer, best first; the best value of each column is marked."""
+    columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.rows)]
+    cells: list[Cells] = []
+    for row in results.ranked:
+        heading = Cell(row.layer, note="counted" if row.counted else "")
+        if row.failed:
+            cells.append([heading, Cell(f"failed: {row.failed}", span=max(1, len(columns)))])
+        else:
+            cells.append([heading, *(_summary_cell(row, column, results) for column in columns)])
+    caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
+    if any(row.is_tied for row in results.rows):
+        caption += " ≈: not significantly different from the best (paired bootstrap, p > 0.05)."
+    return _table(["layer", *(column.heading for column in columns)], cells, caption)
+
+
+def _columns(results: Results) -> list[Column]:
+    metric, distance = results.metric, results.at_distance()
+    farthest = str(max((far for row in results.rows for far, _ in row.at_distance.points), default=""))
+    heading = {
+        "context": f"accuracy, last {farthest} tokens seen",
+        "length": f"{distance.of}, longest quarter of inputs",
+    }.get(distance.kind, f"{distance.of} at {farthest} {distance.unit}")
+    of_distance = metric.best if distance.kind == "length" else max  # by length, the figure is the metric
+    return [
+        Column(metric.name, lambda row: row.value(metric.key), str, metric.best),
+        Column("parameters", lambda row: row.parameters, "{:,.0f}".format),
+        Column(SPEED, lambda row: row.tokens_per_second, rounded, max),
+        Column("memory", lambda row: row.memory_bytes, in_bytes, min),
+        Column("state at 1,000 tokens", lambda row: row.state_bytes.get("1000"), in_bytes, min),
+        Column("time per token", lambda row: row.milliseconds_per_token, in_time, min),
+        Column(heading, lambda row: row.at_distance.values.get(farthest), "{:.3f}".format, of_distance),
+    ]
+
+
+def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | str:
+    """Return a cell; the speed of counted models is not compared with that of trained ones."""
+    value = column.value(row)
+    if value is None:
+        return MISSING
+    compared = [each for each in results.rows if not (column.heading == SPEED and each.counted)]
+    values = [other for each in compared if (other := column.value(each)) is not None]
+    is_best = row in compared and column.best is not None and len(values) > 1 and value == column.best(values)
+    mark = "best" if is_best else ""
+    if column.heading == results.metric.name:
+        return _metric_cell(row, results.metric.key, results.metric.digits, mark, "≈ " if row.is_tied else "")
+    return Cell(column.written(value), mark)
+
+
+def _metric_cell(row: ResultRow, key: str, digits: int, mark: str = "", sign: str = "") -> Cell | str:
+    value, interval = row.value(key), row.interval(key)
+    if value is None:
+        return MISSING
+    note = " to ".join(written(end, digits) for end in interval) if interval else ""
+    return Cell(f"{sign}{written(value, digits)}", mark, note)
+
+
+def words_table(results: Results) -> Table:
+    """Return the summary in words, best first."""
+    cells: list[Cells] = []
+    for row in results.ranked:
+        if row.failed:
+            cells.append([row.layer, sentences.keeping(row), Cell(f"failed: {row.failed}", span=5)])
+            continue
+        how = [sentences.training(row, results), sentences.generating(row, results), sentences.using_context(row)]
+        beside = [sentences.standing(row, results), sentences.limits(row, results)]
+        cells.append([row.layer, sentences.keeping(row), *how, *beside])
+    headings = ["layer", "keeps", "trains", "generates", "context", results.metric.name, "limited by"]
+    caption = (
+        "What each layer keeps, and what limits it, by the figures of this page. A limit is a cost of at least "
+        f"{sentences.NOTABLE} times the median, or the use of less than half the context of the best layer."
+    )
+    return Table(headings, cells, caption, stacked=True)
+
+
+def state_size_table(results: Results) -> Table:
+    """Return one row for each layer and width: state, parameters, and the metric with its interval."""
+    metric = results.metric
+    cells: list[Cells] = [
+        [
+            layer,
+            f"{row.width:,}",
+            in_bytes(row.state),
+            _number(row.parameters),
+            _metric_cell(row, metric.key, metric.digits),
+        ]
+        for layer, rows in results.by_width().items()
+        for row in rows
+    ]
+    headings = ["layer", "width", "state", "parameters", metric.name]
+    return _table(headings, cells, "The widths of each layer, smallest state first.")
+
+
+def metrics_table(results: Results) -> Table | None:
+    """Return every figure of the task with its interval; None where there is only the metric."""
+    rows = [row for row in results.ranked if not row.failed]
+    figures = [each for each in results.values["figures"] if any(row.value(each["key"]) is not None for row in rows)]
+    if len(figures) < 2:
+        return None
+    cells: list[Cells] = [
+        [row.layer, *(_metric_cell(row, each["key"], each["digits"]) for each in figures)] for row in rows
+    ]
+    caption = "All figures of the task on the same data, with 95 % intervals."
+    return _table(["layer", *(each["name"] for each in figures)], cells, caption)
+
+
+def seeds_table(results: Results) -> Table | None:
+    """Return the metric of every seed; None where there is one seed."""
+    metric, cells = results.metric, list[Cells]()
+    for row in results.ranked:
+        by_seed = {run["seed"]: run["metrics"].get(metric.key) for run in row.runs}
+        values = [value for value in by_seed.values() if value is not None]
+        if values:
+            shown = [MISSING if by_seed.get(seed) is None else metric.written(by_seed[seed]) for seed in results.seeds]
+            cells.append([row.layer, *shown, metric.written(max(values) - min(values))])
+    caption = f"{metric.name.capitalize()} of each seed, and the difference between the highest and the lowest."
+    headings = ["layer", *(f"seed {seed}" for seed in results.seeds), "range"]
+    return _table(headings, cells, caption) if cells and len(results.seeds) > 1 else None
+
+
+def trials_table(results: Results) -> Table | None:
+    """Return the learning rates that were tried, the chosen one marked; None where none were tried."""
+    rows = [row for row in results.ranked if row.tried]
+    rates = sorted({trial["learning_rate"] for row in rows for trial in row.tried})
+    cells: list[Cells] = []
+    for row in rows:
+        values = {trial["learning_rate"]: trial.get("value") for trial in row.tried}
+        texts = [
+            MISSING if rate not in values else "failed" if values[rate] is None else f"{values[rate]:.4g}"
+            for rate in rates
+        ]
+        marks = ["best" if rate == row.learning_rate else "" for rate in rates]
+        cells.append([row.layer, *map(Cell, texts, marks)])
+    caption = (
+        "Learning rates that were tried within the budget, with the held-out figure; the chosen one is underlined."
+    )
+    return _table(["layer", *(f"{rate:g}" for rate in rates)], cells, caption) if rows else None
+
+
+def shapes_table(results: Results) -> Table:
+    """Return the sizes and options of each layer, and how long and on how much it was trained."""
+    cells: list[Cells] = []
+    for row in results.ranked:
+        run = next(iter(row.runs), {})
+        seconds = run.get("training_seconds")
+        if not row.failed:
+            cells.append(
+                [
+                    row.layer,
+                    *map(_number, (row.embedding_size, row.hidden_size, row.num_layers)),
+                    ", ".join(f"{key} {value}" for key, value in row.options.items()) or MISSING,
+                    MISSING if row.learning_rate is None else f"{row.learning_rate:g}",
+                    *map(_number, (run.get("steps"), run.get("tokens"))),
+                    MISSING if seconds is None else in_time(1000 * seconds),
+                    row.paper or MISSING,
+                ]
+            )
+    headings = [
+        "layer",
+        "embedding",
+        "hidden",
+        "layers",
+        "options",
+        "learning rate",
+        "steps",
+        "tokens",
+        "training time",
+    ]
+    caption = "Sizes and options of the layers, and the training of the first seed."
+    return Table([*headings, "paper"], cells, caption, {1, 2, 3, 5, 6, 7, 8})
+
+
+def machine_table(results: Results) -> Table:
+    """Return the machine, the versions and the date."""
+    facts = dict(results.section("machine"))
+    if facts.get("memory_bytes"):
+        facts["memory"] = in_bytes(facts.pop("memory_bytes"))
+    facts |= results.section("versions")
+    facts |= {"finished": results.values.get("finished"), "took": in_time(1000 * (results.values.get("seconds") or 0))}
+    cells: list[Cells] = [[str(name), str(value)] for name, value in facts.items() if value is not None]
+    return Table(["fact", "value"], cells, "The machine, the versions and the date.")
+
+
+def meanings_table(results: Results) -> Table:
+    """Return what the figures of the page mean."""
+    metric, data, several = results.metric, results.section("data"), len(results.seeds) > 1
+    selected = data.get("valid") is not None and data.get("valid") == data.get("measured_on")
+    work = results.values.get("timed_work", "reading and answering")
+    rows = [
+        (
+            metric.name,
+            f"{'higher' if metric.more_is_better else 'lower'} is better; measured on "
+            f"{data.get('measured_on') or 'held-out data'}"
+            + (", which also selected the weights of each training, so all values are a little too good" * selected),
+        ),
+        (
+            "95 % interval",
+            "percentile bootstrap over the items (lines, blocks of a text, sentences) of the measured data; "
+            + ("the bounds are means over seeds" if several else "it does not cover other seeds"),
+        ),
+        (
+            "different from the best",
+            "paired bootstrap: both layers on the same resampled items; significant if the two-sided p is at most "
+            "0.05. There is no correction for comparing many layers"
+            + (
+                "; the items of all seeds are resampled together, so differences between seeds are not covered"
+                * several
+            ),
+        ),
+        ("learning rate", "the default of the layer, the one that was set, or with tuning the best of those tried"),
+        ("parameters", "all numbers that are learned, including embeddings and the output layer"),
+        (SPEED, "tokens read in training per second, without the time of validations"),
+        ("memory", "the peak of resident memory of the training process, including the interpreter and the data"),
+        ("state", "bytes that must be kept of one text to continue it; 1 kB is 1,000 bytes"),
+        ("time per token", f"the time of {work}, one text at a time, divided by the number of tokens"),
+    ]
+    distance = results.at_distance()
+    if distance.kind:
+        count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
+        rows.append((f"{distance.of} at distance", f"{distance.name}{count}; without intervals"))
+    return Table(["figure", "meaning"], [list(row) for row in rows], "What the figures mean.")
+
+
+def _number(value: float | None) -> str:
+    return MISSING if value is None else f"{value:,.0f}"
+
+
+def _table(headings: Sequence[str], cells: list[Cells], caption: str) -> Table:
+    """Return a table whose columns but the first are numbers."""
+    return Table(headings, cells, caption, range(1, len(headings)))
