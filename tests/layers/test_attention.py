@@ -51,9 +51,9 @@ def test_grouped_heads_are_heads_that_share() -> None:
     grouped = seriatim.layer("attention", WIDTH, WIDTH, num_heads=6, num_kv_heads=2).double()
     full = seriatim.layer("attention", WIDTH, WIDTH, num_heads=6).double()
     weights = dict(grouped.named_parameters())
-    query, *memory = weights["enter.weight"].split([WIDTH, 2 * WIDTH // 6, 2 * WIDTH // 6])
+    query, *memory = weights["qkv_proj.weight"].split([WIDTH, 2 * WIDTH // 6, 2 * WIDTH // 6])
     shared = [part.unflatten(0, (2, -1)).repeat_interleave(3, dim=0).flatten(0, 1) for part in memory]
-    full.load_state_dict({**weights, "enter.weight": torch.cat([query, *shared])})
+    full.load_state_dict({**weights, "qkv_proj.weight": torch.cat([query, *shared])})
     x = randn(BATCH, TIME, WIDTH)
     torch.testing.assert_close(grouped(x)[0], full(x)[0])
     assert 3 * state_bytes(grouped(x)[1][0]) == state_bytes(full(x)[1][0])
@@ -85,7 +85,7 @@ def test_blocks_of_queries_change_neither_values_nor_gradients(options: dict, re
     x, direction = randn(2, 50 + read, WIDTH).requires_grad_(), randn(2, 50, WIDTH)
     found = []
     for block in (8, 10_000):
-        monkeypatch.setattr("seriatim.layers.attending.BLOCK", block)
+        monkeypatch.setattr("seriatim.layers.attention_base.BLOCK", block)
         _, state = layer(x[:, :read]) if layer.causal else (None, None)
         outputs, _ = layer(x[:, read:], state)
         found.append((outputs, torch.autograd.grad((outputs * direction).sum(), [x, *layer.parameters()])))

@@ -208,17 +208,8 @@ def transformers_mixer(dtype: torch.dtype):
     return theirs
 
 
-NAMES = {
-    "enter.weight": "in_proj.weight",
-    "taps": "conv1d.weight",
-    "taps_bias": "conv1d.bias",
-    "select.weight": "x_proj.weight",
-    "rate.weight": "dt_proj.weight",
-    "rate.bias": "dt_proj.bias",
-    "log_a": "A_log",
-    "skip": "D",
-    "leave.weight": "out_proj.weight",
-}
+NAMES = {"conv_weight": "conv1d.weight", "conv_bias": "conv1d.bias"}
+"""Names that differ from those of transformers."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -228,19 +219,19 @@ def test_mamba_agrees_with_transformers(dtype: torch.dtype) -> None:
     ours = Mamba(24, 24, state_size=5).to(dtype)
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
-            parameter.copy_(as_ours(name, theirs.get_parameter(NAMES[name])))
+            parameter.copy_(as_ours(name, theirs.get_parameter(NAMES.get(name, name))))
     inputs = torch.randn(3, 37, 24, dtype=dtype, requires_grad=True)
     expected, found = theirs(inputs), ours(inputs)[0]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     names = [name for name, _ in ours.named_parameters()]
-    their_gradients = gradients([expected], [inputs, *(theirs.get_parameter(NAMES[name]) for name in names)])
+    their_gradients = gradients([expected], [inputs, *(theirs.get_parameter(NAMES.get(name, name)) for name in names)])
     for name, a, b in zip(["", *names], gradients([found], [inputs, *ours.parameters()]), their_gradients, strict=True):
         torch.testing.assert_close(a, as_ours(name, b), rtol=1e-5, atol=1e-5 * b.abs().max().item())
 
 
 def as_ours(name: str, theirs: Tensor) -> Tensor:
-    """The taps of the convolution stand the other way round here."""
-    return theirs.squeeze(1).t() if name == "taps" else theirs
+    """Return their parameter in our layout: the kernel of the convolution is transposed here."""
+    return theirs.squeeze(1).t() if name == "conv_weight" else theirs
 
 
 def test_mamba_starts_with_steps_in_the_given_range() -> None:

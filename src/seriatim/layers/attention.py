@@ -1,15 +1,15 @@
 """Multi-head attention of a sequence to itself.
 
-A. Vaswani et al., "Attention is all you need", NeurIPS 2017; fewer heads of keys and values: J. Ainslie et al., "GQA",
-EMNLP 2023; the sliding window: I. Beltagy, M. Peters and A. Cohan, "Longformer", 2020.
+A. Vaswani et al., "Attention is all you need", NeurIPS 2017. Fewer heads of keys and values: J. Ainslie et al., "GQA",
+EMNLP 2023. The sliding window: I. Beltagy, M. Peters and A. Cohan, "Longformer", 2020.
 
     head_i  = softmax(score(x W_i^Q, x W_i^K)) x W_i^V
     y       = [head_1; …; head_H] W^O
 
-Position t sees itself and what came before it, the last `window` inputs where there is a window, and everything where
-it is not causal.
+Position t sees itself and earlier inputs, with a window the last `window` inputs, and all inputs where the attention is
+not causal.
 
-x inputs · W^Q, W^K, W^V of all heads, one below another ``qkv_proj`` · W^O ``o_proj`` · H ``num_heads``. There is no
+x inputs · W^Q, W^K, W^V of all heads, stacked ``qkv_proj`` · W^O ``o_proj`` · H ``num_heads``. Simplified: there is no
 dropout on the attention weights.
 """
 
@@ -19,31 +19,31 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..core.errors import InputError, nearest
-from .attending import Attending
+from .attention_base import AttentionBase
 from .option_types import Size
 from .positions import RELATIVE, Position, Rotary, positions, slopes
 from .scoring import Score, scoring
 
 HEAD_SIZE = 32
-"""The least width of a head, where their number is not given."""
+"""The least width of a head where the number of heads is not given."""
 
 
-class Attention(Attending):
+class Attention(AttentionBase):
     """Multi-head attention.
 
     Args:
         input_size: width of an input.
-        hidden_size: width of an output, shared out among the heads.
-        num_heads: None for as many as leave each at least `HEAD_SIZE` features.
-        num_kv_heads: heads of keys and values, which divide the heads; None for as many.
+        hidden_size: width of an output, divided among the heads.
+        num_heads: None for as many as leave each head at least `HEAD_SIZE` features.
+        num_kv_heads: heads of keys and values, a divisor of the number of heads; None for the same number.
         causal: whether the future is hidden.
-        window: inputs that are seen, the present one included; None for all.
+        window: the number of inputs that are seen, including the present one; None for all.
         position: `none`, `rotary` or `alibi` (`seriatim.layer` also takes `sinusoidal` and `learned`).
         score: `dot`, `scaled-dot`, `bilinear` or `additive`.
         bias: whether the maps have biases.
 
     Raises:
-        ValueError: heads that do not divide the width, a window of 0, a name that does not exist.
+        InputError: heads that do not divide the width, a window of 0, or an unknown name.
     """
 
     keeps = "keys and values of all inputs, or of a window"
@@ -64,44 +64,44 @@ class Attention(Attending):
     ) -> None:
         if position not in RELATIVE:
             raise InputError(f"unknown position {position!r}; {nearest(position, list(RELATIVE))}")
-        found = heads(hidden_size, num_heads)
-        super().__init__(causal=causal, window=window, slopes=slopes(found) if position == "alibi" else None)
-        self.input_size, self.output_size, self.num_heads = input_size, hidden_size, found
+        count = heads(hidden_size, num_heads)
+        super().__init__(causal=causal, window=window, slopes=slopes(count) if position == "alibi" else None)
+        self.input_size, self.output_size, self.num_heads = input_size, hidden_size, count
         num_kv_heads = self.num_heads if num_kv_heads is None else num_kv_heads
         if num_kv_heads < 1 or self.num_heads % num_kv_heads:
             raise InputError(
                 f"model.options.num_kv_heads: {num_kv_heads} does not divide num_heads, {self.num_heads}; "
                 f"take one of {_divisors(self.num_heads)}"
             )
-        self.kept_heads, self.kept_size = 2 * num_kv_heads, hidden_size // self.num_heads
-        self.qkv_proj = nn.Linear(input_size, (self.num_heads + self.kept_heads) * self.kept_size, bias=bias)
+        self.cache_heads, self.cache_size = 2 * num_kv_heads, hidden_size // self.num_heads
+        self.qkv_proj = nn.Linear(input_size, (self.num_heads + self.cache_heads) * self.cache_size, bias=bias)
         self.o_proj = nn.Linear(hidden_size, hidden_size, bias=bias)
-        self.score = scoring(score, self.kept_size, self.kept_size, num_heads=self.num_heads)
-        self.rotary = Rotary(self.kept_size) if position == "rotary" else None
+        self.score = scoring(score, self.cache_size, self.cache_size, num_heads=self.num_heads)
+        self.rotary = Rotary(self.cache_size) if position == "rotary" else None
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys and values; queries and keys are turned by their position."""
-        entered = self.qkv_proj(inputs).unflatten(2, (-1, self.kept_size)).transpose(1, 2)  # (B, H + kept, T, D)
+        """Return queries, keys and values; queries and keys are rotated by their position."""
+        qkv = self.qkv_proj(inputs).unflatten(2, (-1, self.cache_size)).transpose(1, 2)  # (B, H + cache heads, T, D)
         if self.rotary is not None:
-            entered = self.rotary(entered, positions(count, inputs.shape[1]), self.num_heads + self.kept_heads // 2)
-        queries, keys, values = entered.split([self.num_heads, self.kept_heads // 2, self.kept_heads // 2], dim=1)
-        return queries, keys, values, entered[:, self.num_heads :]
+            qkv = self.rotary(qkv, positions(count, inputs.shape[1]), self.num_heads + self.cache_heads // 2)
+        queries, keys, values = qkv.split([self.num_heads, self.cache_heads // 2, self.cache_heads // 2], dim=1)
+        return queries, keys, values, qkv[:, self.num_heads :]
 
-    def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """The two halves of the heads."""
-        keys, values = kept.chunk(2, dim=1)
+    def keys_values(self, entries: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the two halves of the heads."""
+        keys, values = entries.chunk(2, dim=1)
         return keys, values
 
     def merge(self, attended: Tensor) -> Tensor:
-        """The heads side by side, through the last map."""
+        """Concatenate the heads and apply W^O."""
         return cast(Tensor, self.o_proj(attended.transpose(1, 2).flatten(2)))
 
 
 def heads(hidden_size: int, num_heads: int | None) -> int:
-    """How many heads share a width.
+    """Return the number of heads that share a width; None for the default number.
 
     Raises:
-        ValueError: they do not divide it.
+        InputError: the heads do not divide the width.
     """
     if num_heads is None:
         return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= HEAD_SIZE)

@@ -1,37 +1,37 @@
-"""Self-attention in its bare textbook form, for teaching: no parameters.
+"""Self-attention in its bare textbook form, without parameters, for teaching.
 
-The form that A. Vaswani et al., "Attention is all you need", NeurIPS 2017 start from, without its maps:
+A. Vaswani et al., "Attention is all you need", NeurIPS 2017, without the maps of queries, keys and values:
 
     α_ij = softmax over j ≤ i of x_i·x_j,    y_i = Σ_{j≤i} α_ij x_j
 
-x ``inputs`` · y ``outputs``. Without the causal mask, permuted inputs give permuted outputs: it does not know their
-order, which a recurrence does, unless ``position`` says where each stands.
+x ``inputs`` · y ``outputs``. Without the causal mask, permuted inputs give permuted outputs: unlike a recurrence, this
+layer does not know the order of its inputs unless ``position`` is given.
 """
 
 import torch
 from torch import Tensor
 
 from ..core.errors import InputError, nearest
-from .attending import Attending
+from .attention_base import AttentionBase
 from .option_types import Size
 from .positions import RELATIVE, Position, Rotary, positions, slopes
 from .scoring import Dot
 
 
-class SelfAttention(Attending):
-    """Attention whose queries, keys and values are the inputs themselves.
+class SelfAttention(AttentionBase):
+    """Attention whose queries, keys and values are the inputs.
 
     Args:
         input_size: width of an input.
         hidden_size: the same width.
         causal: whether the future is hidden.
-        window: inputs that are seen, the present one included; None for all.
-        scaled: divides the scores by the square root of the width.
-        position: `none`, `rotary` or `alibi`: what the scores know of positions (`seriatim.layer` also takes
+        window: the number of inputs that are seen, including the present one; None for all.
+        scaled: divide the scores by the square root of the width.
+        position: `none`, `rotary` or `alibi`, by which scores depend on positions (`seriatim.layer` also takes
             `sinusoidal` and `learned`, which are added to the inputs).
 
     Raises:
-        ValueError: two widths, or a window of 0.
+        InputError: two different widths, or a window of 0.
     """
 
     keeps = "all inputs, or a window of them"
@@ -55,27 +55,27 @@ class SelfAttention(Attending):
             raise InputError(
                 f"bare self-attention gives what it takes: hidden_size must be {input_size}; got {hidden_size}"
             )
-        self.input_size = self.output_size = self.kept_size = input_size
+        self.input_size = self.output_size = self.cache_size = input_size
         self.rotary = Rotary(input_size) if position == "rotary" else None
-        self.kept_heads = 1 if self.rotary is None else 2  # turned keys are not the values
+        self.cache_heads = 1 if self.rotary is None else 2  # rotated keys differ from the values
         self.score = Dot(input_size**-0.5 if scaled else 1.0)
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The inputs themselves, and a copy: the state must not change when the caller changes the tensor.
+        """Return the inputs, and a copy for the state, which must not change when the caller changes the tensor.
 
-        With rotary positions queries and keys are turned, and values are not.
+        With rotary positions, queries and keys are rotated and values are not.
         """
         values = inputs.unsqueeze(1)  # (B, 1, T, D)
         if self.rotary is None:
             return values, values, values, values.clone()
-        turned = self.rotary(values, positions(count, inputs.shape[1]), 1)
-        return turned, turned, values, torch.cat([turned, values], dim=1)
+        rotated = self.rotary(values, positions(count, inputs.shape[1]), 1)
+        return rotated, rotated, values, torch.cat([rotated, values], dim=1)
 
-    def keys_values(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs themselves, twice, unless keys are turned."""
-        return kept[:, :1], kept[:, -1:]
+    def keys_values(self, entries: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inputs as keys and as values; rotated keys have a head of their own."""
+        return entries[:, :1], entries[:, -1:]
 
     def merge(self, attended: Tensor) -> Tensor:
-        """The one head."""
+        """Return the output of the single head."""
         return attended.squeeze(1)

@@ -6,11 +6,12 @@ normalization in the transformer architecture", ICML 2020.
     u = x + Attention(norm(x))
     y = u + FeedForward(norm(u))
 
-and between the two, where there is a memory, v = u + CrossAttention(norm(u), memory). With `causal` it is a decoder,
-without an encoder. The defaults are those of today's language models (norm first, RMSNorm, rotary positions, SwiGLU);
-``norm="layer", norm_first=False, feed_forward="relu", position="sinusoidal", bias=True`` is the paper's.
+With a memory, v = u + CrossAttention(norm(u), memory) comes between the two. With `causal` it is a decoder without an
+encoder. The defaults are those of present language models (norm first, RMSNorm, rotary positions, SwiGLU);
+``norm="layer", norm_first=False, feed_forward="relu", position="sinusoidal", bias=True`` is the form of the paper.
 
-x ``inputs`` · Attention `attention.Attention` · the rest `block.wrapped`.
+x ``inputs`` · Attention `seriatim.layers.attention` · the other parts `seriatim.layers.block`. Simplified: there is no
+dropout on the attention weights.
 """
 
 from typing import ClassVar
