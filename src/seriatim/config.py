@@ -136,7 +136,7 @@ class Training(Section):
 class Config(Section):
     """Everything a run needs. ``out`` is the folder to write and is not kept in the run's own config."""
 
-    task: Literal["lm", "mlm", "classify", "tag", "seq2seq"] = "lm"
+    task: str = "lm"
     out: str | None = None
     data: Data = Field(default_factory=Data)
     tokenizer: Tokenizer = Field(default_factory=Tokenizer)

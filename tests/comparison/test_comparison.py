@@ -529,7 +529,7 @@ def test_states_are_measured_at_the_longest_input(tmp_path: Path, in_process: No
         (("--widths", "8", "--parameters", "1M"), "--parameters: the widths of all layers are given"),
         (("--layers", "rnn@8", "--widths", "8"), "--layers: rnn@8 already has a width"),
         (("--layers", "rnn@"), "--layers: rnn@: '' is not a width"),
-        (("--layers", "ngram@8"), "--layers: ngram@8: n-grams are counted and have no width"),
+        (("--layers", "ngram@8"), "--layers: ngram@8: ngram has no width"),
         (("--layers", "transformer", "--widths", "7", "--model.options.num_heads", "2"), "does not accept the width 7"),
     ],
 )
@@ -607,7 +607,7 @@ def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path:
         (("--layers", ","), "--layers: no layer is named"),
         ((), "compare: no layers"),
         (("--layers", "rnn,rnn"), "--layers: rnn is named twice"),
-        (("--layers", "rnn+ngram"), "--layers: ngram is a language model by itself"),
+        (("--layers", "rnn+ngram"), "--layers: ngram is a whole model; use it alone"),
         (("--layers", "rnn", "--steps", "0"), "--steps: must be a whole number above 0, got 0"),
         (("--layers", "rnn", "--steps", "5", "--minutes", "2"), "the budget is already given in"),
         (("--layers", "rnn", "--steps", "5", "--training.minutes", "2"), "the budget is already given in"),

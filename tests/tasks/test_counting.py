@@ -75,7 +75,7 @@ def test_a_text_of_one_word_is_enough(tmp_path: Path, options: dict[str, Any]) -
 
 def test_there_is_nothing_to_resume(run: seriatim.Run) -> None:
     before = (run.path / "model.safetensors").stat().st_mtime_ns
-    with pytest.warns(UserWarning, match="counted in one go, nothing is left to do"):
+    with pytest.warns(UserWarning, match="counted in one pass, nothing is left to do"):
         assert main(["train", "--resume", str(run.path)]) == 0
     assert (run.path / "model.safetensors").stat().st_mtime_ns == before
 
@@ -158,7 +158,7 @@ def test_small_and_strange_texts(tmp_path: Path) -> None:
 def test_what_cannot_be(run: seriatim.Run, texts: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown layer 'n-gram'; did you mean 'ngram'"):
         seriatim.train({**config(texts, tmp_path / "run"), "model": {"layer": "n-gram"}})
-    with pytest.raises(InputError, match="is a language model by itself"):
+    with pytest.raises(InputError, match="is a model for task lm"):
         seriatim.train({**config(texts, tmp_path / "run"), "task": "classify"})
     shutil.copytree(run.path, tmp_path / "damaged")
     weights = tmp_path / "damaged" / "model.safetensors"

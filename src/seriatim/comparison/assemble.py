@@ -16,7 +16,7 @@ from ..evaluation.intervals import Metrics
 from ..layers import find as find_layer
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors
-from ..tasks import counting
+from ..tasks import STANDALONE
 from ..training.hardware import environment
 from ..training.resource_limits import machine_memory
 from ..version import __version__
@@ -159,7 +159,7 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Finished) -> Metrics:
 def describe_layer(row: str) -> Metrics:
     """Return what a layer keeps of the past, whether it trains in parallel, and its paper, for all parts of a stack."""
     if is_counted(row):
-        described = counting.describe()
+        described = STANDALONE[row].describe_model()
         return {name: described[name] for name in ("keeps", "parallel", "paper")}
     layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
     return {

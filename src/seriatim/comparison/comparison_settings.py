@@ -8,12 +8,10 @@ from typing import Any
 
 from ..config import Config, read_yaml, resolve
 from ..core.errors import InputError, nearest
-from ..layers import current, names, options_of
+from ..layers import current, options_of
 from ..layers.origins import origin_of, register_reference, registered
 from ..layers.outside_code import is_reference
-from ..tasks import TASKS
-from ..tasks.counting import LAYER as COUNTED
-from ..tasks.counting import Options as CountingOptions
+from ..tasks import STANDALONE, layer_names, task_type
 from ..training.optimizers import default_rate as default_rate_of_layer
 from .metric import choose_metric
 from .plan import WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
@@ -67,7 +65,7 @@ def make_plan(source: Source, settings: ComparisonSettings, *, overrides: Mappin
         raise InputError("model.layer: a comparison has several layers; give them with --layers A,B,C")
     if _has(fields, "training.init"):
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
-    base = _base(fields, causal=swept and TASKS[task].works_causally)
+    base = _base(fields, causal=swept and task_type(task).works_causally)
     options = share_options(layers, base.model.options, task)
     plan = Plan(
         command=settings.command,
@@ -112,14 +110,15 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
     rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in register_references(layers) if layer]
     if not rows:
         raise InputError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
-    known = [*names(), COUNTED]
+    known = layer_names()
     for row in rows:
         _check_width(row)
         for part in parts(row):
             if part not in known:
                 raise InputError(f"--layers: unknown layer {part!r}; {nearest(part, known)}")
-            if part == COUNTED and (not is_counted(row) or task != "lm"):
-                raise InputError(f"--layers: {COUNTED} is a language model by itself; use it alone, with task lm")
+            if part in STANDALONE and part != row:
+                raise InputError(f"--layers: {part} is a whole model; use it alone")
+            task_type(task, part)  # checks that they fit each other
     duplicate = next((row for row in rows if rows.count(row) > 1), None)
     if duplicate is not None:
         raise InputError(f"--layers: {duplicate} is named twice; leave one out")
@@ -173,7 +172,7 @@ def _check_width(row: str) -> None:
     if sign and not (width.isascii() and width.isdigit() and len(width) <= 10 and 0 < int(width) < 2**31):
         raise InputError(f"--layers: {row}: {width!r} is not a width; give a whole number, for instance lstm@32")
     if sign and is_counted(architecture(row)):
-        raise InputError(f"--layers: {row}: n-grams are counted and have no width; give {COUNTED} alone")
+        raise InputError(f"--layers: {row}: {architecture(row)} has no width; give {architecture(row)} alone")
 
 
 def registered_layers(rows: Sequence[str], base: Config) -> list[str]:
@@ -189,12 +188,9 @@ def share_options(layers: Sequence[str], options: Mapping[str, Any], task: str) 
     Raises:
         InputError: an option that no layer accepts.
     """
-    kind = TASKS[task].own_options
+    kind = task_type(task).own_options
     of_task = set() if kind is None else set(kind.model_fields)
-    known = {
-        layer: set(CountingOptions.model_fields) if is_counted(layer) else _option_names(layer, options)
-        for layer in layers
-    }
+    known = {layer: _option_names(layer, options) for layer in layers}
     every_name = of_task.union(*known.values())
     for name in options:
         if name not in every_name:
@@ -206,6 +202,9 @@ def share_options(layers: Sequence[str], options: Mapping[str, Any], task: str) 
 
 
 def _option_names(layer: str, options: Mapping[str, Any]) -> set[str]:
+    if layer in STANDALONE:
+        kind = STANDALONE[layer].own_options
+        return set() if kind is None else set(kind.model_fields)
     decoder = options.get("decoder")
     stacks = [layer, decoder] if isinstance(decoder, str) else [layer]
     return {name for part in itertools.chain(*map(parts, stacks)) for name in options_of(part, options)}

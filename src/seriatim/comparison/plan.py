@@ -15,8 +15,7 @@ from ..data.builtin import SPLITS
 from ..layers import split_names
 from ..layers.origins import Origin
 from ..storage.plain_yaml import dump_plain
-from ..tasks import find
-from ..tasks.counting import LAYER as COUNTED
+from ..tasks import STANDALONE, find
 from ..training.task import AnyTask
 from ..version import __version__
 
@@ -175,4 +174,4 @@ def width_of(row: str) -> int | None:
 
 def is_counted(row: str) -> bool:
     """Return whether the model of a row is counted in one pass instead of trained by gradients."""
-    return row == COUNTED
+    return row in STANDALONE

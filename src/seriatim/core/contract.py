@@ -40,8 +40,8 @@ class Stateful(nn.Module):
 
     @classmethod
     def learning_rate_for(cls, task: str) -> float:
-        """Return the default learning rate with AdamW for ``lm``, ``mlm``, ``classify``, ``tag`` or ``seq2seq``."""
-        return {**LEARNING_RATES, **cls.learning_rates}[task]
+        """Return the default learning rate with AdamW; for tasks without one, the smallest of `LEARNING_RATES`."""
+        return {**LEARNING_RATES, **cls.learning_rates}.get(task, min(LEARNING_RATES.values()))
 
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""

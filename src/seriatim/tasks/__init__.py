@@ -1,12 +1,16 @@
-"""Every task by name: what it reads, what it trains, how it is measured."""
+"""The tasks by name: what each reads, trains, measures and answers.
+
+To add a task, write a subclass of `seriatim.training.task.Task` in a file of this package and add a line to `TASKS`; a
+task outside the package is added by `register`.
+"""
 
 from ..config import Config
-from ..core.errors import InputError, closest, nearest
+from ..core.errors import InputError, closest, nearest, shown
 from ..layers import current, names, split_names
 from ..layers.origins import import_references
 from ..training.task import AnyTask
 from .classification import Classification
-from .counting import LAYER, Counting
+from .counting import Counting
 from .language_modelling import LanguageModelling
 from .masking import Masking
 from .seq2seq import SequenceToSequence
@@ -19,22 +23,54 @@ TASKS: dict[str, type[AnyTask]] = {
     "tag": Tagging,
     "seq2seq": SequenceToSequence,
 }
+"""The tasks, by the value of ``task`` in a configuration."""
+STANDALONE: dict[str, type[AnyTask]] = {"ngram": Counting}
+"""Models that are not built from layers, by the value of ``model.layer``: each is a special case of a task."""
+
+
+def register(name: str, task: type[AnyTask]) -> None:
+    """Add a task, so that ``task: NAME`` in a configuration and ``seriatim train NAME`` use it.
+
+    Raises:
+        InputError: another task has the name.
+    """
+    if TASKS.get(name, task) is not task:
+        raise InputError(f"{name}: a task of this name is registered already; choose another name")
+    TASKS[name] = task
+
+
+def task_type(task: str, layer: str | None = None) -> type[AnyTask]:
+    """Return the class of a task, or of the standalone model that ``layer`` names.
+
+    Raises:
+        InputError: there is no such task, or the model is not one for this task.
+    """
+    if task not in TASKS:
+        raise InputError(f"task: {shown(task)} does not fit; {nearest(task, list(TASKS))}")
+    if layer not in STANDALONE:
+        return TASKS[task]
+    model = STANDALONE[layer]
+    if not issubclass(model, TASKS[task]):
+        names_of = ", ".join(name for name, kind in TASKS.items() if issubclass(model, kind))
+        raise InputError(f"model.layer: {layer} is a model for task {names_of}; take that task, or another layer")
+    return model
 
 
 def find(config: Config) -> AnyTask:
-    """The task that a configuration names, with that configuration.
+    """Return the task of a configuration.
 
     Raises:
-        InputError: counts are asked of a task that has none, or meant by a name that is not theirs.
+        InputError: there is no such task or model, or the configuration does not fit it.
     """
-    known, name = [LAYER, *names()], ",".join(split_names(config.model.layer))
-    if name not in known and "," not in name and closest(name, known) in (LAYER, None):
-        raise InputError(f"unknown layer {name!r}; {nearest(name, known)}")
-    if config.model.layer == LAYER:
-        if config.task != "lm":
-            raise InputError(f"model.layer: {LAYER} is a language model by itself; take task lm, or another layer")
-        return Counting(config)
-    return TASKS[config.task](config)
+    known, layer = layer_names(), ",".join(split_names(config.model.layer))
+    if layer not in known and "," not in layer and closest(layer, known) in (*STANDALONE, None):
+        raise InputError(f"unknown layer {layer!r}; {nearest(layer, known)}")
+    return task_type(config.task, config.model.layer)(config)
+
+
+def layer_names() -> list[str]:
+    """Return every value of ``model.layer``: standalone models and layers."""
+    return [*STANDALONE, *names()]
 
 
 def with_current_layer(config: Config) -> Config:

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -81,7 +81,7 @@ class Counting(LanguageModelling):
     estimator = OnePassEstimator
     uses_sizes = False
     uses_learning_rate = False
-    own_options = None
+    own_options = Options
 
     def __init__(self, config: Config) -> None:
         Task.__init__(self, config)
@@ -177,7 +177,22 @@ class Counting(LanguageModelling):
         ]
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:
-        """Nothing can be too short to be counted."""
+        """Accept any data, since nothing is too short to be counted."""
+
+    @classmethod
+    def describe_model(cls) -> dict[str, object]:
+        """Return what `seriatim.layers.describe` returns of layers."""
+        options = Options()
+        return {
+            "name": LAYER,
+            "keeps": "the last order − 1 tokens",
+            "parallel": True,
+            "paper": "Chen & Goodman 1999",
+            "hidden_size": WIDTH,
+            "state_bytes": {str(count): 8 * (options.order - 1) for count in TOKENS},
+            "path_lengths": {str(distance): 1 if distance < options.order else None for distance in DISTANCES},
+            "options": options.model_dump(),
+        }
 
 
 def counts_of(model: TextModel) -> NGram | None:
@@ -229,19 +244,3 @@ def read_options(config: Config) -> Options:
         return Options.model_validate(given)
     except ValidationError as error:
         raise InputError(f"model.options.{explain(error)}") from None
-
-
-def describe() -> dict[str, Any]:
-    """The model in words and figures, as `seriatim.layers.describe` has those of layers."""
-    options = {name: field.default for name, field in Options.model_fields.items()}
-    kept = 8 * (Options().order - 1)
-    return {
-        "name": LAYER,
-        "keeps": "the last order − 1 tokens",
-        "parallel": True,
-        "paper": "Chen & Goodman 1999",
-        "hidden_size": WIDTH,
-        "state_bytes": {str(count): kept for count in TOKENS},
-        "path_lengths": {str(distance): 1 if distance < Options().order else None for distance in DISTANCES},
-        "options": options,
-    }

@@ -105,6 +105,11 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
         """
         return TaskView(self.config, model, vocabulary)
 
+    @classmethod
+    def describe_model(cls) -> dict[str, object]:
+        """Return for a model in `seriatim.tasks.STANDALONE` what `seriatim.layers.describe` returns of layers."""
+        return {}
+
     # Data
 
     @abstractmethod

@@ -1,0 +1,79 @@
+"""A task and a layer from outside the package train, resume, evaluate, predict, are inspected and compared."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
+from seriatim.tasks import TASKS, register
+
+from . import outside_task
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Texts of two letters, rated by the share of the first."""
+    folder, generator, paths = tmp_path_factory.mktemp("rated"), random.Random(1), {}
+    for name, count in {"train": 300, "valid": 60}.items():
+        texts = ["".join(generator.choices("ab", k=generator.randint(2, 9))) for _ in range(count)]
+        paths[name] = str(folder / f"{name}.txt")
+        Path(paths[name]).write_text("".join(f"{text}\t{text.count('a') / len(text):.3f}\n" for text in texts))
+    return paths
+
+
+def config(rated: dict[str, str], out: Path, **training) -> dict:
+    return {
+        "task": "rate",
+        "data": rated,
+        "model": {"layer": "leaky", "embedding_size": 8, "hidden_size": 8},
+        "training": {"steps": 40, "learning_rate": 0.05, "schedule": "constant", "precision": "float32", **training},
+        "out": str(out),
+    }
+
+
+@pytest.fixture(scope="module")
+def run(rated, tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
+    return seriatim.train(config(rated, tmp_path_factory.mktemp("outside") / "run"))
+
+
+def test_it_learns_and_evaluates(run: seriatim.Run, rated) -> None:
+    assert run.summary["valid"]["loss"] < run.summary["baseline"]["loss"]
+    assert run.evaluate(rated["valid"])["loss"] == pytest.approx(run.summary["valid"]["loss"])
+    assert seriatim.load(run.path).evaluate(rated["valid"])["loss"] == pytest.approx(run.summary["valid"]["loss"])
+
+
+def test_it_answers(run: seriatim.Run) -> None:
+    low, high = run.predict(["bbbb", "aaaa"])
+    assert float(low) < 0.5 < float(high)
+
+
+def test_it_resumes_with_the_same_bits(run: seriatim.Run, rated, tmp_path: Path) -> None:
+    half = seriatim.train(config(rated, tmp_path / "run", steps=20))
+    resumed = seriatim.resume(half.path, overrides={"training.steps": 40})
+    assert (resumed.path / "model.safetensors").read_bytes() == (run.path / "model.safetensors").read_bytes()
+
+
+def test_the_command_knows_it(run: seriatim.Run, rated, tmp_path: Path, capsys) -> None:
+    fields = ["--layer", "leaky", "--hidden_size", "8", "--embedding_size", "8", "--steps", "3", "--quiet"]
+    data = ["--data", rated["train"], "--valid", rated["valid"]]
+    assert main(["train", "rate", *data, *fields, "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(run.path), "--data", rated["valid"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(run.summary["valid"]["loss"])
+    assert main(["check", "rate", *data]) == 0
+
+
+def test_another_task_of_the_same_name_is_refused() -> None:
+    with pytest.raises(InputError, match="lm: a task of this name is registered already"):
+        register("lm", outside_task.Rating)
+    register("rate", outside_task.Rating)
+    assert TASKS["rate"] is outside_task.Rating
+
+
+def test_an_unknown_task_names_the_nearest(rated, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="task: 'rates' does not fit; did you mean 'rate'"):
+        seriatim.train({**config(rated, tmp_path / "run"), "task": "rates"})
