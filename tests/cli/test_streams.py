@@ -59,10 +59,10 @@ def test_a_compiler_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch)
     for value in ("g++ 'x", "", "no-such-compiler -O3"):
         monkeypatch.setenv("CXX", value)
         assert compiler.compiler() is None
-        compiler._say.cache_clear()
+        compiler._warn.cache_clear()
         with pytest.warns(compiler.UncompiledWarning, match="is not a command that can be run"):
             assert compiler.library("int x;") is None
-    compiler._say.cache_clear()
+    compiler._warn.cache_clear()
 
 
 @pytest.mark.parametrize("p", [0.999999, 1 - 1e-12])

@@ -33,7 +33,7 @@ from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.label_metrics import classification_measures, tagging_measures
 from seriatim.evaluation.translation import translation_measures
 from seriatim.layers import find, names
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import TASKS
 from seriatim.training.setup import learn

@@ -165,7 +165,7 @@ def test_without_a_compiler_cells_run_as_loops_and_one_warning_says_so(
         pytest.skip("no such command")
     monkeypatch.setenv("CXX", command)
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path))
-    compiler._say.cache_clear()
+    compiler._warn.cache_clear()
     with pytest.warns(UncompiledWarning, match="recurrent layers run uncompiled") as said:
         agree(elman(), fast=False)
     assert len(said) == 1
@@ -173,14 +173,14 @@ def test_without_a_compiler_cells_run_as_loops_and_one_warning_says_so(
         warnings.simplefilter("error")
         agree(elman(), fast=False)
     assert "nothing can be compiled here" in explain(elman())
-    compiler._say.cache_clear()
+    compiler._warn.cache_clear()
 
 
 def test_a_program_is_never_built_with_lesser_options_to_hide_a_fault(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path))
-    compiler._say.cache_clear()
+    compiler._warn.cache_clear()
     with pytest.warns(UncompiledWarning, match="fails"):
         assert library("#ifdef _OPENMP\n#error a fault\n#endif\n") is None
-    compiler._say.cache_clear()
+    compiler._warn.cache_clear()

@@ -13,7 +13,7 @@ from seriatim.core.state import State, select_state
 from seriatim.decoding.beam import Hypothesis, beam_search, best
 from seriatim.decoding.ensemble import Ensemble
 from seriatim.models import LanguageModel
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 from ..models.test_ngram import model as counted
 from ..models.test_ngram import text

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import seriatim
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 from seriatim.training.checkpoints import checkpoints
 
 from ..conftest import OBJECTS, SUBJECTS, sentences

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.inspection.attention import attention_maps, attention_weights, watched_attention
-from seriatim.recurrence.fast_path import HOOKS, uncompiled
+from seriatim.recurrence.obstacles import HOOKS, uncompiled
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import build, example

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import seriatim
 from seriatim.inspection.gates import gate_names, gates, noted_gates
 from seriatim.inspection.leaves import leaves
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import INPUT_SIZE, build

@@ -14,7 +14,7 @@ from seriatim.inspection import flow_section
 from seriatim.inspection.gradient_flow import _mean, gradient_flow, norms_by_lag, reach
 from seriatim.inspection.gradient_trend import MIN_LAGS, trend
 from seriatim.inspection.subject import prepare
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import build

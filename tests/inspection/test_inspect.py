@@ -14,7 +14,7 @@ from seriatim.core.errors import InputError
 from seriatim.inspection import memory_section, model_sections, sections
 from seriatim.inspection.alignment import Aligned, align, aligned_figure, mass
 from seriatim.inspection.subject import prepare
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 from .inspected import MODELS, SENTENCE, TEXTS
 

@@ -15,7 +15,7 @@ from seriatim.evaluation.perplexity import each_loss
 from seriatim.inspection.memory import Seen, by_context, context_sizes, read_on
 from seriatim.inspection.state_costs import MEMORY, memory_tokens, state_costs
 from seriatim.models import LanguageModel
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from seriatim.core.errors import InputError
 from seriatim.inspection import mistakes as errors
 from seriatim.inspection.mistake_figures import calibration_figure, confusion_figure, most_confused
 from seriatim.inspection.mistakes import find_mistakes
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figur
 from seriatim.inspection.leaves import leaves
 from seriatim.inspection.recording import unrolled
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
-from seriatim.recurrence.fast_path import HOOKS, uncompiled
+from seriatim.recurrence.obstacles import HOOKS, uncompiled
 
 from ..conftest import small_config
 from ..laws.eight_laws import VARIANTS, WHOLE, assert_states_close, build, example, initial

@@ -12,7 +12,7 @@ from seriatim.inspection.answers import answer_by_context, own_answer
 from seriatim.inspection.influence import label_figure, labelling, tag_surprisals
 from seriatim.inspection.predictions import encode_text, log_probabilities, name_of
 from seriatim.inspection.surprisal import answer_surprisals, bits, surprisal_figure, surprisals
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 from .inspected import SENTENCE
 

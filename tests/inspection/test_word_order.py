@@ -17,7 +17,7 @@ from seriatim.inspection.reading import Example
 from seriatim.inspection.word_order import SAME, OrderEffect, order_effect, reordered
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 from ..conftest import randn
 from .inspected import MODELS, SENTENCE, TEXTS

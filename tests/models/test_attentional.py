@@ -14,7 +14,7 @@ from seriatim.core.state import State, join_states, select_state
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.bridge import summarise
 from seriatim.models.recurrent_decoder import ContextDecoder
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 from ..conftest import randn
 from ..laws import test_laws

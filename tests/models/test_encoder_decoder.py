@@ -15,7 +15,7 @@ from seriatim.models import softmax
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 SIZE, SOURCES, TARGETS = 6, 9, 8
 WHOLE = {"causal": False, "num_layers": 2, "num_heads": 2}

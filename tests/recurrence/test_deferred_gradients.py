@@ -12,7 +12,7 @@ import seriatim
 from seriatim.core.state import state_leaves
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence.deferred_gradients import ProductsAfter
-from seriatim.recurrence.fast_path import uncompiled
+from seriatim.recurrence.obstacles import uncompiled
 
 
 def loop(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:

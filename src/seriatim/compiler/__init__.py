@@ -1,1 +1,1 @@
-"""From a step to compiled code: traced, verified, differentiated, scheduled, and written as C++ or Triton."""
+"""Compiler for recurrent steps: traces a step, verifies it, differentiates it, plans it, and emits C++ or Triton."""

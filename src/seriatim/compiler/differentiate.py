@@ -10,42 +10,45 @@ from .lower import affine
 from .primitives import PRIMITIVES, add, div, mul
 
 Part = tuple[int, int, Node]
-"""What reaches a value from where it is used: from which feature on, how many, and a cotangent."""
+"""A cotangent for some features of a value: the first feature, the number of features, and the cotangent."""
 
 
 class Gradient(NamedTuple):
-    """Cotangents of one step."""
+    """The cotangents of one step.
+
+    Attributes:
+        leaves: the cotangent of every ``sequence``, ``state`` and ``vector`` leaf that the step uses.
+        products: for the gradients of matrices: the rows, the matrix, and the cotangent of the product.
+    """
 
     leaves: dict[Node, Node]
-    """Of every ``sequence``, ``state`` and ``vector`` leaf that is used."""
     products: list[tuple[Node, Matrix, Node]]
-    """For the matrices: rows, the matrix they meet, and the product's cotangent."""
 
 
 def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
-    """Cotangents of all leaves behind some values, given these values' own."""
-    reaching: dict[Node, list[Part]] = defaultdict(list)
-    for value, given in cotangents.items():
-        reaching[value].append((0, value.width, given))
+    """Return the cotangents of all leaves, given the cotangents of some values that depend on them."""
+    parts: dict[Node, list[Part]] = defaultdict(list)
+    for value, cotangent in cotangents.items():
+        parts[value].append((0, value.width, cotangent))
     leaves: dict[Node, Node] = {}
     products: list[tuple[Node, Matrix, Node]] = []
     for value in reversed(walk(list(cotangents))):
-        if value not in reaching or value.op == "number":
+        if value not in parts or value.op == "number":
             continue
-        cotangent = _gather(value, reaching.pop(value))
+        total = _gather(value, parts.pop(value))
         if value.op in ("sequence", "state", "vector"):
-            leaves[value] = cotangent
+            leaves[value] = total
         else:
-            for arg, start, given in _backwards(value, cotangent, products):
-                if arg.width == 1 < given.width:
-                    given = node("sum", given, width=1)
+            for arg, start, cotangent in _backward(value, total, products):
+                if arg.width == 1 < cotangent.width:
+                    cotangent = node("sum", cotangent, width=1)
                 width = value.width if value.op == "slice" else arg.width
-                reaching[arg].append((start, width, given))
+                parts[arg].append((start, width, cotangent))
     return Gradient(leaves, products)
 
 
-def _backwards(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]) -> list[tuple[Node, int, Node]]:
-    """What an operation sends to its arguments: argument, from which feature on, cotangent."""
+def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]) -> list[tuple[Node, int, Node]]:
+    """Return for each argument of an operation: the argument, the first feature, and the cotangent."""
     if value.op == "slice":
         return [(value.args[0], value.note, cotangent)]
     if value.op == "cat":
@@ -55,34 +58,36 @@ def _backwards(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, 
         width = value.args[0].width
         return [(value.args[0], 0, cotangent if width == 1 else mul(cotangent, number(1, width)))]
     if value.op == "amax":
-        largest = node("eq", value.args[0], value)
-        return [(value.args[0], 0, div(mul(cotangent, largest), node("sum", largest, width=1)))]
+        is_largest = node("eq", value.args[0], value)
+        return [(value.args[0], 0, div(mul(cotangent, is_largest), node("sum", is_largest, width=1)))]
     if value.op == "affine":
         base, *rows = value.args
-        found = [(base, 0, cotangent)]
+        results = [(base, 0, cotangent)]
         for row, matrix in zip(rows, value.note, strict=True):
             products.append((row, matrix, cotangent))
-            found.append((row, 0, affine(number(0, row.width), [(cotangent, matrix._replace(transposed=True))])))
-        return found
-    sent = PRIMITIVES[value.op].derivative(value, cotangent)
-    return [(arg, 0, given) for arg, given in zip(value.args, sent, strict=True) if given is not None]
+            results.append((row, 0, affine(number(0, row.width), [(cotangent, matrix._replace(transposed=True))])))
+        return results
+    cotangents = PRIMITIVES[value.op].derivative(value, cotangent)
+    return [(arg, 0, result) for arg, result in zip(value.args, cotangents, strict=True) if result is not None]
 
 
 def _gather(value: Node, parts: list[Part]) -> Node:
-    """Sums what reaches a value; where only some features are reached the others get zeros."""
+    """Sum the cotangents of a value; features without a cotangent get zeros."""
     if all(width == value.width for _, width, _ in parts):
-        return _sum([given for _, _, given in parts], value.width)
+        return _sum([cotangent for _, _, cotangent in parts], value.width)
     seams = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
     segments = []
     for low, high in itertools.pairwise(seams):
-        here = [(start, given) for start, width, given in parts if start <= low and high <= start + width]
-        terms = [given if given.width == 1 else cut(given, low - start, high - low) for start, given in here]
+        overlapping = [
+            (start, cotangent) for start, width, cotangent in parts if start <= low and high <= start + width
+        ]
+        terms = [term if term.width == 1 else cut(term, low - start, high - low) for start, term in overlapping]
         segments.append(_sum(terms, high - low))
     return cat(segments)
 
 
 def _sum(terms: list[Node], width: int) -> Node:
-    """A sum; its products become one value that is added to in memory."""
+    """Sum cotangents; all products among them become one ``affine`` value."""
     total = number(0)
     products: list[tuple[Node, Matrix]] = []
     for term in terms:

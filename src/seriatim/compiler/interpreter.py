@@ -1,15 +1,15 @@
-"""Expressions computed by torch: what comes before the loop, and the check of a traced step."""
+"""Evaluation of expressions by PyTorch, before the loop and to verify a traced step."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from .expressions import Matrix, Node, elementwise, walk
+from .expressions import Matrix, Node, is_elementwise, walk
 from .primitives import PRIMITIVES
 
 Leaf = Callable[[Node], Tensor]
-"""Gives the tensor ``(rows, width)``, ``(width,)`` or ``()`` that a leaf stands for."""
+"""Returns the tensor ``(rows, width)``, ``(width,)`` or ``()`` of a leaf."""
 
 
 def evaluate(
@@ -17,18 +17,18 @@ def evaluate(
     leaf: Leaf,
     matrix: Callable[[Matrix], Tensor],
     like: Tensor,
-    known: dict[Node, Tensor] | None = None,
+    cache: dict[Node, Tensor] | None = None,
 ) -> list[Tensor]:
-    """The values of expressions, differentiable.
+    """Return the values of expressions; differentiable.
 
     Args:
-        roots: what to compute.
-        leaf: the value of each leaf but numbers.
-        matrix: the value of each matrix, ``(rows, columns)`` as it acts.
-        like: ``(rows, ...)``, of which numbers take type, device and rows.
-        known: what has been computed already; what is computed is added.
+        roots: the expressions.
+        leaf: returns the value of each leaf that is not a number.
+        matrix: returns the value of each matrix ``(rows, columns)``.
+        like: ``(rows, ...)``; numbers take its type, device and rows.
+        cache: values that are already computed; new ones are added.
     """
-    values = {} if known is None else known
+    values = {} if cache is None else cache
     for value in walk(roots):
         if value in values:
             continue
@@ -37,7 +37,7 @@ def evaluate(
             values[value] = like.new_full((value.width,), value.note)
         elif not value.args:
             values[value] = leaf(value)
-        elif elementwise(value):
+        elif is_elementwise(value):
             values[value] = PRIMITIVES[value.op].compute(*args)
         elif value.op == "slice":
             values[value] = args[0][..., value.note : value.note + value.width]

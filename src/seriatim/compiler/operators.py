@@ -1,27 +1,30 @@
-"""What torch's operators mean as expressions.
+"""PyTorch's operators as expressions.
 
-Each function takes what the operator takes, expressions for tensors that depend on inputs or state, and gives
-expressions. The one rule: dimension 0 is the batch, rows are never mixed, and all other dimensions lie flat in a width.
+Each function takes the arguments of the operator, with expressions in place of tensors that depend on inputs or state,
+and returns expressions. Dimension 0 is the batch, rows are never mixed, and all other dimensions are flattened into one
+width.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .expressions import Node, cat, cut, node, number
 from .primitives import add, div, mul, sub
 
 Value = Node | float
-Operator = Callable[..., Any]
+Dimensions = int | Sequence[int] | None
+Operator: TypeAlias = Callable[..., Any]
+"""Returns an expression, or a tuple or list of them."""
 
 
-class UnsupportedError(Exception):
-    """Why the fast path cannot take a step; says what stands in the way."""
+class NotCompiledError(Exception):
+    """An operator cannot be compiled; the message continues a sentence that begins with its name."""
 
 
-def value(given: Value) -> Node:
-    """A Python number as an expression."""
-    return given if isinstance(given, Node) else number(given)
+def value(argument: Value) -> Node:
+    """Return a Python number as an expression."""
+    return argument if isinstance(argument, Node) else number(argument)
 
 
 def _primitive(name: str) -> Operator:
@@ -68,7 +71,7 @@ def _gelu(x: Node, approximate: str = "none") -> Node:
 
 def _elu(x: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Node:
     positive = node("gt", x, number(0))
-    # exp of the negative part alone: that of a large x would be infinite, and its gradient not a number
+    # exp of the negative part alone: exp of a large x would be infinite, and its gradient NaN
     negative = mul(number(alpha), node("expm1", mul(number(input_scale), node("where", positive, number(0), x))))
     return mul(number(scale), node("where", positive, x, negative))
 
@@ -84,7 +87,7 @@ def _log_sigmoid(x: Node) -> tuple[Node, None]:
 
 def _power(x: Value, exponent: Value) -> Node:
     if isinstance(exponent, Node):
-        raise UnsupportedError("a power whose exponent is not a number")
+        raise NotCompiledError("takes an exponent that is not a number")
     if exponent in (2, 3):
         base = value(x)
         return mul(base, base) if exponent == 2 else mul(base, mul(base, base))
@@ -93,54 +96,54 @@ def _power(x: Value, exponent: Value) -> Node:
     return node("power", value(x), number(exponent))
 
 
-def _over_features(x: Node, dim: int | Sequence[int] | None) -> None:
+def _over_features(x: Node, dim: Dimensions) -> None:
     dims = [dim] if isinstance(dim, int) else dim
     if not dims or any(d not in (1, -1) for d in dims):
-        raise UnsupportedError("a sum over something other than the features of a row")
+        raise NotCompiledError("works along something other than the features of a row")
 
 
-def _sum(x: Node, dim: int | Sequence[int] | None = None, keepdim: bool = False, dtype: object = None) -> Node:
+def _sum(x: Node, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:
     _over_features(x, dim)
     return total(x)
 
 
-def _amax(x: Node, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Node:
+def _amax(x: Node, dim: Dimensions = None, keepdim: bool = False) -> Node:
     _over_features(x, dim)
     return node("amax", x, width=1)
 
 
 def total(x: Node) -> Node:
-    """The sum over the features of a row."""
+    """Return the sum over the features of a row."""
     return node("sum", x, width=1)
 
 
-def _mean(x: Node, dim: int | Sequence[int] | None = None, keepdim: bool = False, dtype: object = None) -> Node:
+def _mean(x: Node, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:
     return div(_sum(x, dim), number(x.width))
 
 
-def _variance(x: Node, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Node:
+def _variance(x: Node, dim: Dimensions = None, correction: float | None = None, keepdim: bool = False) -> Node:
     deviation = sub(x, _mean(x, dim))
     return div(total(mul(deviation, deviation)), number(x.width - (1 if correction is None else correction)))
 
 
-def _norm(x: Node, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: object = None) -> Node:  # noqa: A002
+def _norm(x: Node, ord: float = 2, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:  # noqa: A002
     if ord != 2:
-        raise UnsupportedError(f"a norm of order {ord}")
+        raise NotCompiledError(f"computes a norm of order {ord}; only order 2 is compiled")
     square = _sum(mul(x, x), dim)
-    nothing = node("eq", square, number(0))  # there the gradient of the root is infinite; torch takes 0 for the norm's
-    return node("where", nothing, number(0), node("sqrt", node("where", nothing, number(1), square)))
+    is_zero = node("eq", square, number(0))  # where the gradient of the root is infinite; PyTorch's norm has 0 there
+    return node("where", is_zero, number(0), node("sqrt", node("where", is_zero, number(1), square)))
 
 
 def _layer_norm(
     x: Node, shape: Sequence[int], gain: Node | None, shift: Node | None, epsilon: float
-) -> tuple[Any, ...]:
+) -> tuple[Node, None, None]:
     deviation = sub(x, div(total(x), number(x.width)))
     variance = div(total(mul(deviation, deviation)), number(x.width))
     normal = div(deviation, node("sqrt", add(variance, number(epsilon))))
     return _affine(normal, gain, shift), None, None
 
 
-def _rms_norm(x: Node, shape: Sequence[int], gain: Node | None, epsilon: float | None) -> tuple[Any, ...]:
+def _rms_norm(x: Node, shape: Sequence[int], gain: Node | None, epsilon: float | None) -> tuple[Node, None]:
     square = div(total(mul(x, x)), number(x.width))
     bounded = add(square, number(1.1920928955078125e-07 if epsilon is None else epsilon))
     return _affine(div(x, node("sqrt", bounded)), gain, None), None
@@ -161,21 +164,21 @@ def _log_softmax(x: Node, dim: int, half: bool) -> Node:
     return sub(x, _log_sum_exp(x, dim))
 
 
-def _log_sum_exp(x: Node, dim: int | Sequence[int], keepdim: bool = False) -> Node:
+def _log_sum_exp(x: Node, dim: Dimensions, keepdim: bool = False) -> Node:
     largest = node("detach", _amax(x, dim))
     return add(largest, node("log", total(node("exp", sub(x, largest)))))
 
 
 def _slice(x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Node:
     if dim not in (1, -1) or step != 1:
-        raise UnsupportedError("a slice of something other than neighbouring features")
+        raise NotCompiledError("takes something other than neighbouring features of every row")
     low, high, _ = slice(start, end).indices(x.width)
     return cut(x, low, high - low)
 
 
 def _split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     if dim not in (1, -1):
-        raise UnsupportedError("a split of something other than features")
+        raise NotCompiledError("splits something other than the features of a row")
     sizes = [min(size, x.width - low) for low in range(0, x.width, size)] if isinstance(size, int) else list(size)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return [cut(x, start, width) for start, width in zip(starts, sizes, strict=True)]
@@ -184,21 +187,21 @@ def _split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
 def _slice_scatter(
     x: Value, part: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Node:
-    whole, given = value(x), value(part)
+    whole, new = value(x), value(part)
     if dim not in (1, -1) or step != 1:
-        raise UnsupportedError("an assignment to something other than neighbouring features")
+        raise NotCompiledError("assigns to something other than neighbouring features of every row")
     low, high, _ = slice(start, end).indices(whole.width)
-    return cat([piece for piece in (cut(whole, 0, low), given, cut(whole, high, whole.width - high)) if piece.width])
+    return cat([piece for piece in (cut(whole, 0, low), new, cut(whole, high, whole.width - high)) if piece.width])
 
 
 def _copy(x: Value, source: Value, non_blocking: bool = False) -> Node:
-    width, given = value(x).width, value(source)
-    return mul(given, number(1, width)) if given.width < width else given
+    width, new = value(x).width, value(source)
+    return mul(new, number(1, width)) if new.width < width else new
 
 
 def _cat(parts: Sequence[Value], dim: int = 0) -> Node:
     if dim not in (1, -1):
-        raise UnsupportedError("a concatenation of something other than features")
+        raise NotCompiledError("joins something other than the features of a row")
     return cat([value(part) for part in parts])
 
 
@@ -207,8 +210,8 @@ def _lerp(a: Value, b: Value, weight: Value) -> Node:
 
 
 def _expand(x: Value, shape: Sequence[int], *args: object, **options: object) -> Node:
-    given, width = value(x), math.prod(shape[1:])
-    return mul(given, number(1, width)) if given.width == 1 < width else given
+    row, width = value(x), math.prod(shape[1:])
+    return mul(row, number(1, width)) if row.width == 1 < width else row
 
 
 def _same(x: Value, *args: object, **options: object) -> Node:

@@ -1,26 +1,76 @@
-"""When each part of a step is computed, and where it is kept.
+"""Sorts the operations of a step into phases, and decides where each value is stored.
 
-A step falls into phases: products, then functions of what they gave, stored as the rows of the next phase's products.
+A phase first computes products, then functions of their results, and stores them as the rows of the next phase's
+products.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from .expressions import Matrix, Node, pieces
+from .expressions import Matrix, Node, pieces, walk
 
-ALWAYS = 10**9
+LAST = 10**9
 """A phase after all others."""
 
 Rows = Literal["now", "before", "after", "in", "out", "all"]
-"""Which rows a step sees: its own, those of the state before or after it, one of two buffers that take turns, or one
-row for all."""
+"""Which rows a step accesses: the rows of its own inputs, the rows of the state before or after it, one of two buffers
+that are swapped after every step, or one row for the whole batch."""
+
+
+class Role(StrEnum):
+    """The purpose of a buffer. The members are part of the names in generated code."""
+
+    INPUTS = "inputs"
+    """The inputs of a single step."""
+    OLD_STATE = "old_state"
+    """A part of the state before a single step."""
+    NEW_STATE = "new_state"
+    """A part of the state after a single step."""
+    STATES = "states"
+    """A part of the state: the initial state, then the state after each row."""
+    SEQUENCE = "sequence"
+    """What is computed before the loop."""
+    VECTOR = "vector"
+    """A constant row."""
+    MATRIX = "matrix"
+    """A constant matrix."""
+    PACKED = "packed"
+    """A part of a matrix in the layout that the products of the C++ code read."""
+    ROWS = "rows"
+    """The left factor of a product."""
+    PRODUCT = "product"
+    """The result of a product."""
+    OUTPUTS = "outputs"
+    """The outputs, unless they are a part of the state."""
+    OUTPUT_COTANGENT = "output_cotangent"
+    SEQUENCE_COTANGENT = "sequence_cotangent"
+    PRODUCT_COTANGENT = "product_cotangent"
+    CARRY = "carry"
+    """The cotangent of a part of the state, which passes from step to step."""
+    SCRATCH = "scratch"
+    """A value of the backward pass that only its own step needs."""
+    VECTOR_SUM = "vector_sum"
+    """The cotangent of a constant row, summed over rows and steps."""
+
+
+class Memory(NamedTuple):
+    """One tensor that the loop reads or writes."""
+
+    role: Role
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name in generated code."""
+        return f"{self.role}{self.number}"
 
 
 class Buffer(NamedTuple):
-    """Memory of ``width`` features a row."""
+    """The rows of a memory that a step accesses, of ``width`` features each."""
 
-    name: str
+    memory: Memory
     rows: Rows
     width: int
 
@@ -33,14 +83,14 @@ class Place(NamedTuple):
 
 
 class Store(NamedTuple):
-    """A piece of a value, and where it goes."""
+    """A piece of a value, and where it is stored."""
 
     value: Node
     place: Place
 
 
 class Product(NamedTuple):
-    """Rows times a matrix into a place; added to what is there, or not."""
+    """Rows times a matrix, stored in a place or added to its content."""
 
     rows: Place
     matrix: Matrix
@@ -61,59 +111,54 @@ class Phase:
 
 @dataclass
 class Kernel:
-    """One direction of the loop."""
+    """One direction of the loop.
+
+    Attributes:
+        phases: in order.
+        places: where a value is stored after its phase; leaves are stored before the first phase.
+        depths: the phase that computes each value; −1 for leaves.
+        backward: whether the loop runs from the last step to the first.
+    """
 
     phases: list[Phase]
     places: dict[Node, Place]
-    """Where values are found once their phase is over; leaves from the first phase on."""
     depths: dict[Node, int]
     backward: bool = False
 
     @property
     def width(self) -> int | None:
-        """The one width of everything a step computes, so that threads may share columns; None where there is none."""
+        """The width of all values that a step computes, so that threads can share columns; None if widths differ."""
         widths = {store.value.width for phase in self.phases for store in phase.stores + phase.sums}
         widths |= {product.width for phase in self.phases for product in phase.products}
         if len(widths) != 1:
             return None
         width = widths.pop()
         for depth in range(len(self.phases)):
-            for value in self.needed(depth):
+            for value in self.values_of(depth):
                 place = self.loaded(value, depth)
                 if value.op in ("sum", "amax") or (place and place.start % width and place.buffer.rows != "all"):
                     return None
         return width
 
     def buffers(self) -> set[Buffer]:
-        """All memory it touches."""
+        """Return all buffers that the kernel accesses."""
         places = [*self.places.values()]
         for phase in self.phases:
             places += [store.place for store in phase.stores + phase.sums]
             places += [place for product in phase.products for place in (product.rows, product.place)]
         return {place.buffer for place in places}
 
-    def needed(self, depth: int) -> list[Node]:
-        """All values that a phase loads or computes, arguments first."""
+    def values_of(self, depth: int) -> list[Node]:
+        """Return all values that a phase loads or computes, arguments first."""
         phase = self.phases[depth]
-        return list(self.walk([store.value for store in phase.stores + phase.sums], depth))
+        return self.walk([store.value for store in phase.stores + phase.sums], depth)
 
-    def walk(self, roots: Sequence[Node], depth: int) -> Iterator[Node]:
-        """What is behind roots, down to what a phase loads."""
-        seen: set[Node] = set()
-        stack = [(root, False) for root in reversed(roots)]
-        while stack:
-            value, ready = stack.pop()
-            if value in seen:
-                continue
-            if ready or self.loaded(value, depth) is not None or value.op == "number":
-                seen.add(value)
-                yield value
-            else:
-                stack.append((value, True))
-                stack.extend((arg, False) for arg in reversed(value.args))
+    def walk(self, roots: Sequence[Node], depth: int) -> list[Node]:
+        """Return the values that roots depend on, down to the values that a phase loads."""
+        return walk(roots, lambda value: value.op == "number" or self.loaded(value, depth) is not None)
 
     def loaded(self, value: Node, depth: int) -> Place | None:
-        """Where a phase finds a value, unless it computes it."""
+        """Return the place from which a phase loads a value, or None if the phase computes it."""
         source, start = (value.args[0], value.note) if value.op == "slice" else (value, 0)
         place, since = self.places.get(source), self.depths.get(source, -1)
         if place is None or since > depth or (since == depth and source.op != "affine"):
@@ -122,47 +167,47 @@ class Kernel:
 
 
 Values = Sequence[tuple[Node, Place]]
-"""Values, and where they go."""
+"""Values and where they are stored."""
 
 
 class Schedule:
-    """Sorts what a step computes into the phases of a kernel.
+    """Sorts the operations of a step into the phases of a kernel.
 
     Args:
-        stores: values a step must leave, and where.
-        given: what is in memory before the first phase.
-        sums: values to be added up over rows and steps, and where.
-        destination: where an ``affine`` value goes.
-        fresh: a new place for rows of a product that are nowhere yet, by their width.
-        known: where values are stored that may also be rows of a product.
+        stores: the values that a step must store, and where.
+        leaves: where values are stored before the first phase.
+        sums: the values that are added up over rows and steps, and where.
+        destination: returns the place for the result of an ``affine`` value.
+        allocate_rows: returns a new place for the rows of a product, given their width.
+        stored: where values are stored that may also be rows of a product.
     """
 
     def __init__(
         self,
         stores: Values,
-        given: Mapping[Node, Place],
+        leaves: Mapping[Node, Place],
         *,
         sums: Values = (),
         destination: Callable[[Node], Place],
-        fresh: Callable[[int], Place],
-        known: Mapping[Node, Place],
+        allocate_rows: Callable[[int], Place],
+        stored: Mapping[Node, Place],
     ) -> None:
-        self.kernel = Kernel([], dict(given), {})
-        self.destination, self.fresh, self.pending = destination, fresh, dict(known)
-        order = list(self.kernel.walk([value for value, _ in [*stores, *sums]], 0))
-        self.measure(order)
+        self.kernel = Kernel([], dict(leaves), {})
+        self.destination, self.allocate_rows, self.stored = destination, allocate_rows, dict(stored)
+        order = self.kernel.walk([value for value, _ in [*stores, *sums]], 0)
+        self.assign_phases(order)
         for value in order:
-            if value.op == "affine" and value not in given:
-                self.place_products(value)
+            if value.op == "affine" and value not in leaves:
+                self.add_products(value)
         for value, place in stores:
             if self.kernel.places.get(value) != place:
-                self.put(value, place)
+                self.store(value, place)
                 self.kernel.places.setdefault(value, place)
         for value, place in sums:
-            self.put(value, place, total=True)
+            self.store(value, place, is_sum=True)
 
-    def measure(self, order: Sequence[Node]) -> None:
-        """The phase in which each value is known: one after that of its rows where it is a product; -1 if given."""
+    def assign_phases(self, order: Sequence[Node]) -> None:
+        """Assign each value to a phase: a product to the phase after its rows, leaves to −1."""
         depths = self.kernel.depths
         for value in order:
             if value.op == "number" or self.kernel.loaded(value, 0):
@@ -171,45 +216,48 @@ class Schedule:
                 depths[value] = max(0, *(depths[arg] for arg in value.args)) + (value.op == "affine")
         self.kernel.phases = [Phase() for _ in range(1 + max(0, *depths.values()))]
 
-    def put(self, value: Node, place: Place, *, total: bool = False) -> None:
-        """Stores a value as soon as it is known, or adds it up."""
+    def store(self, value: Node, place: Place, *, is_sum: bool = False) -> None:
+        """Store a value in the phase that computes it, or add it up there."""
         phase = self.kernel.phases[max(0, self.kernel.depths[value])]
         for start, piece in pieces(value):
-            (phase.sums if total else phase.stores).append(Store(piece, place._replace(start=place.start + start)))
+            (phase.sums if is_sum else phase.stores).append(Store(piece, place._replace(start=place.start + start)))
 
-    def place_products(self, value: Node) -> None:
-        """The products of an ``affine`` value, and before them their rows and what they are added to."""
+    def add_products(self, value: Node) -> None:
+        """Add the products of an ``affine`` value, and before them their rows and what they are added to."""
         kernel, (base, *factors) = self.kernel, value.args
         place = kernel.places[value] = self.destination(value)
         adds = base.op != "number"
         if adds and kernel.places.get(base) != place:
-            self.put(base, place)
+            self.store(base, place)
         for row, matrix in zip(factors, value.note, strict=True):
-            source = kernel.loaded(row, ALWAYS) or self.pending.get(row)
+            source = kernel.loaded(row, LAST) or self.stored.get(row)
             if source is None:
-                source = self.pending[row] = kernel.places[row] = self.fresh(row.width)
-                self.put(row, source)
+                source = self.stored[row] = kernel.places[row] = self.allocate_rows(row.width)
+                self.store(row, source)
             product = Product(source, matrix, place, row.width, value.width, adds)
             kernel.phases[kernel.depths[value]].products.append(product)
             adds = True
 
 
-def safe(kernel: Kernel) -> bool:
-    """Whether nothing is loaded from a place after a cotangent has taken it."""
-    written: set[tuple[str, int, int]] = set()
+def is_safe_in_place(kernel: Kernel) -> bool:
+    """Return whether no value of a ``sequence`` is loaded after a cotangent was stored in its place."""
+    written: set[tuple[Memory, int, int]] = set()
     for depth, phase in enumerate(kernel.phases):
-        lengths = {store.value.width for store in phase.stores + phase.sums}
-        loads = [(kernel.loaded(value, depth), value.width) for value in kernel.needed(depth)]
-        here = {(s.place.buffer.name, s.place.start, s.place.start + s.value.width) for s in phase.stores}
-        here = {span for span in here if span[0].startswith("sequence")}
-        before = written | (here if len(lengths) > 1 else set())
+        widths = {store.value.width for store in phase.stores + phase.sums}
+        loads = [(kernel.loaded(value, depth), value.width) for value in kernel.values_of(depth)]
+        spans = {
+            (store.place.buffer.memory, store.place.start, store.place.start + store.value.width)
+            for store in phase.stores
+            if store.place.buffer.memory.role is Role.SEQUENCE
+        }
+        written_before = written | (spans if len(widths) > 1 else set())
         for place, width in loads:
             if place is None:
                 continue
-            for name, start, stop in written | here:
-                overlap = name == place.buffer.name and place.start < stop and start < place.start + width
-                # within one loop over columns a place may be taken after it has been read, but not beside it
-                if overlap and ((name, start, stop) in before or start != place.start):
+            for memory, start, stop in written | spans:
+                overlaps = memory == place.buffer.memory and place.start < stop and start < place.start + width
+                # one loop over columns may read a feature and then overwrite it, but not read a neighbour
+                if overlaps and ((memory, start, stop) in written_before or start != place.start):
                     return False
-        written |= here
+        written |= spans
     return True

@@ -1,21 +1,23 @@
-"""From a step written in torch to expressions: it is run on a few rows of zeros, and what it calls is written down."""
+"""Traces a step: runs it on a few rows of zeros and records the operators it calls as expressions."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.func import functionalize
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 from ..core.state import State, map_state, state_leaves
-from .constants import Call, Constants, Slot, slots, tensors
-from .expressions import Matrix, Node, cut, elementwise, node, number
-from .operators import OPERATORS, UnsupportedError, total
+from .constants import Call, Constants, Slot, Tree, slots_in, tensors_in
+from .expressions import Matrix, Node, cut, is_elementwise, node, number
+from .operators import OPERATORS, NotCompiledError, total
 from .primitives import add, mul
+from .reasons import Location, Reason, UnsupportedError, calling_line, function_name, raising_line
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
 """(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
@@ -27,49 +29,65 @@ OVER_FEATURES = frozenset(
         *("_softmax", "_log_softmax", "slice", "split", "unsafe_split", "split_with_sizes", "cat", "slice_scatter"),
     }
 )
-"""Operators that work along the features of a row, of which there must be one dimension."""
+"""Operators that work along the features of a row, which must be one dimension."""
 FILLED = ("full", "new_full", "scalar_tensor")
-LIKELY_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
+BATCH_SIZES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
+"""Numbers of rows for tracing: primes, so that a size in a shape can be recognized as the batch."""
 
 
 class Noise(NamedTuple):
-    """Random numbers: how many were drawn before in a step; the probability of a 1, or None where they are uniform."""
+    """Random numbers: how many draws came before in the step; the probability of a 1, or None for uniform numbers."""
 
     order: int
     probability: float | None
 
 
 class Traced(NamedTuple):
-    """One step as expressions."""
+    """One step as expressions.
+
+    Attributes:
+        outputs: the outputs.
+        states: the state after the step, part by part.
+        constants: what depends on weights alone.
+        input_size: features of an input.
+        noise: all random numbers that a step draws, in order.
+        untraced: calls that change gradients without an operator, for the message if the gradients differ.
+    """
 
     outputs: Node
     states: tuple[Node, ...]
-    """The state after the step, part by part."""
     constants: Constants
     input_size: int
     noise: tuple[Node, ...] = ()
-    """All random numbers that a step draws, in order."""
+    untraced: tuple[Reason, ...] = ()
+
+
+class _Unknown:
+    """Stands for the result of an operator that is not compiled, so that tracing can go on and find more reasons."""
+
+
+UNKNOWN = _Unknown()
 
 
 def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
-    """Writes one step down as expressions.
+    """Record one step as expressions.
 
     Args:
-        step: what to trace.
+        step: the step.
         weights: its parameters and constants.
-        inputs: ``(batch, input_size)``; only width and type matter.
-        state: of one batch; likewise.
+        inputs: ``(batch, input_size)``; only the width and the type matter.
+        state: of one batch; only its structure, widths and types matter.
 
     Raises:
-        UnsupportedError: the step does what expressions cannot say.
+        UnsupportedError: the step cannot be expressed; the error holds every reason.
     """
     sizes = {size for tensor in (*weights, inputs, *state_leaves(state)) for size in tensor.shape[1:]}
     sizes |= {tensor.shape[0] for tensor in weights if tensor.dim()}
-    first, second = [prime for prime in LIKELY_PRIMES if prime not in sizes][:2]
+    first, second = [size for size in BATCH_SIZES if size not in sizes][:2]
     traced = _trace_batch(step, weights, inputs, state, first)
     other = _trace_batch(step, weights, inputs, state, second)
     if (traced.outputs, traced.states) != (other.outputs, other.states):
-        raise UnsupportedError("what it computes for a row depends on how many rows there are")
+        raise UnsupportedError([Reason("what the step computes for a row depends on how many rows there are")])
     return traced
 
 
@@ -82,39 +100,97 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
 
         def flat(weights: Sequence[Tensor], inputs: Tensor, leaves: list[Tensor]) -> list[Tensor]:
             remaining = iter(leaves)
-            outputs, new = step(weights, inputs, map_state(lambda _: next(remaining), state))
-            map_state(lambda old, new: old, state, new)  # raises where the structure has changed
+            recorder.calls_in_step.note_arguments([*weights, inputs, *leaves])
+            with recorder.calls_in_step:
+                returned: object = step(weights, inputs, map_state(lambda _: next(remaining), state))
+            if not isinstance(returned, tuple | list) or len(returned) != 2:
+                raise NotCompiledError(f"the step must return a pair (outputs, state); it returns {_kind(returned)}")
+            outputs, new = returned
+            try:
+                map_state(lambda old, new: old, state, new)
+            except (TypeError, ValueError, AttributeError):
+                raise NotCompiledError(
+                    "the step returns a state of another structure than the one it is given"
+                ) from None
             return [outputs, *state_leaves(new)]
 
         try:
             with torch.random.fork_rng(devices=[]), recorder:
                 results = functionalize(flat)(values, row, leaves)
-        except UnsupportedError:
-            raise
-        except Exception as error:  # whatever a user's step raises, it raises again in the reference loop
+            if not recorder.reasons:
+                return recorder.finish(results, leaves)
+        except NotCompiledError as error:  # about what the step returns
+            recorder.reasons.append(Reason(str(error)))
+        except Exception as error:  # the reference loop raises the user's exceptions again
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UnsupportedError(f"it cannot be traced: {first}") from None
-        return recorder.finish(results, leaves)
+            recorder.reasons.append(Reason(f"it cannot be traced: {first}", raising_line(error)))
+        raise UnsupportedError(recorder.reasons)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"one tensor of shape {('batch', *value.shape[1:])}"
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+
+
+class _CallsInStep(TorchFunctionMode):
+    """Notes which function of PyTorch the step calls, so that reasons name it rather than its operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.function: str | None = None
+        self.location: Location | None = None
+        self.arguments: set[int] = set()
+        self.in_place: list[Reason] = []
+        self.untraced: list[Reason] = []
+
+    def note_arguments(self, tensors: Iterable[Tensor]) -> None:
+        """Note the tensors that the step is given and must not change."""
+        self.arguments = {id(tensor) for tensor in tensors}
+
+    def __torch_function__(
+        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
+    ) -> object:
+        self.function, self.location = function_name(func), calling_line()
+        name = str(getattr(func, "__name__", ""))
+        if name == "_set_grad_enabled":
+            if args and not args[0]:
+                self.untraced.append(Reason("torch.no_grad changes the gradients", self.location))
+        elif args and id(args[0]) in self.arguments and _is_in_place(name):
+            problem = f"{self.function} changes the inputs, the state or a parameter in place"
+            self.in_place.append(Reason(problem, self.location))
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.function = self.location = None
+
+
+def _is_in_place(name: str) -> bool:
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name != "__invert__")
+    return name.endswith("_")
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Turns what a step calls into expressions, one operator after another."""
+    """Turns the operators that a step calls into expressions, one after another."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler, which takes a second
+        return False  # otherwise PyTorch imports its compiler, which takes a second
 
     def __init__(self, weights: Sequence[Tensor], inputs: Tensor, leaves: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.batch = inputs.shape[0]
-        self.values: dict[int, Any] = {}
-        self.alive: list[Any] = [weights, inputs, leaves]  # so that no identity is given twice
-        self.given = {id(tensor) for tensor in (*weights, inputs, *leaves)}
+        self.values: dict[int, Tree] = {}
+        self.alive: list[object] = [weights, inputs, leaves]  # keeps every id unique
+        self.arguments = {id(tensor) for tensor in (*weights, inputs, *leaves)}
         self.calls: list[Call] = []
-        self.slots = len(weights)
+        self.num_slots = len(weights)
         self.outputs: dict[Slot, int] = {}
         self.noise: list[Node] = []
         self.dtype = inputs.dtype
+        self.reasons: list[Reason] = []
+        self.calls_in_step = _CallsInStep()
         for i, weight in enumerate(weights):
             self.values[id(weight)] = Slot(i)
         self.values[id(inputs)] = node("inputs", width=math.prod(inputs.shape[1:]))
@@ -122,146 +198,159 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for i, leaf in enumerate(leaves):
             self.values[id(leaf)] = node("state", width=math.prod(leaf.shape[1:]), note=i)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs an operator and writes it down."""
+    def __torch_dispatch__(self, func: OpOverload, types: Iterable[type], args: Tree = (), kwargs: Tree = None) -> Tree:
+        """Run an operator and record it."""
         options = kwargs or {}
         name = func.overloadpacket.__name__
         if name == "_local_scalar_dense":
-            raise UnsupportedError("what it does next depends on the values of tensors")
-        if func._schema.is_mutable and args and id(args[0]) in self.given:
-            raise UnsupportedError("it changes its inputs, its state or its parameters in place")
+            self.refuse("makes the next operations depend on the value of a tensor", name)
+        elif func._schema.is_mutable and args and id(args[0]) in self.arguments:
+            changes = self.calls_in_step.in_place
+            self.reasons += changes or [Reason("it changes its inputs, its state or its parameters in place")]
         result = func(*args, **options)
         self.alive.append((args, options, result))
-        self.record(func, args, options, result)
+        try:
+            recorded = self.record(func, args, options, result)
+        except NotCompiledError as error:
+            self.refuse(str(error), name)
+            recorded = tree_map_only(Tensor, lambda _: UNKNOWN, result)
+        self.remember(result, recorded)
+        if func._schema.is_mutable and isinstance(args[0], Tensor):
+            self.values[id(args[0])] = recorded
         return result
 
-    def record(self, func: OpOverload, args: Any, options: Any, result: Any) -> None:
-        """One operator: of weights alone it is kept as it is, else it becomes an expression."""
+    def refuse(self, problem: str, operator: str) -> None:
+        """Add a reason: the function that the step called, and the problem with it."""
+        function = self.calls_in_step.function or f"the operator {operator}"
+        self.reasons.append(Reason(f"{function} {problem}", self.calls_in_step.location))
+
+    def record(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
+        """Return what the result of an operator stands for; operators on weights alone are kept as they are."""
         name = func.overloadpacket.__name__
-        known = [self.value(tensor) for tensor in tensors((args, options))]
+        operands = [self.value(tensor) for tensor in tensors_in((args, options))]
         shape = tuple(result.shape) if isinstance(result, Tensor) else ()
+        if UNKNOWN in operands or name == "_local_scalar_dense":
+            return tree_map_only(Tensor, lambda _: UNKNOWN, result)
         if torch.Tag.nondeterministic_seeded in func.tags:
-            found: Any = self.random(name, args, result)
-        elif name == "scalar_tensor" or (self.batch in shape and (name in FACTORIES or name in FILLED)):
-            found = self.filled(name, args, shape)
-        elif any(isinstance(value, Node) for value in known):
-            found = self.expression(name, args, options)
+            return self.random(name, args, result)
+        if name == "scalar_tensor" or (self.batch in shape and (name in FACTORIES or name in FILLED)):
+            return self.filled(name, args, shape)
+        if any(isinstance(value, Node) for value in operands):
+            value = self.expression(name, args, options)
         elif self.batch in shape:
-            found = self.repeated(name, args, shape)
+            value = self.repeated(name, args, shape)
         else:
-            found = tree_map_only(Tensor, lambda _: self.slot(), result)
-            taken, named = (tree_map_only(Tensor, self.value, given) for given in (args, options))
-            self.calls.append(Call(func, taken, named, found))
-        self.remember(result, found)
-        if func._schema.is_mutable:
-            self.values[id(args[0])] = found
-        if isinstance(found, Node) and isinstance(result, Tensor):
-            self.check(name, args, shape, found)
+            slots = tree_map_only(Tensor, lambda _: self.new_slot(), result)
+            inputs, named = (tree_map_only(Tensor, self.value, arguments) for arguments in (args, options))
+            self.calls.append(Call(func, inputs, named, slots))
+            return slots
+        if isinstance(value, Node) and isinstance(result, Tensor):
+            self.check(name, args, shape, value)
+        return value
 
-    def slot(self) -> Slot:
-        self.slots += 1
-        return Slot(self.slots - 1)
+    def new_slot(self) -> Slot:
+        self.num_slots += 1
+        return Slot(self.num_slots - 1)
 
-    def value(self, tensor: Tensor) -> Any:
-        """What a tensor stands for."""
+    def value(self, tensor: Tensor) -> Tree:
+        """Return what a tensor stands for."""
         if id(tensor) not in self.values:
-            raise UnsupportedError("it reads a tensor that is neither a parameter nor a buffer")
+            self.values[id(tensor)] = UNKNOWN
+            self.alive.append(tensor)
+            raise NotCompiledError("reads a tensor that is neither a parameter nor a buffer")
         return self.values[id(tensor)]
 
-    def remember(self, result: Any, found: Any) -> None:
-        """What the tensors of a result stand for."""
+    def remember(self, result: Tree, recorded: Tree) -> None:
+        """Store what the tensors of a result stand for."""
         if isinstance(result, Tensor):
-            self.values[id(result)] = found
+            self.values[id(result)] = recorded
         elif isinstance(result, list | tuple):
-            for part, value in zip(result, found, strict=True):
+            for part, value in zip(result, recorded, strict=True):
                 self.remember(part, value)
 
-    def random(self, name: str, args: Any, result: Tensor) -> Node:
-        """Random numbers, which may be drawn for all steps before the loop: uniform ones, or 1 with a probability."""
-        known = name in ("rand_like", "rand", "bernoulli") and result.dim() == 2 and len(result) == self.batch
-        if not known or result.dtype != self.dtype:
-            raise UnsupportedError(f"it draws random numbers by {name}; rand_like and dropout are known to it")
+    def random(self, name: str, args: Tree, result: Tensor) -> Node:
+        """Record random numbers, which can be drawn for all steps before the loop: uniform ones, or 0 and 1."""
+        is_known = name in ("rand_like", "rand", "bernoulli") and result.dim() == 2 and len(result) == self.batch
+        if not is_known or result.dtype != self.dtype:
+            raise NotCompiledError("draws random numbers; only torch.rand_like and dropout are compiled")
         probability = args[1] if name == "bernoulli" and len(args) > 1 else None
         if name == "bernoulli" and not isinstance(probability, float | int):
-            raise UnsupportedError("it draws random numbers whose probabilities are no constants")
+            raise NotCompiledError("draws random numbers whose probabilities are not constant")
         self.noise.append(node("noise", width=result.shape[1], note=Noise(len(self.noise), probability)))
         return self.noise[-1]
 
-    def filled(self, name: str, args: Any, shape: tuple[int, ...]) -> Node:
-        """A tensor of one number, with a row for each of the batch."""
+    def filled(self, name: str, args: Tree, shape: tuple[int, ...]) -> Node:
+        """Record a tensor of one number, with a row for each row of the batch."""
         fill = FACTORIES.get(name, next((arg for arg in args[::-1] if isinstance(arg, int | float)), 0.0))
         return number(float(fill), math.prod(shape[1:]))
 
-    def repeated(self, name: str, args: Any, shape: tuple[int, ...]) -> Node:
-        """A constant given to every row."""
+    def repeated(self, name: str, args: Tree, shape: tuple[int, ...]) -> Node:
+        """Record a constant that is expanded to every row."""
         if name != "expand" or len(shape) != 2 or shape[0] != self.batch:
-            raise UnsupportedError(f"it makes a tensor with a row for each of the batch by {name}")
+            raise NotCompiledError("makes a tensor with a row for each row of the batch")
         vector = self.vector(args[0], self.value(args[0]))
         return vector if vector.width == shape[1] else mul(vector, number(1, shape[1]))
 
-    def expression(self, name: str, args: Any, options: Any) -> Any:
-        """An operator on what depends on inputs or state."""
+    def expression(self, name: str, args: Tree, options: Tree) -> Tree:
+        """Record an operator on values that depend on inputs or state."""
         name = name if name in OPERATORS else name.rstrip("_")
         if name in ("mm", "addmm", "mv"):
             return self.product(name, args, **options)
         if name in ("select", "unbind"):
-            return self.taken_apart(name, args)
+            return self.second_dimension(name, args)
         if name not in OPERATORS:
-            raise UnsupportedError(f"{name} is not among the operations it knows")
-        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in tensors(args)):
-            raise UnsupportedError(f"{name} on more than (batch, features)")
+            raise NotCompiledError("is not among the operations that are compiled")
+        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in tensors_in(args)):
+            raise NotCompiledError("works on more dimensions than (batch, features)")
         if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
-            self.check_type(args[0].dtype, options["dtype"])
+            before, after = args[0].dtype, options["dtype"]
+            if before != torch.bool or not after.is_floating_point:  # only booleans may change their type
+                raise NotCompiledError(f"changes the type of a value from {before} to {after}")
         plain = {key: value for key, value in options.items() if key not in ("dtype", "layout", "device", "pin_memory")}
         try:
             return OPERATORS[name](*tree_map(self.argument, args), **tree_map(self.argument, plain))
         except (TypeError, AttributeError, KeyError):
-            raise UnsupportedError(f"{name} in this form is not among the operations it knows") from None
+            raise NotCompiledError("is not compiled in this form") from None
 
-    def check_type(self, before: torch.dtype, after: torch.dtype) -> None:
-        """Numbers stay in the state's type; truth values may become numbers."""
-        if before != torch.bool or not after.is_floating_point:
-            raise UnsupportedError(f"it changes the type of a value from {before} to {after}")
-
-    def check(self, name: str, args: Any, shape: tuple[int, ...], found: Node) -> None:
-        """Whether torch's shape is what flat rows have: no rows mixed, no dimension broadcast that is not flat."""
-        if (not shape and found.op == "number") or name == "expand":
+    def check(self, name: str, args: Tree, shape: tuple[int, ...], value: Node) -> None:
+        """Raise NotCompiledError if an operator mixes rows, or broadcasts a dimension that is not flat."""
+        if (not shape and value.op == "number") or name == "expand":
             return
-        if not shape or shape[0] != self.batch or math.prod(shape[1:]) != found.width:
-            if found.op == "number" and self.batch not in shape:
+        if not shape or shape[0] != self.batch or math.prod(shape[1:]) != value.width:
+            if value.op == "number" and self.batch not in shape:
                 return
-            raise UnsupportedError(
-                f"{name} gives the shape {('batch', *shape[1:])}; only rows of features are known to it"
-            )
-        if len(shape) > 2 and elementwise(found):
-            for tensor in tensors(args):
+            raise NotCompiledError(f"gives the shape {('batch', *shape[1:])}; only rows of features are compiled")
+        if len(shape) > 2 and is_elementwise(value):
+            for tensor in tensors_in(args):
                 if isinstance(self.value(tensor), Node) and tensor.shape != shape and math.prod(tensor.shape[1:]) != 1:
-                    raise UnsupportedError(f"{name} broadcasts over more than the features of a row")
+                    raise NotCompiledError("broadcasts over more than the features of a row")
 
-    def argument(self, given: Any) -> Any:
-        """An argument of an operator: an expression where it is a tensor."""
-        if not isinstance(given, Tensor):
-            return given
-        value = self.value(given)
-        return value if isinstance(value, Node) else self.vector(given, value)
+    def argument(self, argument: Tree) -> Tree:
+        """Return an argument of an operator, as an expression if it is a tensor."""
+        if not isinstance(argument, Tensor):
+            return argument
+        value = self.value(argument)
+        return value if isinstance(value, Node) else self.vector(argument, value)
 
     def vector(self, tensor: Tensor, slot: Slot) -> Node:
-        """A constant that is the same for every row."""
+        """Return a constant that is the same for every row."""
         shape = tuple(tensor.shape)
         if any(size != 1 for size in shape[:-1]):
-            raise UnsupportedError(f"a constant of shape {shape} meets rows of features; {shape[-1:]} would fit")
+            raise NotCompiledError(
+                f"combines rows of features with a constant of shape {shape}; {shape[-1:]} would fit"
+            )
         return node("vector", width=shape[-1] if shape else 1, note=self.constant(slot))
 
     def constant(self, slot: Slot) -> int:
-        """Where in the list of constants a value stands."""
+        """Return the index of a slot in the list of constants."""
         return self.outputs.setdefault(slot, len(self.outputs))
 
-    def product(self, name: str, args: Sequence[Any], *, alpha: float = 1, beta: float = 1) -> Node:
-        """Rows times a constant matrix, or times a constant vector."""
+    def product(self, name: str, args: Sequence[Tree], *, alpha: float = 1, beta: float = 1) -> Node:
+        """Record rows times a constant matrix or a constant vector."""
         bias, rows, matrix = args if name == "addmm" else (None, *args)
         value, factor = self.value(rows), self.value(matrix)
         if not isinstance(value, Node) or isinstance(factor, Node):
-            raise UnsupportedError("a product of something other than rows with a constant matrix")
+            raise NotCompiledError("multiplies something other than rows by a constant matrix")
         if name == "mv":
             return total(mul(value, self.vector(matrix, factor)))
         columns = matrix.shape[1]
@@ -270,47 +359,54 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         return add(mul(result, number(alpha)), mul(self.argument(bias), number(beta)))
 
-    def taken_apart(self, name: str, args: Sequence[Any]) -> Any:
-        """``(batch, n, ...)`` along its second dimension."""
+    def second_dimension(self, name: str, args: Tree) -> Tree:
+        """Record ``select`` or ``unbind`` along the second dimension of ``(batch, n, ...)``."""
         rows, dim = args[0], args[1] if len(args) > 1 else 0
         value = self.value(rows)
         if dim % rows.dim() != 1:
-            raise UnsupportedError(f"{name} along something other than the second dimension")
+            raise NotCompiledError("takes elements of something other than the second dimension")
         width = value.width // rows.shape[1]
         if name == "select":
             return cut(value, args[2] % rows.shape[1] * width, width)
         return [cut(value, i * width, width) for i in range(rows.shape[1])]
 
     def finish(self, results: Sequence[Tensor], leaves: Sequence[Tensor]) -> Traced:
-        """The whole step, once it has run."""
-        outputs, *states = [self.row(result) for result in results]
+        """Return the whole step, after it has run.
+
+        Raises:
+            NotCompiledError: a result is not of the form that is compiled.
+        """
+        outputs, *states = [self.result(result) for result in results]
         if results[0].dim() != 2:
-            raise UnsupportedError("its outputs are not (batch, features)")
+            raise NotCompiledError("the step returns outputs that are not (batch, features)")
         for leaf, result in zip(leaves, results[1:], strict=True):
             if result.shape != leaf.shape or result.dtype != leaf.dtype:
                 before, after = tuple(leaf.shape[1:]), tuple(result.shape[1:])
-                raise UnsupportedError(f"its state changes from {before} {leaf.dtype} to {after} {result.dtype} a row")
-        constants = Constants(self.needed(), list(self.outputs))
-        return Traced(outputs, tuple(states), constants, self.input_size, tuple(self.noise))
+                raise NotCompiledError(
+                    f"the step changes the state of a row from {before} {leaf.dtype} to {after} {result.dtype}"
+                )
+        constants = Constants(self.needed_calls(), list(self.outputs))
+        untraced = tuple(self.calls_in_step.untraced)
+        return Traced(outputs, tuple(states), constants, self.input_size, tuple(self.noise), untraced)
 
-    def row(self, result: Tensor) -> Node:
-        """A result of the step, which must have the batch first."""
+    def result(self, result: Tensor) -> Node:
+        """Return the expression of a result of the step."""
         if not isinstance(result, Tensor):
-            raise UnsupportedError("it returns something else than tensors")
+            raise NotCompiledError(f"the step returns {type(result).__name__} where a tensor is expected")
         value = self.value(torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result)
         if not isinstance(value, Node):
-            raise UnsupportedError("an output or a part of the new state does not depend on inputs or state")
+            raise NotCompiledError("the step returns a value that does not depend on its inputs or its state")
         if tuple(result.shape[:1]) != (self.batch,) or result.dim() < 2 or result.dtype != self.dtype:
-            raise UnsupportedError("an output or a part of the new state is not (batch, features) of the inputs' type")
+            raise NotCompiledError("the step returns a value that is not (batch, features) of the inputs' type")
         return value
 
-    def needed(self) -> list[Call]:
-        """The calls behind the constants that expressions use."""
-        wanted = set(self.outputs)
+    def needed_calls(self) -> list[Call]:
+        """Return the calls that compute the constants used in expressions."""
+        needed = set(self.outputs)
         calls = []
         for call in reversed(self.calls):
-            mutated = set(slots(call.args[:1])) if call.operator._schema.is_mutable else set()
-            if wanted & (set(slots(call.results)) | mutated):
-                wanted.update(slots((call.args, call.options)))
+            mutated = set(slots_in(call.args[:1])) if call.operator._schema.is_mutable else set()
+            if needed & (set(slots_in(call.results)) | mutated):
+                needed.update(slots_in((call.args, call.options)))
                 calls.append(call)
         return calls[::-1]

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from ..core.errors import InputError
 from ..core.state import State, map_state, state_leaves
 from ..data.arguments import check_integer
-from ..recurrence.fast_path import uncompiled
+from ..recurrence.obstacles import uncompiled
 
 BLOCK = 64
 """Values of which the greatest is found before any are sorted."""

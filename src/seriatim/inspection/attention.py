@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
-from ..recurrence.fast_path import uncompiled
+from ..recurrence.obstacles import uncompiled
 from ..report.token_axis import NARROW, SPACED, name_tokens, width_for
 from ..runs.run import Run
 from .leaves import BACKWARDS, DECODER, inside, leaves, roots

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..core.contract import SequenceLayer
 from ..core.lengths import run_by_length
 from ..core.state import State, map_state
-from ..recurrence.fast_path import uncompiled
+from ..recurrence.obstacles import uncompiled
 from .leaves import Leaf, keeps_numbers, leaves
 
 Watch = Callable[[], AbstractContextManager[Any]]

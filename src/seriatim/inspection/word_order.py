@@ -21,7 +21,7 @@ from ..core.errors import InputError
 from ..data.tokenizers import END
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..recurrence.fast_path import uncompiled
+from ..recurrence.obstacles import uncompiled
 from ..training.task import evaluating
 from .last_predictions import last_predictions
 from .leaves import leaves, roots

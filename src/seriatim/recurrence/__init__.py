@@ -1,10 +1,9 @@
-"""Time: runs a cell over a sequence, in compiled code where that can be and as a loop where it cannot."""
+"""Runs a cell over sequences: in compiled code if possible, else as a loop."""
 
 from ..compiler.cpp.toolchain import UncompiledWarning
 from .explain import explain
-from .fast_path import uncompiled
-from .recurrent import Recurrent
-from .unrolling import unroll
+from .obstacles import uncompiled
+from .recurrent import Recurrent, unroll
 from .zoneout import Zoneout
 
 __all__ = ["Recurrent", "UncompiledWarning", "Zoneout", "explain", "uncompiled", "unroll"]

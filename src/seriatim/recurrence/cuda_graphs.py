@@ -1,7 +1,8 @@
-"""A loop that runs again on the same memory is replayed as a CUDA graph: one call in place of several a step.
+"""CUDA graphs: a loop that runs again on the same memory is replayed with one call instead of several per step.
 
-torch's allocator hands a training step the memory of the one before, so that the same loop soon meets the same
-addresses. A graph is replayed only where all the memory it reads and writes is what is given now, and keeps none of it.
+PyTorch's allocator gives a training step the memory of the step before, so the same loop soon runs on the same
+addresses. A graph is replayed only if all memory that it reads and writes is the same, and it keeps none of that memory
+alive.
 """
 
 import warnings
@@ -13,20 +14,20 @@ from torch import Tensor
 
 Work = Callable[[], None]
 
-MOST = 64
-"""What is remembered of one cell at most; what was used longest ago goes first."""
+MAX_GRAPHS = 64
+"""Graphs kept for one cell; beyond this number the least recently used is dropped."""
 
 
-def possible(like: Tensor) -> bool:
-    """Whether work on such tensors can be captured now."""
+def can_capture(like: Tensor) -> bool:
+    """Return whether work on such tensors can be captured now."""
     return like.is_cuda and not torch.cuda.is_current_stream_capturing()
 
 
 def capture(work: Work) -> Work:
-    """Work as a graph that can be replayed; it is not done yet.
+    """Capture work as a graph that can be replayed; the work is not done yet.
 
     Raises:
-        RuntimeError: something in it cannot be captured.
+        RuntimeError: something in the work cannot be captured.
     """
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
@@ -40,29 +41,29 @@ def capture(work: Work) -> Work:
 
 
 class Replays:
-    """Runs work by hand the first time on some memory, captures it the second time, and replays it from then on.
+    """Runs work directly the first time on some memory, captures it the second time, and then replays it.
 
-    The first time compiles kernels and loads libraries, which no graph may hold.
+    The first run compiles kernels and loads libraries, which a graph cannot contain.
     """
 
     def __init__(self) -> None:
-        self.known: OrderedDict[Hashable, Work | None] = OrderedDict()
-        self.fails = False
+        self.graphs: OrderedDict[Hashable, Work | None] = OrderedDict()
+        self.has_failed = False
 
     def run(self, key: Hashable, work: Work) -> None:
-        """Does the work, which ``key`` stands for: the memory it uses and everything else that it depends on."""
-        if self.fails:
+        """Do the work; ``key`` stands for the memory it uses and everything else that it depends on."""
+        if self.has_failed:
             return work()
-        seen, replay = key in self.known, self.known.pop(key, None)
-        if seen and replay is None:
+        has_run, replay = key in self.graphs, self.graphs.pop(key, None)
+        if has_run and replay is None:
             try:
                 replay = capture(work)
             except RuntimeError as error:
-                self.fails = True
+                self.has_failed = True
                 reason = (str(error).strip().splitlines() or ["unknown"])[0]
                 warnings.warn(f"no CUDA graph of a loop, which runs step by step: {reason}", stacklevel=2)
                 return work()
-        self.known[key] = replay
-        while len(self.known) > MOST:
-            self.known.popitem(last=False)
+        self.graphs[key] = replay
+        while len(self.graphs) > MAX_GRAPHS:
+            self.graphs.popitem(last=False)
         return work() if replay is None else replay()

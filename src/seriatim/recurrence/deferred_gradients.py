@@ -1,95 +1,98 @@
-"""Weight gradients of a loop written in Python, formed after it as one product over all steps.
+"""Computes the weight gradients of a loop in Python after the loop, with one product over all steps.
 
-A loop that applies y_t = W x_t at every step adds up ∂L/∂W = Σ_t ḡ_t x_tᵀ, a product of few rows and a pass over the
-whole of W at every step. Kept until the loop's backward pass has ended, all rows make one product.
+A loop that applies y_t = W x_t at every step sums ∂L/∂W = Σ_t ḡ_t x_tᵀ, which takes a product of few rows and a pass
+through all of W at every step. One product is enough if the rows are stored until the loop's backward pass is over.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from .fast_path import compiling
+from ..compiler.constants import Tree
+from .obstacles import compiling
 
 Pairs = dict[int, list[tuple[Tensor, Tensor]]]
-"""Rows and their cotangents, for every backward pass under way."""
+"""Rows and their cotangents, for every backward pass that is running."""
+Context: TypeAlias = Any
+"""The context of a `torch.autograd.Function`."""
 
 
 class ProductsAfter(TorchFunctionMode):
-    """Within it, the gradient of a weight of `torch.nn.functional.linear` is one product, however often it is used.
+    """Within this context the gradient of each weight of `torch.nn.functional.linear` is computed with one product.
 
-    Values and gradients are those of the same code outside, to rounding. Such gradients can be taken once, not twice;
-    within `uncompiled` and under autocast, or without gradients, nothing is changed.
+    Values and gradients are equal to those outside, up to rounding. The gradients can be taken once, not twice. Within
+    `uncompiled`, under autocast and without gradients the context has no effect.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.shared: dict[tuple[int, int], tuple[Tensor, Tensor | None, Pairs]] = {}
-        self.kept: list[tuple[Tensor, Tensor | None]] = []
-        """Weights and biases, so that no other tensor takes their place in memory."""
+        self.alive: list[tuple[Tensor, Tensor | None]] = []
+        """Weights and biases; keeps their ids unique."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
+    ) -> object:
         if func is F.linear and torch.is_grad_enabled():
             return self.linear(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def linear(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """W x + b for ``inputs (..., input_size)``."""
+        """Return W x + b for ``inputs (..., input_size)``."""
         if not weight.requires_grad or not compiling() or torch.is_autocast_enabled(inputs.device.type):
             return F.linear(inputs, weight, bias)
         key = id(weight), id(bias)
         if key not in self.shared:
             pairs: Pairs = {}
             self.shared[key] = *_Shared.apply(weight, bias, pairs), pairs  # type: ignore[no-untyped-call]
-            self.kept.append((weight, bias))
+            self.alive.append((weight, bias))
         outputs: Tensor = _Linear.apply(inputs, *self.shared[key])  # type: ignore[no-untyped-call]
         return outputs
 
 
 class _Shared(torch.autograd.Function):
-    """Weight and bias themselves, whose gradients are formed when all that used them have had theirs."""
+    """The identity on a weight and its bias; its backward pass runs after all uses and computes the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, pairs: Pairs) -> tuple[Tensor, Tensor | None]:
+    def forward(ctx: Context, weight: Tensor, bias: Tensor | None, pairs: Pairs) -> tuple[Tensor, Tensor | None]:
         ctx.pairs = pairs
         ctx.set_materialize_grads(False)
         return weight.view_as(weight), None if bias is None else bias.view_as(bias)
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Context, *cotangents_so_far: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         pairs = ctx.pairs.pop(torch._C._current_graph_task_id(), [])
-        of_weight, of_bias = given
+        weight_cotangent, bias_cotangent = cotangents_so_far
         if not pairs:
-            return of_weight, of_bias, None
+            return weight_cotangent, bias_cotangent, None
         rows, cotangents = (torch.cat(parts) for parts in zip(*reversed(pairs), strict=True))
         product = cotangents.t() @ rows
         total = cotangents.sum(0) if ctx.needs_input_grad[1] else None
         return (
-            product if of_weight is None else product + of_weight,
-            total if total is None or of_bias is None else total + of_bias,
+            product if weight_cotangent is None else product + weight_cotangent,
+            total if total is None or bias_cotangent is None else total + bias_cotangent,
             None,
         )
 
 
 class _Linear(torch.autograd.Function):
-    """W x + b; the gradients of W and b are left to `_Shared`."""
+    """W x + b; `_Shared` computes the gradients of W and b."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, pairs: Pairs) -> Tensor:
+    def forward(ctx: Context, inputs: Tensor, weight: Tensor, bias: Tensor | None, pairs: Pairs) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         ctx.pairs = pairs
         return F.linear(inputs, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "weight gradients formed after a loop can be taken once, not twice; for gradients of gradients run it "
+                "deferred weight gradients can be taken once, not twice; for gradients of gradients run it "
                 "within seriatim.recurrence.uncompiled()"
             )
         inputs, weight = ctx.saved_tensors

@@ -1,91 +1,103 @@
-"""What runs a cell or a layer over time, in words."""
+"""Explains in words how a cell or a layer runs over time, and why."""
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ..compiler.cpp.emit import merged
-from ..compiler.program import Program
-from ..compiler.trace import Step
+from ..compiler.cpp.emit import merge_products
+from ..compiler.reasons import Location, Reason
 from ..core.contract import RecurrentCell, SequenceLayer
 from ..core.errors import InputError, shown
 from ..core.state import state_leaves
-from .fast_path import as_step, obstacle, runner
+from .fast_path import as_step, runner
+from .obstacles import obstacles
 from .program_runner import Runner
 from .zoneout import Zoneout
 
 
 def explain(module: RecurrentCell | SequenceLayer) -> str:
-    """Says what runs a cell or a layer over time: compiled code, and how; a kernel of PyTorch; or a loop, and why.
+    """Say how a cell or a layer runs over time: in compiled code, in a kernel of PyTorch, or as a loop, and why.
+
+    For a loop, every reason names the line of the cell and the function that is called there.
 
     Args:
-        module: one step of a recurrence, with ``input_size``, or any layer; of a stack, every layer in turn.
+        module: a cell, or any layer; for a stack every layer is explained.
 
     Raises:
         InputError: neither a cell nor a layer.
     """
     if not isinstance(module, RecurrentCell | SequenceLayer):
         raise InputError(f"explain: expected a cell or a layer, got {shown(module)}")
-    name = type(module.cell if isinstance(module, Zoneout) else module).__name__
-    if isinstance(module, RecurrentCell):
-        step, weights = as_step(module)
-        kernel = module.vendor_kernel() is not None
-        if kernel and weights[0].device.type != "cpu":
-            return (
-                f"{name} runs in PyTorch's own kernel: on {weights[0].device.type}, cuDNN's is as fast as compiled code"
-            )
-        return _explained(module, name, step, weights, otherwise="PyTorch's own kernel" if kernel else "a loop")
-    if isinstance(cell := getattr(module, "cell", None), RecurrentCell):
-        return explain(cell)
-    if parts := list(_parts(module)):
-        return "\n".join(map(explain, parts))
-    return f"{name} computes whole sequences with PyTorch's operators; it has no step that could be compiled"
+    cell = module if isinstance(module, RecurrentCell) else getattr(module, "cell", None)
+    if isinstance(cell, RecurrentCell):
+        return _explain_cell(cell)
+    if layers := list(_inner_layers(module)):
+        return "\n".join(map(explain, layers))
+    return (
+        f"{type(module).__name__} computes whole sequences with PyTorch's operators; it has no step that could be "
+        "compiled"
+    )
 
 
-def _explained(
-    module: RecurrentCell | SequenceLayer, name: str, step: Step, weights: Sequence[Tensor], *, otherwise: str
-) -> str:
-    """How one step is run, and what runs it otherwise."""
+def _explain_cell(cell: RecurrentCell) -> str:
+    written = cell.cell if isinstance(cell, Zoneout) else cell
+    name, (step, weights), has_kernel = type(written).__name__, as_step(cell), cell.vendor_kernel() is not None
     like = next((value for value in weights if value.is_floating_point()), torch.zeros(()))
-    inputs, state = like.new_zeros(1, module.input_size), module.initial_state(1)
-    found = obstacle(module, [inputs, *state_leaves(state)], weights) or runner(module, step, weights, inputs, state)
-    if isinstance(found, str):
-        return f"{name} runs as a loop: {found}" if otherwise == "a loop" else f"{name} runs in {otherwise}: {found}"
-    return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in _lines(found))
+    if has_kernel and like.device.type != "cpu":
+        return f"{name} runs in PyTorch's own kernel: on {like.device.type}, cuDNN's is as fast as compiled code"
+    inputs, state = like.new_zeros(1, cell.input_size), cell.initial_state(1)
+    problems = tuple(obstacles(cell, [inputs, *state_leaves(state)], weights))
+    result = problems or runner(cell, step, weights, inputs, state)
+    if isinstance(result, Runner):
+        return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in _describe_plan(result))
+    way = "in PyTorch's own kernel" if has_kernel else "as a loop"
+    lines = [reason if isinstance(reason, str) else _describe_reason(reason, written) for reason in result]
+    reasons = lines[0] if len(lines) == 1 else f"{len(lines)} reasons" + "".join(f"\n  {line}" for line in lines)
+    return f"{name} runs {way}: {reasons}"
 
 
-def _parts(module: nn.Module) -> Iterator[SequenceLayer]:
-    """The layers that a layer is made of, the outermost ones."""
+def _describe_reason(reason: Reason, module: nn.Module) -> str:
+    """Return the problem after its line, and the source of the line after it."""
+    if reason.location is None and reason.about_step:
+        reason = reason._replace(location=_definition(module))
+    source = reason.location.source if reason.location else ""
+    return f"{reason}\n      {source}" if source else str(reason)
+
+
+def _definition(module: nn.Module) -> Location | None:
+    """Return the line at which the step of a module is defined."""
+    code = inspect.unwrap(type(module).forward).__code__
+    return Location(code.co_filename, code.co_firstlineno)
+
+
+def _inner_layers(module: nn.Module) -> Iterator[SequenceLayer]:
+    """Yield the outermost layers within a layer."""
     for part in module.children():
         if isinstance(part, SequenceLayer):
             yield part
         else:
-            yield from _parts(part)
+            yield from _inner_layers(part)
 
 
-def _lines(found: Runner) -> list[str]:
-    plan = found.program
+def _describe_plan(compiled: Runner) -> list[str]:
+    plan = compiled.program
     lines = []
     for group in plan.groups:
         if group.leaves[0].note.plain is None:
             rows = group.leaves[0].note.products[0][0]
             lines.append(f"before the loop: one product for all steps, {rows.width} x {group.width}")
         else:
-            lines.append(f"before the loop: {group.width} features a step, computed by torch")
-    for direction, kernel in (("each step forward", plan.forward), ("each step back", plan.backward)):
-        products = [product for phase in kernel.phases for product in merged(phase.products)]
+            lines.append(f"before the loop: {group.width} features per step, computed by PyTorch")
+    for direction, kernel in (("each step forward", plan.forward), ("each step backward", plan.backward)):
+        products = [product for phase in kernel.phases for product in merge_products(phase.products)]
         shapes = ", ".join(f"{product.depth} x {product.width}" for product in products) or "none"
         share = "columns" if kernel.width is not None else "rows"
         lines.append(f"{direction}: products {shapes}; threads share {share}")
-    lines.append(
-        f"after the loop: {len(plan.matrix_cotangents)} parts of weight gradients, each over all steps at once"
-    )
-    lines.append(f"kept for the gradient: {_kept(plan, found)} numbers a row and step")
+    parts = len(plan.cotangents.matrices)
+    lines.append(f"after the loop: {parts} products for the weight gradients, each over all steps at once")
+    stored = {buffer.memory: buffer.width for buffer in plan.forward.buffers() if buffer.rows != "all"}
+    numbers = sum(width for memory, width in stored.items() if memory in compiled.backward_memories)
+    lines.append(f"stored for the gradient: {numbers} numbers per row and step")
     return lines
-
-
-def _kept(plan: Program, found: Runner) -> int:
-    forward = {buffer for buffer in plan.forward.buffers() if buffer.rows != "all"}
-    kept = {buffer.name: buffer.width for buffer in forward if buffer.name in found.backward.buffers}
-    return sum(kept.values())

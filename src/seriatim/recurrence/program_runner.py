@@ -1,4 +1,4 @@
-"""A compiled program and what it needs around it: constants, what comes before the loop, memory, the call."""
+"""Runs a compiled program: constants, what is computed before the loop, memory, and the call."""
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,107 +6,123 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..compiler.cpp.emit import LANES, Numbers, Packed, Text, emit
+from ..compiler.cpp.emit import LANES, Function, Numbers, Packed, Stride, emit
 from ..compiler.cpp.toolchain import library
-from ..compiler.lower import lower
-from ..compiler.program import program
-from ..compiler.schedule import Kernel
+from ..compiler.expressions import Matrix, Node
+from ..compiler.interpreter import evaluate
+from ..compiler.lower import Before, lower
+from ..compiler.program import Group, plan_program
+from ..compiler.schedule import Kernel, Memory, Role
 from ..compiler.trace import Traced
-from .hoisted import Hoisted
 from .packing import Packing
 
 WORTH_SHARING = 400_000
-"""Floating-point operations a step below which one thread is faster than several that must meet."""
+"""Floating-point operations per step below which one thread is faster than several that must synchronize."""
 ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_int, ctypes.c_int]
-"""Of every function: buffers, sizes, rows of each step, where they start; steps, batch, threads, whether to pack."""
+"""Of every function: memories, sizes, rows and first row of each step; steps, batch, threads, whether to pack."""
+
+Memories = dict[Memory, Tensor]
 
 
 class UncompiledError(Exception):
-    """There is no compiler, or it fails; a warning has said so."""
+    """There is no C++ compiler, or it failed; a warning was issued."""
 
 
 def compiled(source: str, names: Iterable[str]) -> ctypes.CDLL:
-    """The functions of a text.
+    """Compile a text and return its functions.
 
     Raises:
-        UncompiledError: nothing can be compiled here.
+        UncompiledError: there is no working compiler.
     """
-    found = library(source)
-    if found is None:
+    functions = library(source)
+    if functions is None:
         raise UncompiledError
     for name in names:
-        getattr(found, name).argtypes = ARGUMENTS
-    return found
+        getattr(functions, name).argtypes = ARGUMENTS
+    return functions
 
 
-def sharing(text: Text, batch: int) -> int:
-    """How many threads share a step."""
-    work = 2 * batch * sum(part.depth * part.width for part in text.packed)
+def num_threads(function: Function, batch: int) -> int:
+    """Return how many threads share a step."""
+    work = 2 * batch * sum(part.depth * part.width for part in function.packed)
     return torch.get_num_threads() if work >= WORTH_SHARING else 1
 
 
 def packed_memory(part: Packed, numbers: Numbers) -> Tensor:
-    """Room for a packed matrix."""
-    dtype = torch.bfloat16 if numbers.reduced else torch.float64 if numbers.double else torch.float32
+    """Allocate memory for a packed matrix."""
+    dtype = torch.bfloat16 if numbers.reduced else dtype_of(numbers)
     return torch.empty(part.depth * -(-part.width // LANES) * LANES, dtype=dtype)
 
 
+def dtype_of(numbers: Numbers) -> torch.dtype:
+    """Return the type of states and sums."""
+    return torch.float64 if numbers.double else torch.float32
+
+
+def size_table(sizes: Sequence[int | Stride], matrices: Mapping[int, Tensor]) -> ctypes.Array[ctypes.c_int64]:
+    """Return the table of sizes of a function, given its constant matrices by index."""
+    values = [size if isinstance(size, int) else matrices[size.matrix].stride(size.dimension) for size in sizes]
+    return (ctypes.c_int64 * len(values))(*values)
+
+
 class Runner:
-    """A step that has been traced, planned and compiled for one type of numbers.
+    """A step that is traced, planned and compiled for one type of numbers.
 
     Raises:
-        UncompiledError: nothing can be compiled here.
+        UncompiledError: there is no working compiler.
     """
 
     def __init__(self, traced: Traced, numbers: Numbers) -> None:
-        self.traced, self.numbers = traced, numbers
-        self.dtype = torch.float64 if numbers.double else torch.float32
-        self.program = program(lower(traced))
+        self.traced, self.numbers, self.dtype = traced, numbers, dtype_of(numbers)
+        self.program = plan_program(lower(traced))
         kernels = {"forward": self.program.forward, "backward": self.program.backward}
-        self.forward, self.backward = self.compile(kernels)
-        names = {*self.forward.buffers, *self.backward.buffers}
-        self.vectors, self.matrices = (_numbered(names, kind) for kind in ("vector", "matrix"))
-        self.widths = {
-            buffer.name: buffer.width
-            for kernel in (self.program.forward, self.program.backward)
-            for buffer in kernel.buffers()
-        }
+        accessed = self.compile(kernels)
+        self.forward_memories, self.backward_memories = accessed
+        used = {memory for memories in accessed for memory in memories}
+        self.vectors, self.matrices = (
+            sorted(memory.number for memory in used if memory.role is role) for role in (Role.VECTOR, Role.MATRIX)
+        )
+        self.widths = {buffer.memory: buffer.width for kernel in kernels.values() for buffer in kernel.buffers()}
 
-    def compile(self, kernels: Mapping[str, Kernel]) -> list[Text]:
-        """The functions of both directions."""
-        source, texts = emit(kernels, self.numbers)
-        self.functions = compiled(source, kernels)
-        return texts
+    def compile(self, kernels: Mapping[str, Kernel]) -> list[list[Memory]]:
+        """Compile both directions, and return the memories that each accesses."""
+        source, self.functions = emit(kernels, self.numbers)
+        self.library = compiled(source, kernels)
+        return [function.memories for function in self.functions]
 
     def constants(self, weights: Sequence[Tensor]) -> list[Tensor]:
-        """What depends on weights alone."""
-        found: list[Tensor] = self.traced.constants(weights)
-        return [value.to(self.dtype) for value in found]
+        """Return what depends on weights alone."""
+        return [value.to(self.dtype) for value in self.traced.constants(weights)]
 
     def before(self, constants: Sequence[Tensor], inputs: Tensor, packing: Packing) -> list[Tensor]:
-        """What is computed before the loop, group after group: ``(rows, width)``."""
+        """Return what is computed before the loop, group by group: ``(rows, width)``."""
         hoisted = Hoisted(constants, inputs, packing.noise(self.traced.noise, inputs))
         return [hoisted.group(group).to(self.dtype) for group in self.program.groups]
 
-    def call(self, text: Text, packing: Packing, named: dict[str, Tensor], like: Tensor) -> None:
-        """Runs one direction; adds to ``named`` the memory that it writes and that is not there yet."""
-        threads = sharing(text, packing.batch)
-        packed = {}
-        for name in text.buffers:
-            if name.startswith("packed"):
-                part = text.packed[int(name.removeprefix("packed"))]
-                packed[name] = packed_memory(part, self.numbers)
-            elif name not in named:
-                named[name] = self.memory(name, packing, threads, like)
-        tensors = [packed[name] if name in packed else named[name] for name in text.buffers]
+    def call(self, packing: Packing, memories: Memories, like: Tensor, *, backward: bool) -> None:
+        """Run one direction, and add the memory that it writes to ``memories`` if it is not there yet.
+
+        Args:
+            packing: the order of the rows.
+            memories: what the function reads.
+            like: a tensor of the type and on the device of new memory.
+            backward: which direction.
+        """
+        function = self.functions[backward]
+        threads = num_threads(function, packing.batch)
+        tensors = []
+        for memory in function.memories:
+            if memory.role is Role.PACKED:
+                tensors.append(packed_memory(function.packed[memory.number], self.numbers))
+                continue
+            if memory not in memories:
+                memories[memory] = self.allocate(memory, packing, threads, like)
+            tensors.append(memories[memory])
         pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-        sizes = [
-            size if isinstance(size, int) else named[f"matrix{size.matrix}"].stride(size.dimension)
-            for size in text.sizes
-        ]
-        getattr(self.functions, text.name)(
+        matrices = {memory.number: memories[memory] for memory in function.memories if memory.role is Role.MATRIX}
+        getattr(self.library, function.name)(
             pointers,
-            (ctypes.c_int64 * len(sizes))(*sizes),
+            size_table(function.sizes, matrices),
             packing.counts.data_ptr(),
             packing.starts.data_ptr(),
             len(packing.counts),
@@ -115,15 +131,65 @@ class Runner:
             1,
         )
 
-    def memory(self, name: str, packing: Packing, threads: int, like: Tensor) -> Tensor:
-        """A new buffer: a row for every step, or for every thread, or two that take turns."""
-        width = self.widths[name]
-        if name.startswith("sum"):
+    def allocate(self, memory: Memory, packing: Packing, threads: int, like: Tensor) -> Tensor:
+        """Allocate a buffer: a row for every row of the packing, or for every thread, or two that are swapped."""
+        width = self.widths[memory]
+        if memory.role is Role.VECTOR_SUM:
             return like.new_zeros(threads, width)
-        if name.startswith("scratch"):
+        if memory.role is Role.SCRATCH:
             return like.new_empty(2, packing.batch, width)
         return like.new_empty(packing.rows, width)
 
 
-def _numbered(names: set[str], kind: str) -> list[int]:
-    return sorted(int(name.removeprefix(kind)) for name in names if name.startswith(kind))
+class Hoisted:
+    """Computes the values of ``sequence`` leaves with PyTorch, for all steps at once.
+
+    Args:
+        constants: what vectors and matrices refer to.
+        inputs: ``(rows, input_size)``.
+        noise: random numbers ``(rows, width)``, drawn for all steps.
+    """
+
+    def __init__(self, constants: Sequence[Tensor], inputs: Tensor, noise: Mapping[Node, Tensor]) -> None:
+        self.constants, self.inputs = constants, inputs
+        self.cache: dict[Node, Tensor] = dict(noise)
+
+    def group(self, group: Group) -> Tensor:
+        """Return all leaves of a group side by side ``(rows, width)``, in memory of their own."""
+        notes: list[Before] = [member.note for member in group.leaves]
+        if notes[0].plain is not None:
+            return self.value(notes[0].plain).expand(self.inputs.shape[0], -1).contiguous()
+        parts = [self.matrix(part) for part in _merge_columns([note.products[0][1] for note in notes])]
+        factor = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        result = self.value(notes[0].products[0][0]) @ factor
+        if any(len(note.products) > 1 for note in notes):
+            pieces = torch.split(result, [member.width for member in group.leaves], dim=1)
+            result = torch.cat([self.add_rest(piece, note) for piece, note in zip(pieces, notes, strict=True)], dim=1)
+        return result
+
+    def add_rest(self, first: Tensor, note: Before) -> Tensor:
+        """Add the other products of a sum of products to the first."""
+        return first + sum(self.value(rows) @ self.matrix(factor) for rows, factor in note.products[1:])
+
+    def value(self, root: Node) -> Tensor:
+        """Return the value of an expression of the inputs."""
+        return evaluate([root], self.leaf, self.matrix, self.inputs, self.cache)[0]
+
+    def leaf(self, value: Node) -> Tensor:
+        """Return the inputs, or a constant row."""
+        return self.inputs if value.op == "inputs" else self.constants[int(value.note)].reshape(-1)
+
+    def matrix(self, part: Matrix) -> Tensor:
+        """Return a part of a constant matrix."""
+        return self.constants[part.constant][:, part.start : part.stop]
+
+
+def _merge_columns(parts: Sequence[Matrix]) -> list[Matrix]:
+    """Join adjacent columns of one matrix."""
+    merged: list[Matrix] = []
+    for part in parts:
+        if merged and merged[-1].constant == part.constant and merged[-1].stop == part.start:
+            merged[-1] = merged[-1]._replace(stop=part.stop)
+        else:
+            merged.append(part)
+    return merged

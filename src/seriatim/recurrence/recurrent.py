@@ -1,4 +1,6 @@
-"""A recurrent cell as a sequence layer."""
+"""Runs a recurrent cell over sequences, as a function and as a sequence layer."""
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -6,28 +8,80 @@ from torch.func import functional_call
 
 from ..core.contract import RecurrentCell, SequenceLayer
 from ..core.errors import InputError
+from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
 from ..core.state import State
 from .compiled_step import stepped
-from .fast_path import tracing
-from .step_checks import check_initial, check_outputs, check_returned
-from .unrolling import unroll
+from .fast_path import as_step, sequence, tracing
+from .reference import check_initial, check_outputs, check_returned, loop
 from .zoneout import Zoneout, check_rate
 
 
+def unroll(
+    cell: RecurrentCell,
+    inputs: Tensor,
+    state: State,
+    lengths: Tensor | None = None,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+) -> tuple[Tensor, State]:
+    """Run ``cell`` over a sequence: compiled, in a vendor's kernel, or as a loop (`explain` says which and why).
+
+    On a GPU a vendor's kernel comes first. Values and gradients are the same up to rounding. Compiled code computes the
+    products of all inputs at once, packs the recurrent weights, and derives gradients from the cell's own equations. It
+    can be differentiated once, not twice.
+
+    Args:
+        cell: one step of the recurrence.
+        inputs: ``(batch, time, input_size)``.
+        state: the state before the first input.
+        lengths: ``(batch,)``, or None if every row is full. Padding is never computed.
+        weights: values to use instead of the cell's own parameters, by name.
+
+    Returns:
+        Outputs ``(batch, time, output_size)``, zero on padding, and each row's state at its own end.
+
+    Raises:
+        ValueError: a step changes its state in place, returns a state of another structure, shape or type, or outputs
+            that are not ``(batch, output_size)``.
+    """
+    kernel = cell.vendor_kernel()
+    step, values = as_step(cell, weights)
+    name = cell_name(cell)
+    if kernel is None or inputs.device.type == "cpu":
+        result = sequence(cell, step, values, inputs, state, lengths)
+        if result is not None:
+            check_outputs(result[0][:, 0], name, len(inputs), cell.output_size)
+            return result
+    if kernel is not None and 0 not in inputs.shape[:2]:
+        run_kernel = kernel.sequence
+
+        def run(rows: Tensor, start: State) -> tuple[Tensor, State]:
+            return run_kernel(rows, start, weights or {})
+
+        return run(inputs, state) if lengths is None else run_by_length(run, inputs, state, lengths)
+    advance = cell if weights is None else lambda inputs, state: step(values, inputs, state)
+    return loop(advance, inputs, state, lengths, output_size=cell.output_size, name=name)
+
+
+def cell_name(cell: RecurrentCell) -> str:
+    """Return the class of a cell, without zoneout around it, for messages."""
+    return type(cell.cell if isinstance(cell, Zoneout) else cell).__name__
+
+
 class Recurrent(SequenceLayer):
-    """Runs a `RecurrentCell` over sequences, behind the contract of every layer.
+    """Runs a `RecurrentCell` over sequences, with the contract of every layer.
 
     Args:
         cell: one step.
-        weight_dropout: rate at which recurrent weights are dropped in training, one mask a call (S. Merity,
+        weight_dropout: rate at which recurrent weights are dropped in training, with one mask per call (S. Merity,
             N. S. Keskar and R. Socher, "Regularizing and optimizing LSTM language models", ICLR 2018). The cell names
             these weights in its class attribute ``recurrent_weights``, such as ``("u.weight",)``.
-        zoneout: rate at which values of the state stay as they were; see `seriatim.recurrence.zoneout`.
+        zoneout: rate at which values of the state keep their previous value; see `seriatim.recurrence.zoneout`.
 
     Raises:
-        ValueError: a cell without its sizes, a rate outside [0, 0.99], or weight dropout where the cell names no
-            weights.
+        ValueError: the cell does not set its sizes, a rate is outside [0, 0.99], or weight dropout is given and the
+            cell names no weights.
     """
 
     def __init__(self, cell: RecurrentCell, *, weight_dropout: float = 0.0, zoneout: float = 0.0) -> None:
@@ -49,53 +103,42 @@ class Recurrent(SequenceLayer):
         self.output_size = cell.output_size
 
     def initial_state(self, batch_size: int) -> State:
-        """The cell's own initial state."""
+        """Return the initial state of the cell."""
         state = self.cell.initial_state(batch_size)
-        check_initial(state, self.cell_name, batch_size)
+        check_initial(state, cell_name(self.cell), batch_size)
         return state
-
-    @property
-    def cell_name(self) -> str:
-        """The class of the cell, for messages."""
-        return type(self.cell.cell if isinstance(self.cell, Zoneout) else self.cell).__name__
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Runs the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        """Run the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         state, lengths = self.admit(inputs, state, lengths)
-        return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() if self.dropping else None)
+        return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() or None)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step of the cell; without gradients and in evaluation mode, in compiled code where that can be."""
+        """Run one step of the cell; in evaluation mode and without gradients in compiled code if possible."""
         self.check_input(inputs)
-        found = stepped(self, inputs, state)
-        if found is None:
-            self.check_state(state, inputs.shape[0])
-            kernel = None if torch.is_grad_enabled() or tracing() else self.cell.vendor_kernel()
-            if kernel is not None and kernel.step is not None:
-                return kernel.step(inputs, state, self.dropped_weights() if self.dropping else {})
-            found = self.advance_once(inputs, state)
-            return check_returned(found, self.cell_name, inputs, state, self.output_size)
-        check_outputs(found[0], self.cell_name, len(inputs), self.output_size)
-        return found
+        result, name = stepped(self, inputs, state), cell_name(self.cell)
+        if result is not None:
+            check_outputs(result[0], name, len(inputs), self.output_size)
+            return result
+        self.check_state(state, inputs.shape[0])
+        kernel = None if torch.is_grad_enabled() or tracing() else self.cell.vendor_kernel()
+        if kernel is not None and kernel.step is not None:
+            return kernel.step(inputs, state, self.dropped_weights())
+        return check_returned(self.advance_once(inputs, state), name, inputs, state, self.output_size)
 
     def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step as the cell is written."""
+        """Run one step as the cell is written."""
+        weights = self.dropped_weights()
         output: tuple[Tensor, State]
-        if self.dropping:
-            output = functional_call(self.cell, self.dropped_weights(), (inputs, state))
-        else:
-            output = self.cell(inputs, state)
+        output = functional_call(self.cell, weights, (inputs, state)) if weights else self.cell(inputs, state)
         return output
 
-    @property
-    def dropping(self) -> bool:
-        """Whether this call drops weights."""
-        return self.training and self.weight_dropout > 0
-
     def dropped_weights(self) -> dict[str, Tensor]:
-        """The cell's recurrent weights under a new mask, by name."""
+        """Return the cell's recurrent weights under a new mask, by name; empty if this call drops none."""
+        rate = self.weight_dropout
+        if not self.training or not rate:
+            return {}
         weights = {name: self.cell.get_parameter(name) for name in self.recurrent_weights}
-        p = self.weight_dropout
-        return {name: weight * dropout_mask(tuple(weight.shape), p, weight) for name, weight in weights.items()}
+        return {name: weight * dropout_mask(tuple(weight.shape), rate, weight) for name, weight in weights.items()}

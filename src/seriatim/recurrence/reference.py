@@ -1,4 +1,4 @@
-"""The obvious loop over time: the reference that the fast path is compared with."""
+"""The reference: a plain loop over time, and checks of what a cell returns. Compiled code is compared with it."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,6 @@ from torch import Tensor
 
 from ..core.lengths import run_by_length
 from ..core.state import State, state_leaves
-from .step_checks import check_returned
 
 Advance = Callable[[Tensor, State], tuple[Tensor, State]]
 """One step: inputs ``(batch, input_size)`` and state to outputs ``(batch, output_size)`` and the next state."""
@@ -22,15 +21,26 @@ def loop(
     output_size: int,
     name: str = "the cell",
 ) -> tuple[Tensor, State]:
-    """Runs one step after another; see `seriatim.recurrence.unroll`. ``name`` is the cell's, for messages.
+    """Run one step after another.
+
+    Args:
+        advance: one step.
+        inputs: ``(batch, time, input_size)``.
+        state: the state before the first input.
+        lengths: ``(batch,)``, or None if every row is full.
+        output_size: features of an output.
+        name: the class of the cell, for error messages.
+
+    Returns:
+        Outputs ``(batch, time, output_size)``, zero on padding, and the state at each row's own end.
 
     Raises:
-        ValueError: a step changes its state in place, or returns something else than outputs ``(batch, output_size)``
-            and a state of the structure, shapes and types it is given.
+        ValueError: a step changes its state in place, or returns something other than outputs ``(batch, output_size)``
+            and a state of the same structure, shapes and types as before.
     """
     if lengths is not None:
         return run_by_length(
-            lambda rows, kept: loop(advance, rows, kept, None, output_size=output_size, name=name),
+            lambda rows, start: loop(advance, rows, start, None, output_size=output_size, name=name),
             inputs,
             state,
             lengths,
@@ -46,3 +56,78 @@ def loop(
     if not outputs:
         return inputs.new_zeros(inputs.shape[0], 0, output_size), state
     return torch.stack(outputs, dim=1), state
+
+
+def check_returned(returned: object, name: str, inputs: Tensor, state: State, output_size: int) -> tuple[Tensor, State]:
+    """Return the outputs and the state that a step returned.
+
+    Args:
+        returned: the value that the cell returned.
+        name: the class of the cell.
+        inputs: of the step, ``(batch, input_size)``.
+        state: the state before the step.
+        output_size: features of an output, as the cell declares.
+
+    Raises:
+        ValueError: the value is not a pair, the outputs are not ``(batch, output_size)``, or the state differs in
+            structure, shape or type from the state before the step.
+    """
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise ValueError(f"{name}: a step must return a pair (outputs, state); it returns {describe(returned)}")
+    outputs, new = returned
+    outputs = check_outputs(outputs, name, len(inputs), output_size)
+    if not has_same_structure(new, state, types=not torch.is_autocast_enabled(inputs.device.type)):
+        raise ValueError(
+            f"{name}: a step must return a state of the structure, shape and type it is given: {describe(state)}; "
+            f"it returns {describe(new)}"
+        )
+    return outputs, new
+
+
+def check_outputs(outputs: object, name: str, batch: int, output_size: int) -> Tensor:
+    """Return the outputs of a step; raise ValueError if they are not a tensor ``(batch, output_size)``."""
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"{name}: the outputs of a step must be a tensor; it returns {describe(outputs)}")
+    shape = tuple(outputs.shape)
+    if shape[:1] != (batch,):
+        raise ValueError(
+            f"{name}: the outputs of a step must have the batch first, ({batch}, {output_size}); it returns {shape}"
+        )
+    if shape != (batch, output_size):
+        raise ValueError(
+            f"{name}: output_size is {output_size}, so the outputs of a step must have shape ({batch}, {output_size}); "
+            f"it returns {shape}"
+        )
+    return outputs
+
+
+def check_initial(state: object, name: str, batch_size: int) -> None:
+    """Raise ValueError if an initial state does not consist of tensors with one row for each row of the batch."""
+    parts = [state]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, tuple):
+            parts.extend(part)
+        elif not isinstance(part, Tensor) or part.shape[:1] != (batch_size,):
+            raise ValueError(
+                f"{name}: initial_state({batch_size}) must return tensors whose first dimension is {batch_size}, or "
+                f"tuples of them; it returns {describe(state)}"
+            )
+
+
+def has_same_structure(new: object, old: State, *, types: bool) -> bool:
+    """Return whether one state can replace another; ``types`` says whether the types of numbers must be equal."""
+    if isinstance(old, Tensor):
+        return isinstance(new, Tensor) and new.shape == old.shape and (not types or new.dtype == old.dtype)
+    if not isinstance(new, tuple) or type(new) is not type(old) or len(new) != len(old):
+        return False
+    return all(has_same_structure(part, other, types=types) for part, other in zip(new, old, strict=True))
+
+
+def describe(value: object) -> str:
+    """Return structure, shapes and types in words."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if not isinstance(value, tuple | list):
+        return type(value).__name__
+    return f"{type(value).__name__}({', '.join(map(describe, value))})"

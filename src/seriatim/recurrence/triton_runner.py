@@ -1,6 +1,6 @@
-"""The loop on a GPU: torch's products and one Triton kernel a phase, step after step, as one CUDA graph.
+"""Runs a program on a GPU: PyTorch's products and one Triton kernel per phase, step after step, as one CUDA graph.
 
-Tensors of other devices than the CPU come here; what surrounds the loop is `Runner`'s own.
+Everything outside the loop is done by `Runner`.
 """
 
 import functools
@@ -13,62 +13,61 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from ..compiler.schedule import Kernel, Place, Product
+from ..compiler.schedule import Kernel, Memory, Place, Product, Role
 from ..compiler.triton.emit_triton import ROWS, Direction, Stage, emit
 from ..storage.disk_cache import cached
 from . import cuda_graphs
 from .packing import Packing
-from .program_runner import Runner
+from .program_runner import Memories, Runner
 
 Step = Callable[[int, Mapping[str, int]], None]
-"""Runs one part of a step, given how many rows it has and where those of each kind begin."""
+"""Runs one part of a step, given its number of rows and the first row of each kind."""
 
 
 @functools.cache
-def missing(device: torch.device) -> str | None:
-    """Why Triton cannot run there, found out by running the smallest kernel; None where it can."""
+def missing_triton(device: torch.device) -> str | None:
+    """Return why Triton cannot run on a device, by running a minimal kernel; None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
-    try:  # it may find no C compiler, or too old a GPU
+    try:  # there may be no C compiler, or the GPU may be too old
         from ..compiler.triton.kernel_functions import probe
 
         like = torch.zeros(1, device=device)
         with torch.cuda.device_of(like):  # type: ignore[no-untyped-call]
             probe[1,](like)
-        return None if like.item() == 1 else "Triton computes wrongly"
+        return None if like.item() == 1 else "Triton computes wrong results"
     except Exception as error:
         return f"Triton fails: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
 
 
 class TritonRunner(Runner):
-    """A step that has been traced, planned and written as Triton kernels for one type of numbers."""
+    """A step that is traced, planned and emitted as Triton kernels for one type of numbers."""
 
-    def compile(self, kernels: Mapping[str, Kernel]) -> list[Direction]:  # type: ignore[override]
-        """Writes the kernels; Triton compiles each when it is first called."""
-        text, directions = emit(kernels, double=self.numbers.double)
+    def compile(self, kernels: Mapping[str, Kernel]) -> list[list[Memory]]:
+        """Emit the kernels, which Triton compiles when they are first called; return the memories of each direction."""
+        text, self.directions = emit(kernels, double=self.numbers.double)
         self.module, self.replays = _module(text), cuda_graphs.Replays()
-        return directions
+        return [direction.memories for direction in self.directions]
 
-    def call(self, direction: Direction, packing: Packing, named: dict[str, Tensor], like: Tensor) -> None:  # type: ignore[override]
-        """Runs one direction; adds to ``named`` the memory that it writes and that is not there yet."""
-        for name in direction.buffers:
-            if name not in named:
-                named[name] = self.memory(name, packing, packing.batch, like)
+    def call(self, packing: Packing, memories: Memories, like: Tensor, *, backward: bool) -> None:
+        """Run one direction; see `Runner.call`."""
+        direction = self.directions[backward]
+        for memory in direction.memories:
+            if memory not in memories:
+                memories[memory] = self.allocate(memory, packing, packing.batch, like)
         counts, starts = packing.counts.tolist(), packing.starts.tolist()
-        work = functools.partial(self.steps, direction, packing.batch, counts, starts, named)
+        work = functools.partial(self.steps, direction, packing.batch, counts, starts, memories)
         with torch.no_grad(), torch.cuda.device_of(like):  # type: ignore[no-untyped-call]
-            if cuda_graphs.possible(like):
-                memory = (named[name] for name in direction.buffers)
-                places = tuple((tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in memory)
+            if cuda_graphs.can_capture(like):
+                tensors = (memories[memory] for memory in direction.memories)
+                places = tuple((tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors)
                 self.replays.run((direction.backward, places, packing.batch, *counts), work)
             else:
                 work()
 
-    def steps(
-        self, direction: Direction, batch: int, counts: list[int], starts: list[int], named: Mapping[str, Tensor]
-    ) -> None:
-        """All steps, one after another."""
-        parts = [part for stage in direction.stages for part in self.parts(stage, named)]
+    def steps(self, direction: Direction, batch: int, counts: list[int], starts: list[int], memories: Memories) -> None:
+        """Run all steps, one after another."""
+        parts = [part for stage in direction.stages for part in self.parts(stage, memories)]
         for step in range(len(counts)):
             t = len(counts) - 1 - step if direction.backward else step
             first = {
@@ -81,28 +80,29 @@ class TritonRunner(Runner):
             for part in parts:
                 part(counts[t], first)
 
-    def parts(self, stage: Stage, named: Mapping[str, Tensor]) -> list[Step]:
-        """The products of a phase, and its kernel."""
-        found = [self.product(product, named) for product in stage.products]
+    def parts(self, stage: Stage, memories: Memories) -> list[Step]:
+        """Return the products of a phase, and its kernel."""
+        products = [self.product(product, memories) for product in stage.products]
         fused = stage.fused
         if fused is None:
-            return found
-        kernel, tensors = getattr(self.module, fused.name), [named[name] for name in fused.buffers]
+            return products
+        kernel, tensors = getattr(self.module, fused.name), [memories[memory] for memory in fused.memories]
 
         def run(rows: int, first: Mapping[str, int]) -> None:
             kernel[rows, fused.blocks](
                 *tensors, *(first[kind] for kind in ROWS), num_warps=fused.warps, enable_fp_fusion=True
             )
 
-        return [*found, run]
+        return [*products, run]
 
-    def product(self, product: Product, named: Mapping[str, Tensor]) -> Step:
-        """One product. Where matrices are reduced, so are the rows they meet and what comes of it, as by autocast."""
-        matrix = named[f"matrix{product.matrix.constant}"][:, product.matrix.start : product.matrix.stop]
+    def product(self, product: Product, memories: Memories) -> Step:
+        """Return one product. If matrices are bfloat16, so are the rows and the result, as under autocast."""
+        matrix = memories[Memory(Role.MATRIX, product.matrix.constant)]
+        matrix = matrix[:, product.matrix.start : product.matrix.stop]
         matrix = matrix.t() if product.matrix.transposed else matrix
         matrix = matrix.bfloat16() if self.numbers.reduced else matrix
         source, target = (
-            named[place.buffer.name].view(-1, place.buffer.width)[:, place.start : place.start + width]
+            memories[place.buffer.memory].view(-1, place.buffer.width)[:, place.start : place.start + width]
             for place, width in ((product.rows, product.depth), (product.place, product.width))
         )
 
@@ -110,21 +110,21 @@ class TritonRunner(Runner):
             return tensor.narrow(0, first[place.buffer.rows], rows)
 
         def run(rows: int, first: Mapping[str, int]) -> None:
-            given, result = at(source, product.rows, rows, first), at(target, product.place, rows, first)
+            factor, result = at(source, product.rows, rows, first), at(target, product.place, rows, first)
             if self.numbers.reduced:
-                found = given.bfloat16() @ matrix
-                result.add_(found) if product.add else result.copy_(found)
+                reduced = factor.bfloat16() @ matrix
+                result.add_(reduced) if product.add else result.copy_(reduced)
             elif product.add:
-                result.addmm_(given, matrix)
+                result.addmm_(factor, matrix)
             else:
-                torch.mm(given, matrix, out=result)
+                torch.mm(factor, matrix, out=result)
 
         return run
 
 
 @functools.cache
 def _module(text: str) -> ModuleType:
-    """A text as a module; Triton wants to read it from a file."""
+    """Import a text as a module; Triton needs the text in a file."""
     name = f"triton-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
     def write(folder: Path) -> None:

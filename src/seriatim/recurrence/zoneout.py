@@ -1,11 +1,11 @@
-"""Zoneout: a random part of the state stays as it was.
+"""Zoneout: random values of the state keep their previous value.
 
 D. Krueger et al., "Zoneout: regularizing RNNs by randomly preserving hidden activations", ICLR 2017.
 
     h_t = m_t ⊙ h_{t−1} + (1 − m_t) ⊙ f(x_t, h_{t−1}),  m_t ~ Bernoulli(p)   in training
     h_t = p h_{t−1} + (1 − p) f(x_t, h_{t−1})                                 in evaluation
 
-p ``rate`` · m a mask drawn anew at every step, for every value of every part of the state.
+p ``rate`` · m a mask, drawn at every step for every value of every part of the state.
 """
 
 import torch
@@ -14,13 +14,13 @@ from torch import Tensor
 from ..core.contract import RecurrentCell
 from ..core.errors import InputError
 from ..core.state import State, map_state, state_leaves
-from .step_checks import check_returned
+from .reference import check_returned
 
 
 class Zoneout(RecurrentCell):
-    """A cell whose state is held back at random.
+    """A cell with zoneout.
 
-    Where the cell's output is a part of its new state, the output is held back with it.
+    If the cell's output is a part of its new state, zoneout applies to the output, too.
 
     Args:
         cell: computes the new state.
@@ -36,29 +36,29 @@ class Zoneout(RecurrentCell):
         self.input_size, self.output_size = cell.input_size, cell.output_size
 
     def initial_state(self, batch_size: int) -> State:
-        """The cell's own."""
+        """Return the initial state of the cell."""
         return self.cell.initial_state(batch_size)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step of the cell, held back."""
+        """Run one step of the cell and apply zoneout."""
         returned = self.cell(inputs, state)
         outputs, new = check_returned(returned, type(self.cell).__name__, inputs, state, self.output_size)
         return hold_back(outputs, new, state, rate=self.rate, training=self.training)
 
     def extra_repr(self) -> str:
-        """The rate, for ``print``."""
+        """Return the rate, for ``print``."""
         return f"rate={self.rate}"
 
 
 def hold_back(outputs: Tensor, new: State, old: State, *, rate: float, training: bool) -> tuple[Tensor, State]:
-    """Mixes the state before a step into the state after it, and into the outputs where they are part of the state.
+    """Mix the state before a step into the state after it, and into the outputs if they are a part of the state.
 
     Args:
         outputs: of the step, ``(batch, output_size)``.
         new: the state after the step.
         old: the state before it.
         rate: the probability that a value keeps its previous one.
-        training: draw masks; otherwise their expectation.
+        training: whether to draw masks or to use their expectation.
     """
 
     def mix(new: Tensor, old: Tensor) -> Tensor:
@@ -74,10 +74,10 @@ def hold_back(outputs: Tensor, new: State, old: State, *, rate: float, training:
 
 
 def check_rate(name: str, rate: float) -> float:
-    """Returns ``rate``.
+    """Return ``rate``.
 
     Raises:
-        ValueError: it lies outside [0, 0.99]; the message names it ``name``. Rates nearer to 1 drop everything.
+        InputError: the rate is outside [0, 0.99]; the message names it ``name``. Higher rates would drop everything.
     """
     if not 0 <= rate <= 0.99:
         raise InputError(f"model.options.{name} must be between 0 and 0.99; got {rate}")

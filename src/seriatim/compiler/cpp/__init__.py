@@ -1,1 +1,1 @@
-"""Programs as C++, and the compiler of the machine."""
+"""C++ code for a program, and the C++ compiler of the machine."""

@@ -1,8 +1,9 @@
-"""A program as C++: two functions, forward and backward, each the whole loop over time.
+"""Emits a program as C++: two functions, forward and backward, each with the whole loop over time.
 
-Sizes are read from a table, so that one text, compiled once, serves every width with the same structure. Threads share
-the columns of a step where all its parts are of one width: each then reads what it has written itself, and they meet
-once before the products of a phase. Otherwise they share columns in products and rows elsewhere, and meet in between.
+Sizes are read from a table, so that one compiled text serves every width with the same structure. If all values of a
+step have the same width, threads share its columns: each thread reads only what it has written itself, and the threads
+synchronize once per phase, before its products. Otherwise threads share columns in products and rows elsewhere, and
+synchronize in between.
 """
 
 import itertools
@@ -12,14 +13,14 @@ from typing import NamedTuple
 
 from ..expressions import Matrix, Node, pieces
 from ..primitives import PRIMITIVES
-from ..schedule import Buffer, Kernel, Phase, Place, Product, Store
+from ..schedule import Buffer, Kernel, Memory, Phase, Place, Product, Role, Rows, Store
 
 LANES = 16
-"""Columns of packed matrices are filled up to a multiple of this: the widest vector of floats there is."""
+"""Columns of packed matrices are padded to a multiple of this number, the widest vector of floats on any machine."""
 
 
 class Packed(NamedTuple):
-    """A part of a matrix as the products of one direction read it."""
+    """A part of a matrix in the layout that the products of one direction read."""
 
     matrix: Matrix
     depth: int
@@ -27,52 +28,61 @@ class Packed(NamedTuple):
 
 
 class Stride(NamedTuple):
-    """How far apart in memory the rows (dimension 0) or columns (1) of a matrix lie."""
+    """The distance in memory between rows (dimension 0) or columns (1) of a matrix."""
 
     matrix: int
     dimension: int
 
 
-class Text(NamedTuple):
-    """One direction, and what its function takes."""
+class Function(NamedTuple):
+    """One direction as C++, and the arguments of its function.
+
+    Attributes:
+        name: the name of the function.
+        code: its text.
+        memories: the memories in the table of pointers, in order.
+        sizes: the numbers in the table of sizes, in order.
+        packed: the packed parts of matrices, by the number of their memory.
+    """
 
     name: str
     code: str
-    buffers: list[str]
-    """Names, in the order of the table of pointers."""
+    memories: list[Memory]
     sizes: list[int | Stride]
-    """Numbers, in the order of the table of sizes."""
     packed: list[Packed]
 
 
 class Numbers(NamedTuple):
-    """What a program computes with."""
+    """The types of numbers that a program computes with.
+
+    Attributes:
+        double: float64 instead of float32.
+        reduced: matrices are rounded to bfloat16; the other factor, sums and states are not.
+    """
 
     double: bool = False
-    """float64 rather than float32."""
     reduced: bool = False
-    """Matrices are rounded to bfloat16; what they meet, sums and states stay as they are."""
 
 
-def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Text]]:
-    """The whole text, with a function for every kernel by its name, and each function's tables."""
-    texts = [_Emitter(kernel, name).text() for name, kernel in kernels.items()]
+def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Function]]:
+    """Return the whole text, with one function for each kernel by its name, and each function's tables."""
+    functions = [_Emitter(kernel, name).function() for name, kernel in kernels.items()]
     head = f"typedef {'double' if numbers.double else 'float'} real;\n"
     head += ("#define REDUCED\n" if numbers.reduced else "") + '#include "kernel.h"\n\n'
-    return head + "\n".join(text.code for text in texts), texts
+    return head + "\n".join(function.code for function in functions), functions
 
 
-def merged(products: Sequence[Product]) -> list[Product]:
-    """Joins products into one place whose rows lie side by side and meet neighbouring parts of one matrix."""
-    found: list[Product] = []
+def merge_products(products: Sequence[Product]) -> list[Product]:
+    """Join products into the same place whose rows are adjacent in memory and whose matrices are adjacent parts."""
+    merged: list[Product] = []
     for product in sorted(products, key=lambda p: (p.place, p.matrix.constant, p.matrix.start, not p.add)):
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is not None and _continues(last, product):
             matrix = last.matrix._replace(stop=product.matrix.stop)
-            found[-1] = last._replace(matrix=matrix, depth=last.depth + product.depth, add=last.add and product.add)
+            merged[-1] = last._replace(matrix=matrix, depth=last.depth + product.depth, add=last.add and product.add)
         else:
-            found.append(product)
-    return sorted(found, key=lambda p: (p.place, p.add))
+            merged.append(product)
+    return sorted(merged, key=lambda p: (p.place, p.add))
 
 
 def _continues(left: Product, right: Product) -> bool:
@@ -87,67 +97,72 @@ def _continues(left: Product, right: Product) -> bool:
 class _Emitter:
     def __init__(self, kernel: Kernel, name: str) -> None:
         self.kernel, self.name = kernel, name
-        self.buffers: dict[tuple[str, str], str] = {}
-        self.storage: dict[str, int] = {}
+        self.pointers: dict[tuple[Memory, Rows], str] = {}
+        self.memories: dict[Memory, int] = {}
         self.sizes: dict[int | Stride, int] = {}
-        self.widths: dict[str, int] = {}
+        self.widths: dict[Memory, int] = {}
         self.packed: list[Packed] = []
-        self.packs: list[str] = []
+        self.packing: list[str] = []
         self.width = kernel.width
 
-    def text(self) -> Text:
-        phases = [self.phase(depth, phase) for depth, phase in enumerate(self.kernel.phases)]
-        body = "\n".join(phases)
+    def function(self) -> Function:
+        body = "\n".join([self.phase(depth, phase) for depth, phase in enumerate(self.kernel.phases)])
         if self.width is None:
             body += "\n      barrier.wait(share.count);"
         lines = [
             f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
             "const count_t* row_starts, count_t steps, count_t batch, int threads, int fresh) {",
             *(f"  const count_t n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
-            *(f"  {_kind(name)}* const {name} = ({_kind(name)}*)p[{i}];" for name, i in self.storage.items()),
+            *(self.declaration(memory, i) for memory, i in self.memories.items()),
             "  Barrier barrier;",
             "  #pragma omp parallel num_threads(threads)",
             "  {",
             "    const Share share;",
-            f"    const bool far = ({self.together()}) * count_t(sizeof(packed_t)) > SECOND_CACHE * share.count;",
-            *self.packs,
+            f"    const bool far = ({self.packed_size()}) * count_t(sizeof(packed_t)) > SECOND_CACHE * share.count;",
+            *self.packing,
             "    for (count_t step = 0; step < steps; ++step) {",
             f"      const count_t t = {'steps - 1 - step' if self.kernel.backward else 'step'}, rows = row_counts[t];",
             "      const count_t now = row_starts[t], after = batch + now, before = t ? batch + row_starts[t - 1] : 0;",
             "      const count_t in = (step & 1) * batch, out = batch - in;",
             "      (void)now; (void)after; (void)before; (void)in; (void)out;",
-            *(self.pointer(name, rows) for name, rows in self.buffers),
+            *(self.pointer(memory, rows) for memory, rows in self.pointers),
             body,
             "    }",
             "  }",
             "}",
         ]
-        return Text(self.name, "\n".join(lines) + "\n", list(self.storage), list(self.sizes), self.packed)
+        return Function(self.name, "\n".join(lines) + "\n", list(self.memories), list(self.sizes), self.packed)
 
-    def together(self) -> str:
-        """Numbers in all matrices of a step."""
+    def declaration(self, memory: Memory, index: int) -> str:
+        """Declare the pointer to a memory."""
+        kind = "packed_t" if memory.role is Role.PACKED else "real"
+        return f"  {kind}* const {memory.name} = ({kind}*)p[{index}];"
+
+    def packed_size(self) -> str:
+        """Return the number of values in all matrices of a step."""
         return " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
 
-    def pointer(self, name: str, rows: str) -> str:
-        local = self.buffers[name, rows]
+    def pointer(self, memory: Memory, rows: Rows) -> str:
+        """Declare the pointer to the rows of a memory that a step accesses."""
+        pointer, size = self.pointers[memory, rows], self.size(self.widths[memory])
         if rows == "all":
-            start = f" + share.id * {self.size(self.widths[name])}" if name.startswith("sum") else ""
-            return f"      real* const {local} = {name}{start};"
-        return f"      real* const {local} = {name} + {rows} * {self.size(self.widths[name])};"
+            start = f" + share.id * {size}" if memory.role is Role.VECTOR_SUM else ""
+            return f"      real* const {pointer} = {memory.name}{start};"
+        return f"      real* const {pointer} = {memory.name} + {rows} * {size};"
 
     def size(self, value: int | Stride) -> str:
-        """A number that depends on the widths."""
+        """Return the name of a number that depends on the widths."""
         return f"n{self.sizes.setdefault(value, len(self.sizes))}"
 
     def buffer(self, buffer: Buffer) -> str:
-        """The pointer to the rows of a buffer that a step sees."""
-        self.widths[buffer.name] = buffer.width
+        """Return the name of the pointer to a buffer."""
+        self.widths[buffer.memory] = buffer.width
         self.size(buffer.width)
-        self.storage.setdefault(buffer.name, len(self.storage))
-        return self.buffers.setdefault((buffer.name, buffer.rows), f"{buffer.name}_{buffer.rows}")
+        self.memories.setdefault(buffer.memory, len(self.memories))
+        return self.pointers.setdefault((buffer.memory, buffer.rows), f"{buffer.memory.name}_{buffer.rows}")
 
     def at(self, place: Place, row: str) -> str:
-        """The first feature of a place in a row."""
+        """Return the address of the first feature of a place in a row."""
         start = f" + {self.size(place.start)}" if place.start else ""
         if place.buffer.rows == "all":
             return f"{self.buffer(place.buffer)}{start}"
@@ -157,7 +172,7 @@ class _Emitter:
         parts = []
         if phase.products:
             parts.append("      barrier.wait(share.count);")
-            parts += [self.product(product) for product in merged(phase.products)]
+            parts += [self.product(product) for product in merge_products(phase.products)]
             if self.width is None:
                 parts.append("      barrier.wait(share.count);")
         if phase.stores or phase.sums:
@@ -165,75 +180,64 @@ class _Emitter:
         return "\n".join(parts)
 
     def product(self, product: Product) -> str:
-        """A thread's columns of one product."""
-        index = len(self.packed)
+        """Emit a thread's columns of one product."""
+        packed = Memory(Role.PACKED, len(self.packed))
+        matrix = Memory(Role.MATRIX, product.matrix.constant)
         self.packed.append(Packed(product.matrix, product.depth, product.width))
         depth, width = self.size(product.depth), self.size(product.width)
-        packed = f"packed{index}"
-        self.storage.setdefault(packed, len(self.storage))
-        self.storage.setdefault(f"matrix{product.matrix.constant}", len(self.storage))
+        self.memories.setdefault(packed, len(self.memories))
+        self.memories.setdefault(matrix, len(self.memories))
         row, column = (self.size(Stride(product.matrix.constant, dimension)) for dimension in range(2))
         first, last = f"share.first({width})", f"share.last({width})"
         skip = f"{self.size(product.matrix.start)} * {column}"
         strides = f"{column}, {row}" if product.matrix.transposed else f"{row}, {column}"
-        self.packs.append(
-            f"    if (fresh) pack(matrix{product.matrix.constant} + {skip}, {strides}, {depth}, {first}, {last}, "
-            f"{packed} + {first} * {depth});"
+        self.packing.append(
+            f"    if (fresh) pack({matrix.name} + {skip}, {strides}, {depth}, {first}, {last}, "
+            f"{packed.name} + {first} * {depth});"
         )
         rows, place = self.at(product.rows, "0"), self.at(product.place, "0")
         return (
             f"      product<{'true' if product.add else 'false'}>(rows, {rows}, "
-            f"{self.size(product.rows.buffer.width)}, {packed} + {first} * {depth}, {place} + {first}, "
+            f"{self.size(product.rows.buffer.width)}, {packed.name} + {first} * {depth}, {place} + {first}, "
             f"{self.size(product.place.buffer.width)}, {depth}, {last} - {first}, far);"
         )
 
 
 class _Body:
-    """What a phase computes for one row: reductions, then a loop over columns for every width of what it stores."""
+    """The code of a phase for one row: reductions, then one loop over columns for each width that it stores."""
 
     def __init__(self, emitter: _Emitter, depth: int, phase: Phase) -> None:
         self.emitter, self.depth, self.phase = emitter, depth, phase
         self.kernel = emitter.kernel
         self.scalars: dict[Node, str] = {}
-        self.names = itertools.count()
-        self.rows: list[str] = []
+        self.numbers = itertools.count()
+        self.lines: list[str] = []
 
     def text(self) -> str:
-        loops = []
         by_width: dict[int, list[Store]] = {}
-        for store in self.phase.stores:
+        for store in [*self.phase.stores, *self.phase.sums]:
             by_width.setdefault(store.value.width, []).append(store)
-        for store in self.phase.sums:
-            by_width.setdefault(store.value.width, []).append(store)
-        for width, stores in by_width.items():
-            loops.append(self.loop(width, stores))
-        whole = self.emitter.width is None
-        first, last = ("share.first_row(rows)", "share.last_row(rows)") if whole else ("0", "rows")
+        loops = [self.loop(width, stores) for width, stores in by_width.items()]
+        shares_rows = self.emitter.width is None
+        first, last = ("share.first_row(rows)", "share.last_row(rows)") if shares_rows else ("0", "rows")
         return "\n".join(
-            [f"      for (count_t b = {first}, end = {last}; b < end; ++b) {{", *self.rows, *loops, "      }"]
+            [f"      for (count_t b = {first}, end = {last}; b < end; ++b) {{", *self.lines, *loops, "      }"]
         )
 
     def loop(self, width: int, stores: list[Store]) -> str:
-        """All that is stored of one width, column after column."""
-        scope = _Columns(self, width)
+        """Emit the loop over columns for all stores of one width."""
+        columns = _Columns(self, width)
         ends = []
         for store in stores:
-            value = scope.value(store.value)
-            place = self.emitter.at(store.place, "b")
+            value = columns.value(store.value)
             operator = "+=" if store in self.phase.sums else "="
-            ends.append(f"          {scope.pointer(place)}[j] {operator} {value};")
+            ends.append(f"          {columns.pointer(self.emitter.at(store.place, 'b'))}[j] {operator} {value};")
         size = self.emitter.size(width)
         low, high = ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")
-        return self.wrap(scope, low, high, ends, "simd")
-
-    def wrap(self, scope: "_Columns", low: str, high: str, ends: list[str], pragma: str) -> str:
-        bounds = f"        const count_t first = {low}, last = {high};"
-        head = "        for (count_t j = first; j < last; ++j) {"
-        inner = ["        {", *scope.pointers, bounds, f"        #pragma omp {pragma}", head, *scope.lines, *ends]
-        return "\n".join([*inner, "        }", "        }"])
+        return columns.text(low, high, ends, "simd")
 
     def scalar(self, value: Node) -> str:
-        """The name of a value of width 1, the same for all columns."""
+        """Return the name of a value of width 1, which is the same for all columns."""
         if value.op == "number":
             return _literal(value.note)
         if value in self.scalars:
@@ -245,26 +249,23 @@ class _Body:
             return self.reduction(value)
         else:
             code = PRIMITIVES[value.op].code.format(*map(self.scalar, value.args))
-        name = self.scalars[value] = f"s{next(self.names)}"
-        self.rows.append(f"        const real {name} = {code};")
+        name = self.scalars[value] = f"s{next(self.numbers)}"
+        self.lines.append(f"        const real {name} = {code};")
         return name
 
     def reduction(self, value: Node) -> str:
-        """A loop of its own over the features of a row."""
-        name = self.scalars[value] = f"s{next(self.names)}"
-        arg = value.args[0]
-        total = value.op == "sum"
+        """Emit a loop over the features of a row, and return the name of its result."""
+        name = self.scalars[value] = f"s{next(self.numbers)}"
+        is_sum = value.op == "sum"
         loops = []
-        for _, piece in pieces(arg):
-            scope = _Columns(self, piece.width)
-            result = scope.value(piece)
-            end = f"          {name} += {result};"
-            pragma = f"simd reduction(+:{name})" if total else f"simd reduction(max:{name})"
-            if not total:
-                end = f"          {name} = {name} > {result} ? {name} : {result};"
-            loops.append(self.wrap(scope, "0", self.emitter.size(piece.width), [end], pragma))
-        self.rows.append(f"        real {name} = {'0' if total else '-real(INFINITY)'};")
-        self.rows.extend(loops)
+        for _, piece in pieces(value.args[0]):
+            columns = _Columns(self, piece.width)
+            result = columns.value(piece)
+            update = f"{name} += {result};" if is_sum else f"{name} = {name} > {result} ? {name} : {result};"
+            pragma = f"simd reduction({'+' if is_sum else 'max'}:{name})"
+            loops.append(columns.text("0", self.emitter.size(piece.width), [f"          {update}"], pragma))
+        self.lines.append(f"        real {name} = {'0' if is_sum else '-real(INFINITY)'};")
+        self.lines.extend(loops)
         return name
 
 
@@ -273,38 +274,37 @@ class _Columns:
 
     def __init__(self, body: _Body, width: int) -> None:
         self.body, self.width = body, width
-        self.known: dict[Node, str] = {}
+        self.names: dict[Node, str] = {}
         self.lines: list[str] = []
-        self.pointers: list[str] = []
-        self.pointed: dict[str, str] = {}
+        self.pointers: dict[str, str] = {}
 
-    def pointer(self, place: str) -> str:
-        """The name of a pointer to a row."""
-        if place not in self.pointed:
-            name = self.pointed[place] = f"r{len(self.pointed)}"
-            self.pointers.append(f"        real* const {name} = {place};")
-        return self.pointed[place]
+    def text(self, low: str, high: str, ends: list[str], pragma: str) -> str:
+        declarations = [f"        real* const {name} = {address};" for address, name in self.pointers.items()]
+        bounds = f"        const count_t first = {low}, last = {high};"
+        head = "        for (count_t j = first; j < last; ++j) {"
+        opening = ["        {", *declarations, bounds, f"        #pragma omp {pragma}", head]
+        return "\n".join([*opening, *self.lines, *ends, "        }", "        }"])
+
+    def pointer(self, address: str) -> str:
+        """Return the name of a pointer to a row."""
+        return self.pointers.setdefault(address, f"r{len(self.pointers)}")
 
     def value(self, value: Node) -> str:
-        """The name of a value in column j."""
+        """Return the name of a value in column j."""
         if value.op == "number":
             return _literal(value.note)
         if value.width == 1:
             return self.body.scalar(value)
-        if value in self.known:
-            return self.known[value]
+        if value in self.names:
+            return self.names[value]
         place = self.body.kernel.loaded(value, self.body.depth)
         if place is not None:
             code = f"{self.pointer(self.body.emitter.at(place, 'b'))}[j]"
         else:
             code = PRIMITIVES[value.op].code.format(*map(self.value, value.args))
-        name = self.known[value] = f"v{next(self.body.names)}"
+        name = self.names[value] = f"v{next(self.body.numbers)}"
         self.lines.append(f"          const real {name} = {code};")
         return name
-
-
-def _kind(name: str) -> str:
-    return "packed_t" if name.startswith("packed") else "real"
 
 
 def _literal(value: float) -> str:

@@ -1,1 +1,1 @@
-"""Programs as Triton kernels."""
+"""Triton kernels for a program."""

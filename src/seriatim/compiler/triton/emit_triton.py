@@ -1,66 +1,69 @@
-"""A program as Triton: one kernel for all that a phase stores. Products stay with torch.
+"""Emits a program as Triton: one kernel for everything that a phase stores. PyTorch computes the products.
 
-A kernel's program has one row and a block of columns; it loads everything before it stores anything. The block covers
-the whole row where features of a row meet, in a reduction or because one's place is another's to read; otherwise
-programs share columns. Widths are written into the text, and only the rows of a step are given to the kernel.
+An instance of a kernel computes one row and a block of columns; it loads everything before it stores anything. The
+block covers the whole row if a reduction needs the row, or if one feature is stored where another one is loaded;
+otherwise the instances share the columns of a row. Widths are part of the text; the rows of a step are arguments.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..cpp.emit import merged
+from ..cpp.emit import merge_products
 from ..expressions import Node, pieces
-from ..primitives import PRIMITIVES
-from ..schedule import Kernel, Phase, Place, Product, Rows
+from ..primitives import COMPARISONS, PRIMITIVES
+from ..schedule import Kernel, Memory, Phase, Place, Product, Role, Rows
 
 ROWS: dict[Rows, str] = {"now": "now", "before": "before", "after": "after", "in": "given", "out": "taken"}
-"""The first row of each kind, as the kernels name it (``in`` is no name)."""
+"""The arguments of a kernel for the first row of each kind (``in`` is a keyword)."""
 
 COLUMNS = 256
-"""Columns of a program that need not see its whole row."""
+"""Columns of an instance that does not need the whole row."""
 
-COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-OWN = ("exp", "log", "abs", "sqrt", "erf", "sin", "cos")
+TRITON_FUNCTIONS = ("exp", "log", "abs", "sqrt", "erf", "sin", "cos")
 CODE = {
     **{name: primitive.code for name, primitive in PRIMITIVES.items()},
-    **{name: f"tl.{name}({{0}})" for name in OWN},
-    **{name: f"tl.where({{0}} {sign} {{1}}, one, zero)" for name, sign in COMPARISONS.items()},
+    **{name: f"tl.{name}({{0}})" for name in TRITON_FUNCTIONS},
+    **{name: f"tl.where({{0}} {sign} {{1}}, one, zero)" for name, (_, sign) in COMPARISONS.items()},
     "where": "tl.where({0} != zero, {1}, {2})",
 }
 
 
 class Fused(NamedTuple):
-    """One kernel and how it is called."""
+    """One kernel and how it is called.
+
+    Attributes:
+        name: the name of the function.
+        code: its text.
+        memories: the tensors it takes; the first rows follow, in the order of `ROWS`.
+        blocks: instances that share the columns of a row.
+        warps: warps of an instance.
+    """
 
     name: str
     code: str
-    buffers: list[str]
-    """The tensors it takes, by name; the first rows follow, in the order of `ROWS`."""
+    memories: list[Memory]
     blocks: int
-    """Programs that share the columns of a row."""
     warps: int
 
 
 class Stage(NamedTuple):
-    """One phase: products, then a kernel where there is anything to store."""
+    """One phase: products, then a kernel if anything is stored."""
 
     products: list[Product]
     fused: Fused | None
 
 
-@dataclass
-class Direction:
+class Direction(NamedTuple):
     """One direction of the loop."""
 
     stages: list[Stage]
-    buffers: list[str]
+    memories: list[Memory]
     backward: bool
 
 
 def emit(kernels: Mapping[str, Kernel], *, double: bool) -> tuple[str, list[Direction]]:
-    """The text of a module with all kernels, and each direction's stages."""
+    """Return the text of a module with all kernels, and the stages of each direction."""
     directions = [
         _direction(kernel, name, "tl.float64" if double else "tl.float32") for name, kernel in kernels.items()
     ]
@@ -72,105 +75,105 @@ def emit(kernels: Mapping[str, Kernel], *, double: bool) -> tuple[str, list[Dire
 def _direction(kernel: Kernel, name: str, real: str) -> Direction:
     stages = []
     for depth, phase in enumerate(kernel.phases):
-        stored = phase.stores or phase.sums
-        fused = _Body(kernel, depth, phase).fused(f"{name}{depth}", real) if stored else None
-        stages.append(Stage(joined(phase.products), fused))
+        has_stores = phase.stores or phase.sums
+        fused = _Body(kernel, depth, phase).fused(f"{name}{depth}", real) if has_stores else None
+        stages.append(Stage(merge_columns(phase.products), fused))
     products = [product for stage in stages for product in stage.products]
-    names = {name for stage in stages if stage.fused for name in stage.fused.buffers}
-    names |= {place.buffer.name for product in products for place in (product.rows, product.place)}
-    names |= {f"matrix{product.matrix.constant}" for product in products}
-    return Direction(stages, sorted(names), kernel.backward)
+    memories = {memory for stage in stages if stage.fused for memory in stage.fused.memories}
+    memories |= {place.buffer.memory for product in products for place in (product.rows, product.place)}
+    memories |= {Memory(Role.MATRIX, product.matrix.constant) for product in products}
+    return Direction(stages, sorted(memories), kernel.backward)
 
 
-def joined(products: Sequence[Product]) -> list[Product]:
-    """Joins products as `merged` does, and those of the same rows whose columns and places are neighbours."""
-    found: list[Product] = []
-    for product in sorted(merged(products), key=lambda p: (p.add, p.rows, p.matrix, p.place)):
-        last = found[-1] if found else None
+def merge_columns(products: Sequence[Product]) -> list[Product]:
+    """Join products as `merge_products` does, and those of the same rows with adjacent columns and places."""
+    merged: list[Product] = []
+    for product in sorted(merge_products(products), key=lambda p: (p.add, p.rows, p.matrix, p.place)):
+        last = merged[-1] if merged else None
         if last is not None and not last.matrix.transposed:
             place = last.place._replace(start=last.place.start + last.width)
             matrix = last.matrix._replace(start=last.matrix.stop, stop=product.matrix.stop)
             if product == last._replace(place=place, matrix=matrix, width=product.width):
                 whole = last.matrix._replace(stop=product.matrix.stop)
-                found[-1] = last._replace(matrix=whole, width=last.width + product.width)
+                merged[-1] = last._replace(matrix=whole, width=last.width + product.width)
                 continue
-        found.append(product)
-    return found
+        merged.append(product)
+    return merged
 
 
 class _Body:
-    """What a phase computes for one row. Values of width 1 are scalars, the same for all columns."""
+    """The code of a phase for one row. Values of width 1 are scalars, the same for all columns."""
 
     def __init__(self, kernel: Kernel, depth: int, phase: Phase) -> None:
         self.kernel, self.depth, self.phase = kernel, depth, phase
-        self.buffers: dict[str, None] = {}
+        self.memories: dict[Memory, None] = {}
         self.widths: set[int] = set()
         self.loads: list[tuple[Place, int]] = []
-        self.known: dict[Node, str] = {}
+        self.names: dict[Node, str] = {}
         self.lines: list[str] = []
         self.reduces = False
 
     def fused(self, name: str, real: str) -> Fused:
-        """The kernel."""
+        """Return the kernel."""
         ends = []
-        for store in self.phase.stores:
+        for store in [*self.phase.stores, *self.phase.sums]:
             place, value, mask = f"{self.at(store.place)} + j", self.value(store.value), self.mask(store.value)
-            ends.append(f"tl.store({place}, {value}, mask={mask})")
-        for store in self.phase.sums:  # every row adds up its own steps
-            place, value, mask = f"{self.at(store.place)} + j", self.value(store.value), self.mask(store.value)
-            ends.append(f"tl.store({place}, tl.load({place}, mask={mask}) + {value}, mask={mask})")
-        meets, mixes = self.overlaps()
+            # every row adds up its own steps
+            before = f"tl.load({place}, mask={mask}) + " if store in self.phase.sums else ""
+            ends.append(f"tl.store({place}, {before}{value}, mask={mask})")
+        overlap, crosses_columns = self.overlaps()
         widest = max(self.widths)
-        columns = _power_of_two(widest if mixes or self.reduces else min(widest, COLUMNS))
+        columns = _power_of_two(widest if crosses_columns or self.reduces else min(widest, COLUMNS))
         lines = [
             "row = tl.program_id(0).to(tl.int64)",
             f"j = tl.program_id(1) * {columns} + tl.arange(0, {columns})",
             *(f"m{width} = j < {width}" for width in sorted(self.widths)),
             f"zero, one = tl.full((), 0.0, {real}), tl.full((), 1.0, {real})",
             *self.lines,
-            *(["tl.debug_barrier()"] if meets else []),  # threads may share out loads otherwise than stores
+            *(["tl.debug_barrier()"] if overlap else []),  # other threads may load what a thread overwrites
             *ends,
         ]
-        given = list(ROWS.values())
-        code = f"@triton.jit(do_not_specialize={given})\ndef {name}({', '.join([*self.buffers, *given])}):\n"
+        rows = list(ROWS.values())
+        arguments = ", ".join([*(memory.name for memory in self.memories), *rows])
+        code = f"@triton.jit(do_not_specialize={rows})\ndef {name}({arguments}):\n"
         code += "".join(f"    {line}\n" for line in lines)
-        return Fused(name, code, list(self.buffers), -(-widest // columns), max(1, min(16, columns // 128)))
+        return Fused(name, code, list(self.memories), -(-widest // columns), max(1, min(16, columns // 128)))
 
     def overlaps(self) -> tuple[bool, bool]:
-        """Whether something is stored where something is loaded, and whether other columns may load it."""
-        meets = mixes = False
+        """Return whether a place is both loaded and stored, and whether other columns may load it."""
+        overlap = crosses_columns = False
         for place, width in self.loads:
             for store in self.phase.stores:
-                here, there = (place, width), (store.place, store.value.width)
-                if place.buffer == store.place.buffer and _overlap(here, there):
-                    meets, mixes = True, mixes or here != there or width == 1
-        return meets, mixes
+                load, stored = (place, width), (store.place, store.value.width)
+                if place.buffer == store.place.buffer and _overlap(load, stored):
+                    overlap, crosses_columns = True, crosses_columns or load != stored or width == 1
+        return overlap, crosses_columns
 
     def mask(self, value: Node) -> str:
-        """Which columns a value has."""
+        """Return the mask for the columns of a value."""
         self.widths.add(value.width)
         return f"m{value.width}"
 
     def at(self, place: Place) -> str:
-        """The first feature of a place in the program's row."""
-        buffer = place.buffer
-        self.buffers[buffer.name] = None
-        if buffer.rows != "all":
-            return f"{buffer.name} + ({ROWS[buffer.rows]} + row) * {buffer.width} + {place.start}"
-        row = f" + row * {buffer.width}" if buffer.name.startswith("sum") else ""
-        return f"{buffer.name}{row} + {place.start}"
+        """Return the address of the first feature of a place in the row."""
+        memory, rows, width = place.buffer
+        self.memories[memory] = None
+        if rows != "all":
+            return f"{memory.name} + ({ROWS[rows]} + row) * {width} + {place.start}"
+        row = f" + row * {width}" if memory.role is Role.VECTOR_SUM else ""
+        return f"{memory.name}{row} + {place.start}"
 
     def value(self, value: Node) -> str:
-        """The name of a value, once its line is written."""
-        if value not in self.known:
+        """Return the name of a value, and write its line if it is new."""
+        if value not in self.names:
             code = self.code(value)
-            self.known[value] = f"v{len(self.known)}"
-            self.lines.append(f"{self.known[value]} = {code}")
-        return self.known[value]
+            self.names[value] = f"v{len(self.names)}"
+            self.lines.append(f"{self.names[value]} = {code}")
+        return self.names[value]
 
     def code(self, value: Node) -> str:
-        """How a value is computed."""
-        if value.op == "number":  # times one, so that it has a type
+        """Return the expression for a value."""
+        if value.op == "number":  # times one, which gives it a type
             return f"one * {_literal(value.note)}"
         place = self.kernel.loaded(value, self.depth)
         if place is not None:
@@ -181,7 +184,7 @@ class _Body:
         return CODE[value.op].format(*map(self.value, value.args))
 
     def reduction(self, value: Node) -> str:
-        """Over all pieces of the argument."""
+        """Return the expression for a sum or maximum over the features of a row."""
         self.reduces = True
         neutral = "zero" if value.op == "sum" else "-float('inf')"
         parts = []
@@ -198,8 +201,8 @@ def _overlap(a: tuple[Place, int], b: tuple[Place, int]) -> bool:
     return left.start < right.start + right_width and right.start < left.start + left_width
 
 
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+def _power_of_two(minimum: int) -> int:
+    return 1 << (minimum - 1).bit_length()
 
 
 def _literal(value: float) -> str:

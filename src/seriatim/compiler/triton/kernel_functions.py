@@ -1,6 +1,6 @@
-"""What every generated Triton kernel shares: functions of one value, and how rows are reduced. NaN goes through each.
+"""Functions for generated Triton kernels: functions of one value, and reductions of rows. All of them propagate NaN.
 
-The names are those of ``kernel.h``; there are none for Triton's own functions. Imported by generated kernels alone,
+The names are those in ``kernel.h``; functions that Triton has are left out. Only generated kernels import this file,
 because it needs Triton.
 """
 
