@@ -12,7 +12,7 @@ from seriatim.core.errors import InputError
 from seriatim.data import paths, pipes
 from seriatim.data.paths import check_named_by_run
 from seriatim.data.readers import find_sources
-from seriatim.inspection.model_sections import mistakes
+from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
 from seriatim.runs.ensembles import interpolate
 
@@ -125,5 +125,5 @@ def test_a_strangers_configuration_opens_no_device(texts, tmp_path: Path, capsys
         with pytest.raises(InputError, match=r"data\.valid: the run's configuration names"):
             interpolate([opened, opened])
         looked_at = prepare(opened, "the cat", beam=1, data=None, file_format=None)
-        assert "the run's configuration names" in str(mistakes(looked_at)[0])
+        assert "the run's configuration names" in str(mistakes_section(looked_at)[0])
         config.write_text(given)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.inspection.attention import attention_maps, attention_weights, watched_attention
+from seriatim.inspection.attention_maps import attention_maps, attention_weights, recorded_attention
 from seriatim.recurrence.obstacles import HOOKS, uncompiled
 
 from ..conftest import randn, small_config
@@ -36,7 +36,7 @@ def test_maps_are_weights_that_give_the_outputs(name: str) -> None:
     inputs, _ = example(layer, TIME)
     with torch.no_grad():
         expected, _ = layer(inputs)
-        with watched_attention(layer) as found:
+        with recorded_attention(layer) as found:
             outputs, _ = layer(inputs)
     assert torch.equal(outputs, expected)
     assert found
@@ -71,7 +71,7 @@ def test_maps_are_those_of_torch() -> None:
     theirs = nn.MultiheadAttention(8, 2, bias=False, batch_first=True)
     theirs.in_proj_weight.data, theirs.out_proj.weight.data = layer.qkv_proj.weight.data, layer.o_proj.weight.data
     inputs = torch.randn(3, TIME, 8)
-    with torch.no_grad(), watched_attention(layer) as found:
+    with torch.no_grad(), recorded_attention(layer) as found:
         outputs, _ = layer(inputs)
     expected, weights = theirs(inputs, inputs, inputs, average_attn_weights=False)
     torch.testing.assert_close(outputs, expected)
@@ -101,7 +101,7 @@ def test_a_decoder_of_one_head_looks_where_it_says(tmp_path: Path, options: dict
         pytest.skip("this model writes nothing")
     maps = attention_maps(run, ("ab gh", answer["text"])).maps
     (found,) = maps
-    assert found.looked_at == tuple(answer["source_tokens"])
+    assert found.keys == tuple(answer["source_tokens"])
     torch.testing.assert_close(found.weights[0], torch.tensor(answer["alignment"]))
 
 
@@ -114,7 +114,7 @@ def test_a_translator_of_many_heads_has_three_kinds_of_maps(tmp_path: Path) -> N
         "decoder, layer 1: cross attention": (2, 3, 5),
     }
     crossed = found["decoder, layer 1: cross attention"]
-    assert (crossed.looking, crossed.looked_at) == (("</s>", "g", "h"), tuple("ab gh"))
+    assert (crossed.queries, crossed.keys) == (("</s>", "g", "h"), tuple("ab gh"))
 
 
 def test_no_more_is_read_than_positions_are_learned(tmp_path: Path) -> None:
@@ -131,17 +131,17 @@ def test_no_more_is_read_than_positions_are_learned(tmp_path: Path) -> None:
         }
     )
     (found,) = attention_maps(run, "red green blue red").maps
-    assert found.looking == ("red", "green", "blue")
+    assert found.queries == ("red", "green", "blue")
 
 
 def test_what_is_left_out_is_said(tmp_path: Path, texts: dict[str, str]) -> None:
     run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "transformer"}, training={"steps": 1}))
-    part, whole = attention_maps(run, "the cat sees it", most=5), attention_maps(run, "the cat sees it")
+    part, whole = attention_maps(run, "the cat sees it", max_tokens=5), attention_maps(run, "the cat sees it")
     assert whole.limits == ""
     assert part.limits.startswith("Only the first 5 of 15 tokens are shown")
     assert part.bytes == whole.bytes == sum(one.weights.numel() * 4 for one in whole.maps)
     torch.testing.assert_close(part.maps[0].weights, whole.maps[0].weights[:, :5, :5])
-    with pytest.raises(InputError, match="1 to 256"):
-        attention_maps(run, "the cat", most=1000)
+    with pytest.raises(InputError, match="from 1 to 256"):
+        attention_maps(run, "the cat", max_tokens=1000)
     with pytest.raises(InputError, match="nothing in it to read"):
         attention_maps(run, "")

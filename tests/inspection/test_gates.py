@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.inspection.gates import gate_names, gates, noted_gates
+from seriatim.inspection.gates import gate_names, gates, recorded_gates
 from seriatim.inspection.leaves import leaves
 from seriatim.recurrence.obstacles import uncompiled
 
@@ -24,17 +24,17 @@ def _uncompiled() -> Iterator[None]:
 
 
 def noted(layer: nn.Module, inputs: Tensor) -> list[list[tuple[Tensor, bool]]]:
-    (steps,) = noted_gates(layer, lambda: layer(inputs))
-    return steps.noted
+    (steps,) = recorded_gates(layer, lambda: layer(inputs))
+    return steps.recorded
 
 
 @pytest.mark.parametrize("name", [*(f"bare-{name}" for name in seriatim.layers.names()), "gru-zoneout", "cell-zoneout"])
 def test_every_gate_of_an_architecture_has_a_name(name: str) -> None:
     """A new architecture names its gates in `gate_names`, in the order in which its step computes them."""
     layer = build(name)
-    found = noted_gates(layer, lambda: layer(randn(1, 4, INPUT_SIZE)))
+    found = recorded_gates(layer, lambda: layer(randn(1, 4, INPUT_SIZE)))
     for steps in found:
-        assert [len(gates) for gates in steps.noted] == [len(gate_names(steps.leaf.layer))] * 4
+        assert [len(gates) for gates in steps.recorded] == [len(gate_names(steps.leaf.layer))] * 4
     named = {gate_names(leaf.layer) for leaf in leaves(layer)} - {()}
     assert named <= {gate_names(steps.leaf.layer) for steps in found}
 
@@ -87,8 +87,8 @@ def test_a_cell_of_ones_own_has_no_names() -> None:
 def test_gates_of_a_run_stand_beside_its_tokens(texts: dict[str, str], tmp_path: Path) -> None:
     config = small_config(texts, tmp_path / "run", model={"layer": "mingru,mamba"}, training={"steps": 2})
     run = seriatim.train({**config, "tokenizer": {"kind": "word"}})
-    found = gates(run, "the cat sees the moon .", most=4)
-    assert (found.shown, found.of) == (4, 6)
+    found = gates(run, "the cat sees the moon .", max_tokens=4)
+    assert (found.shown, found.total) == (4, 6)
     assert [(gate.layer, gate.name, gate.is_rate) for gate in found.gates] == [
         ("layer 1: mingru", "update (takes)", False),
         ("layer 2: mamba", "step size Δ", True),

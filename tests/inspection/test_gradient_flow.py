@@ -235,7 +235,7 @@ def test_the_page_names_an_exploding_gradient(factor: float, name: str, texts: d
         weight = run.model.layer.cell.weight_hh_l0
         weight.copy_(factor * torch.linalg.qr(weight)[0])
     text = "the cat sees the moon . the old man likes it . " * 8
-    (_, table, _), lines = flow_section.flow(prepare(run, text, beam=1, data=None, file_format=None))
+    (_, table, _), lines = flow_section.flow_section(prepare(run, text, beam=1, data=None, file_format=None))
     assert "exploding, " in lines[0]
     assert name in lines[0]
     assert "reach" not in lines[0].split("(before")[0], "a gradient that grows has no reach"
@@ -247,6 +247,6 @@ def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
     for data, said in (({"train": texts["train"]}, "too few to measure"), (config["data"], "the held-out data")):
         run = seriatim.train({**config, "data": data, "out": str(tmp_path / said.split()[1])})
-        parts, lines = flow_section.flow(prepare(run, "the cat sees it .", **given))
+        parts, lines = flow_section.flow_section(prepare(run, "the cat sees it .", **given))
         assert said in parts[0].text
         assert bool(lines) == (said == "the held-out data")

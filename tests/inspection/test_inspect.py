@@ -11,10 +11,14 @@ import pytest
 import seriatim
 from seriatim.cli.main import main as command
 from seriatim.core.errors import InputError
-from seriatim.inspection import memory_section, model_sections, sections
+from seriatim.inspection import surprisal
 from seriatim.inspection.alignment import Aligned, align, aligned_figure, mass
+from seriatim.inspection.context_section import needed_sentence
+from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.tasks.text_view import CausalTextView
+from seriatim.training.task_view import TaskView
 
 from .inspected import MODELS, SENTENCE, TEXTS
 
@@ -41,7 +45,14 @@ def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
         assert f'<section id="{section}"' in html
     assert found.summary
     unseen = [line for line in html.split("<p>") if line.startswith("Not shown: ")]
-    allowed = ("no layer of this model has attention", "no gates", "n-gram model", "ctc run")
+    allowed = (
+        "no layer of this model has attention",
+        "no gates",
+        "n-gram model",
+        "ctc run",
+        "masked model",
+        "has no layers",
+    )
     assert all(any(reason in line for reason in allowed) for line in unseen), "nothing fails unseen"
 
 
@@ -50,7 +61,7 @@ def test_what_has_no_meaning_is_left_out_with_a_sentence(inspected, tmp_path: Pa
         name: seriatim.inspect(inspected[name], text, out=tmp_path / f"{name}.html").path.read_text()
         for name, text in {"ngram": SENTENCE, "lm": "a", "classify": SENTENCE}.items()
     }
-    assert "n-gram models are counted, so that there is no gradient" in pages["ngram"]
+    assert "this model has no layers, so that there is no gradient" in pages["ngram"]
     assert "no layer of this model has attention" in pages["ngram"]
     assert "counts treat every word as different" in pages["ngram"]
     assert "reads from both sides keeps the whole text" in pages["classify"]
@@ -59,21 +70,21 @@ def test_what_has_no_meaning_is_left_out_with_a_sentence(inspected, tmp_path: Pa
 
 
 def test_long_texts_say_what_is_looked_at(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(prepare.__globals__["READ"], "lm", 30)
-    monkeypatch.setitem(prepare.__globals__, "LINE", 3)
+    monkeypatch.setattr(CausalTextView, "max_tokens", 30)
+    monkeypatch.setattr(TaskView, "max_tokens", 3)
     given = {"beam": 1, "data": None, "file_format": None}
     text = f"{SENTENCE}\n" * 3
     for name in ("lm", "lm-lines", "lm-words"):
         subject = prepare(inspected[name], text * 4, **given)
-        assert len(subject.corpus.ids) <= 30
+        assert subject.view.token_count(subject.text) <= 30
         assert "only the first 30 are inspected" in subject.notes[0]
     for name in ("classify", "tag", "seq2seq"):
         subject = prepare(inspected[name], text.replace(" ", "") if name == "seq2seq" else text, **given)
         assert len(inspected[name].tokenizer.encode(subject.text)) == 3
         assert "has 3 lines; only the first" in subject.notes[0]
         assert "only the first 3 are inspected" in subject.notes[1]
-    monkeypatch.setattr(sections, "SHOWN", 5)
-    (tokens, *_), _ = sections.surprise(prepare(inspected["lm"], SENTENCE, **given))
+    monkeypatch.setattr(surprisal, "MAX_TOKENS", 5)
+    (tokens, *_), _ = surprisal.surprisal_section(prepare(inspected["lm"], SENTENCE, **given))
     assert len(tokens.tokens) == 5
     assert "Only the first 5 of" in tokens.caption
 
@@ -135,7 +146,7 @@ def test_missing_data_of_the_run_is_no_error(inspected, tmp_path: Path) -> None:
     config = run.config.model_copy(update={"data": gone})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "config", config)
-        (said,), lines = model_sections.mistakes(subject)
+        (said,), lines = mistakes_section(subject)
     assert "cannot be read" in said.text
     assert not lines
 
@@ -158,7 +169,7 @@ def test_alignments_are_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPa
     (expected,) = run.details(["axbxcx"], alignments=True)
     greedy, beam = align(run, "axbxcx", beam=3)
     assert greedy.weights == expected["alignment"]
-    assert beam.how == "beam of 3"
+    assert beam.search == "beam of 3"
     assert beam.text == next(iter(run.predict(["axbxcx"], beam=3)))
     heads = align(inspected["seq2seq-heads"], "axbxcx", beam=1)[0]
     assert heads.heads > 1
@@ -168,13 +179,13 @@ def test_alignments_are_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPa
         assert mass(one, [range(len(one.source_tokens))] * len(one.weights)) == pytest.approx(1, abs=1e-5)
         assert aligned_figure(one).axes
     assert not align(inspected["ctc"], "axbxcx", beam=1)[0].weights
-    monkeypatch.setattr("seriatim.inspection.alignment.LARGEST", 4)
+    monkeypatch.setattr("seriatim.inspection.alignment.MAX_MAP", 4)
     (cut,) = align(inspected["seq2seq-heads"], "axbxcx", beam=1)
     assert "the first 4" in cut.limits
     assert cut.target_tokens[-1] != "</s>", "the end of an answer is not where its map is cut off"
     with pytest.raises(InputError, match="has no attention"):
         aligned_figure(Aligned("greedy", "", 0.0))
-    with pytest.raises(InputError, match="does not translate"):
+    with pytest.raises(InputError, match="offers no translations"):
         align(inspected["lm"], "a")
 
 
@@ -204,5 +215,5 @@ def test_nothing_is_computed_from_an_infinite_loss(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("losses", [{1: math.inf, None: math.inf}, {1: 2.0, None: math.nan}, {1: math.nan, None: 2.0}])
 def test_no_context_is_enough_where_losses_are_not_finite(losses: dict) -> None:
-    sentence = memory_section._needed_sentence(losses)
+    sentence = needed_sentence(losses)
     assert sentence == "" or "No k that was tried" in sentence

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.inspection import mistakes as errors
-from seriatim.inspection.mistake_figures import calibration_figure, confusion_figure, most_confused
-from seriatim.inspection.mistakes import find_mistakes
+from seriatim.evaluation.error_analysis import Mistakes
+from seriatim.inspection.mistakes import calibration_figure, confusion_figure, most_confused
+from seriatim.inspection.subject import view_of
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.runs.run import Run
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +20,14 @@ def _uncompiled():
         yield
 
 
+def find_mistakes(run: Run, data: str) -> Mistakes:
+    return view_of(run).mistakes(data, None)
+
+
 def test_texts_are_judged_as_in_evaluation(inspected) -> None:
     run = inspected["classify"]
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
-    assert found.right / found.of == pytest.approx(expected["accuracy"])
+    assert found.correct / found.total == pytest.approx(expected["accuracy"])
     assert found.calibration_error == pytest.approx(expected["calibration_error"])
     assert found.calibration == expected["calibration"]
     places = [list(run.vocabulary.labels).index(label) for label in found.labels]
@@ -30,41 +35,42 @@ def test_texts_are_judged_as_in_evaluation(inspected) -> None:
     assert [one.score for one in found.worst] == sorted((one.score for one in found.worst), reverse=True)
     answers = list(run.details([one.text for one in found.worst]))
     for one, answer in zip(found.worst, answers, strict=True):
-        assert answer["text"] == one.found != one.truth
+        assert answer["text"] == one.predicted != one.truth
         assert max(answer["probabilities"].values()) == pytest.approx(one.score, abs=1e-6)
 
 
 def test_sentences_are_judged_as_in_evaluation(inspected) -> None:
     run = inspected["tag"]
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
-    assert found.right / found.of == pytest.approx(expected["accuracy"])
-    assert found.confusion.sum() == found.of == expected["tokens"]
-    assert sum(one["count"] for one in found.calibration) == found.of
+    assert found.correct / found.total == pytest.approx(expected["accuracy"])
+    assert found.confusion.sum() == found.total == expected["tokens"]
+    assert sum(one["count"] for one in found.calibration) == found.total
     for one in found.worst:
-        assert one.score == len(one.truth.split()) == len(one.found.split())
+        assert one.score == len(one.truth.split()) == len(one.predicted.split())
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-lines", "lm-words", "ngram", "mlm"])
 def test_tokens_are_judged_as_in_evaluation(inspected, name: str) -> None:
     run = inspected[name]
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
-    assert found.of == expected["tokens"]
+    assert found.total == expected["tokens"]
     if name == "mlm":
-        assert found.right / found.of == pytest.approx(expected["accuracy"])
-    assert found.right + sum(one.times for one in found.confused) <= found.of
-    assert all(one.truth != one.found for one in found.confused)
+        assert found.correct / found.total == pytest.approx(expected["accuracy"])
+    assert found.correct + sum(one.count for one in found.confusions) <= found.total
+    assert all(one.truth != one.predicted for one in found.confusions)
     scores = [one.score for one in found.worst]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] >= expected["loss"]
 
 
 def test_of_much_data_the_beginning_is_looked_at(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most in (("ITEMS", 7), ("TOKENS", 100), ("PAIRS", 5)):
-        monkeypatch.setattr(errors, name, most)
+    for view in ("classification_view.MAX_ITEMS", "tagging_view.MAX_ITEMS", "seq2seq_view.MAX_PAIRS"):
+        monkeypatch.setattr(f"seriatim.tasks.{view}", 5)
+    monkeypatch.setattr("seriatim.tasks.text_view.MAX_TOKENS", 100)
     for name in ("classify", "tag", "lm", "lm-lines", "seq2seq"):
         found = find_mistakes(inspected[name], inspected[name].config.data.test)
-        assert found.seen.startswith("the first")
-        assert found.of <= 100
+        assert found.evaluated.startswith("the first")
+        assert found.total <= 100
 
 
 def test_answers_are_the_worst_by_chrf(inspected) -> None:
@@ -72,15 +78,15 @@ def test_answers_are_the_worst_by_chrf(inspected) -> None:
     found = find_mistakes(run, run.config.data.test)
     expected = run.evaluate(run.config.data.test)
     assert found.chrf == pytest.approx(expected["chrf"])
-    assert found.right / found.of == pytest.approx(expected["exact_match"])
+    assert found.correct / found.total == pytest.approx(expected["exact_match"])
     assert [one.score for one in found.worst] == sorted(one.score for one in found.worst)
-    assert all(one.truth != one.found for one in found.worst)
+    assert all(one.truth != one.predicted for one in found.worst)
 
 
 def test_drawings_hold_the_counts() -> None:
     random = np.random.default_rng(0)
     confusion = random.integers(0, 9, (30, 30))
-    shown = most_confused(confusion, most=5)
+    shown = most_confused(confusion, count=5)
     wrong = confusion.sum(0) + confusion.sum(1) - 2 * confusion.diagonal()
     assert Counter(wrong[shown]) == Counter(sorted(wrong)[-5:])
     axes = confusion_figure(confusion[:3, :3], ["a$", "b", "c"]).axes[0]

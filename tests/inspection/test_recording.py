@@ -1,23 +1,26 @@
 """Watching a model changes nothing of what it computes, and leaves nothing behind."""
 
+import functools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 import seriatim
-from seriatim.inspection.attention import alignment_figure, attention_figure, attention_maps
+from seriatim.inspection.attention_maps import alignment_figure, attention_figure, attention_maps
 from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
 from seriatim.inspection.leaves import leaves
-from seriatim.inspection.recording import unrolled
+from seriatim.inspection.recording import unrolled as unrolled_with
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence.obstacles import HOOKS, uncompiled
 
 from ..conftest import small_config
 from ..laws.eight_laws import VARIANTS, WHOLE, assert_states_close, build, example, initial
 
+unrolled = functools.partial(unrolled_with, watch=nullcontext)
 LENGTHS = (None, [7, 0, 4, 1], [0, 0, 0, 0])
 
 

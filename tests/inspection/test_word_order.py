@@ -13,11 +13,11 @@ from seriatim.comparison.runner import Comparison
 from seriatim.core.errors import InputError
 from seriatim.inspection.embeddings import chance_similarity, embeddings, map_figure, principal_axes
 from seriatim.inspection.inspection import inspect
-from seriatim.inspection.reading import Example
-from seriatim.inspection.word_order import SAME, OrderEffect, order_effect, reordered
+from seriatim.inspection.word_order import SAME, OrderEffect, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.training.task_view import Example
 
 from ..conftest import randn
 from .inspected import MODELS, SENTENCE, TEXTS
@@ -102,7 +102,7 @@ def test_texts_without_another_order(inspected) -> None:
     with pytest.raises(InputError, match="ctc run"):
         order_effect(inspected["ctc"], "axbx")
     example = Example((5, 6, 7), (), ("a", "b", "c"))
-    assert reordered(example, np.array([1, 0, 2])).tokens == ("b", "a", "c")
+    assert example.part([1, 0, 2]).tokens == ("b", "a", "c")
 
 
 @pytest.mark.parametrize("name", LAYERS)

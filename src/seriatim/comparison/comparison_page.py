@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..inspection.sparsity import sparsity_parts
+from ..inspection.unseen_ngrams import sparsity_parts
 from ..report.number_formats import in_bytes, in_short, listed
 from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Sample, Samples, Section, Table, render, write_page
 from . import comparison_figures as figures

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..data.corpus import Corpus
 from ..data.synthetic import TASKS, generate
+from ..evaluation.context_use import by_context
 from ..evaluation.intervals import Metrics
-from ..inspection.memory import by_context
 from ..runs.run import Run
 from ..training.task_data import TaskData
 from .metric import FIGURE_OF_SUMS
@@ -89,7 +89,7 @@ def _with_short_contexts(run: Run, data: Corpus) -> Metrics | None:
     first = min(CONTEXTS[-1], len(ids) // 2) if ends is None else 0
     positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round().astype(np.int64)
     seen = by_context(run.model, ids, CONTEXTS, positions=positions, ends=ends)
-    values = {str(size): float(result.accuracy) for size, result in seen.items() if size is not None}
+    values = {str(size): result.accuracy for size, result in seen.items() if size is not None}
     name = "accuracy when only the last k tokens are seen"
     described = {"kind": "context", "of": "accuracy", "name": name, "unit": "tokens"}
     return {**described, "values": values, "count": len(positions), "items": "places"}

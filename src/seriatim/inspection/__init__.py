@@ -1,1 +1,1 @@
-"""What a model attends to, keeps and forgets: recorded by hooks, drawn as figures, put together as one page."""
+"""Inspection of a run: probes of what a model attends to, keeps and forgets, their figures, and one page."""

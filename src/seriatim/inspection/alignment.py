@@ -1,42 +1,41 @@
-"""Which part of a source each token of a translation came from: the weights of a decoder's attention.
+"""Alignment of a translation: the attention of each token of the answer to the source.
 
 D. Bahdanau, K. Cho and Y. Bengio, "Neural machine translation by jointly learning to align and translate", ICLR 2015.
-Attention with one head is an alignment by itself. Of several heads the mean is taken, in the topmost layer that looks
-at the source; what each head does alone `attention.attention_maps` shows.
+The weights of a single attention head are an alignment. For several heads, the mean over the heads of the topmost layer
+that attends to the source is used; `attention_maps` shows each head.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from ..core.errors import InputError
-from .attention import LARGEST, attention_maps
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from ..runs.run import Run
+from ..report.page import Part, Plot, Plots, Prose, Sample, Samples
+from ..runs.run import Run
+from .attention_maps import MAX_MAP, alignment_figure, attention_maps
+from .subject import Content, Subject, view_of
 
 BEAM = 5
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """An answer, and where each of its tokens looked.
+    """An answer and its alignment.
 
     Attributes:
-        how: it was searched for, in words.
+        search: how the answer was searched for, in words.
         text: the answer.
-        log_probability: of it, its end included, in nats.
-        source_tokens: of the text.
-        target_tokens: of the answer, its end included.
-        weights: a row for every token of the answer, of a weight for every token of the source; empty where the decoder
-            has no attention.
-        heads: over how many the weights are means.
-        limits: of how much the weights are, in words; empty where of everything.
+        log_probability: log P of the answer with its end, in nats.
+        source_tokens: names of the tokens of the source.
+        target_tokens: names of the tokens of the answer, its end included.
+        weights: attention of each token of the answer to each token of the source; empty without attention.
+        heads: number of heads over which the weights are means.
+        limits: the part of the tokens that is covered, in words; empty if all are.
     """
 
-    how: str
+    search: str
     text: str
     log_probability: float
     source_tokens: Sequence[str] = ()
@@ -46,64 +45,90 @@ class Aligned:
     limits: str = ""
 
 
-def align(run: "Run", text: str, *, beam: int = BEAM) -> list[Aligned]:
-    """The greedy answer to a text and that of beam search, each with its alignment.
+def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
+    """Return the answers of greedy search and of beam search to a text, with their alignments.
 
     Args:
-        run: an encoder-decoder.
+        run: a run that translates.
         text: the source, one line.
-        beam: hypotheses kept at once; with 1 there is the greedy answer alone.
+        beam: width of the beam; for 1, only the greedy answer is returned.
 
     Raises:
-        InputError: a beam below 1, or a run of another task.
+        InputError: the beam is below 1, or the run does not translate.
     """
-    if run.config.task != "seq2seq":
-        raise InputError(f"alignment: a run of the task {run.config.task} does not translate; give a seq2seq run")
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
-    return [_aligned(run, text, size) for size in sorted({1, beam})]
+    return [_aligned(run, text, width) for width in sorted({1, beam})]
 
 
-def _aligned(run: "Run", text: str, beam: int) -> Aligned:
-    (found,) = run.details([text], beam=beam, alignments=True)
-    how = "greedy" if beam == 1 else f"beam of {beam}"
-    log_probability = found["n_best"][0]["log_probability"]
-    if "alignment" in found:
-        names = (found["source_tokens"], found["target_tokens"])
-        return Aligned(how, found["text"], log_probability, *names, found["alignment"])
-    if not hasattr(run.model, "encode") or not text.strip():
-        return Aligned(how, found["text"], log_probability)
-    maps = attention_maps(run, (text, found["text"]), most=LARGEST)
-    crossing = [one for one in maps.maps if one.crosses and one.looking and one.looked_at]
+def _aligned(run: Run, text: str, beam: int) -> Aligned:
+    answer = view_of(run).search(text, beam)
+    search = "greedy" if beam == 1 else f"beam of {beam}"
+    unaligned = Aligned(search, answer.text, answer.log_probability)
+    if len(answer.weights):
+        names = answer.source_tokens, answer.target_tokens
+        return Aligned(search, answer.text, answer.log_probability, *names, answer.weights)
+    if not text.strip():
+        return unaligned
+    result = attention_maps(run, (text, answer.text), max_tokens=MAX_MAP)
+    crossing = [each for each in result.maps if each.crosses and each.queries and each.keys]
     if not crossing:
-        return Aligned(how, found["text"], log_probability)
+        return unaligned
     top = crossing[-1]
+    # a token is written at the step that reads the token before it; if the answer is cut, its end is missing
+    targets = (*top.queries[1:], "</s>" if result.shown == result.total else "…")
     weights = top.weights.mean(0).tolist()
-    # what is written where the token before it is read; of a long answer the last is not its end
-    targets = (*top.looking[1:], "</s>" if maps.shown == maps.of else "…")
-    heads = len(top.weights)
-    return Aligned(how, found["text"], log_probability, top.looked_at, targets, weights, heads, maps.limits)
+    return Aligned(
+        search, answer.text, answer.log_probability, top.keys, targets, weights, len(top.weights), result.limits
+    )
 
 
-def mass(found: Aligned, places: Sequence[Sequence[int]]) -> float:
-    """The mean share of attention that falls on given places of the source.
+def mass(aligned: Aligned, places: Sequence[Sequence[int]]) -> float:
+    """Return the mean share of attention on some places of the source.
 
     Args:
-        found: with weights.
-        places: for each of the first tokens of the answer, which tokens of the source count, from 0.
+        aligned: an answer with weights.
+        places: for each of the first tokens of the answer, the places of the source that count, from 0.
     """
-    shares = [sum(row[place] for place in own) for row, own in zip(found.weights, places, strict=False)]
+    shares = [sum(row[place] for place in chosen) for row, chosen in zip(aligned.weights, places, strict=False)]
     return sum(shares) / len(shares)
 
 
-def aligned_figure(found: Aligned) -> "Figure":
-    """Draws an alignment: source across, answer down, bright where a token looked.
+def aligned_figure(aligned: Aligned) -> Figure:
+    """Draw an alignment: the source across, the answer down, bright for large weights.
 
     Raises:
-        InputError: there is none, because the decoder has no attention.
+        InputError: there are no weights, since the decoder has no attention.
     """
-    from .attention import alignment_figure
-
-    if not found.weights:
+    if not aligned.weights:
         raise InputError("alignment: the decoder has no attention; train with --model.options.attention dot")
-    return alignment_figure(found.source_tokens, found.target_tokens, found.weights, found.how)
+    return alignment_figure(aligned.source_tokens, aligned.target_tokens, aligned.weights, aligned.search)
+
+
+def alignment_section(subject: Subject) -> Content:
+    """Write the section on alignment, for greedy search and for beam search."""
+    answers = align(subject.run, subject.text, beam=subject.beam)
+    samples = [
+        Sample(f"{each.search}, P = {math.exp(each.log_probability):.2g}", each.text or "(nothing)") for each in answers
+    ]
+    parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
+    if answers[-1].log_probability < answers[0].log_probability:
+        parts.append(Prose("Here beam search has dropped an answer that is more likely as a whole: the greedy one."))
+    lines = [f"answer: {answers[-1].text[:100] or '(nothing)'}"]
+    aligned = [each for each in answers if each.weights]
+    if not aligned:
+        return Content([*parts, Prose(f"No alignment is shown: {subject.view.no_alignment}.")], lines)
+    return Content([*parts, Plots([_plot(each) for each in aligned])], lines)
+
+
+def _plot(aligned: Aligned) -> Plot:
+    heads = f" The weights are means over {aligned.heads} heads of the top layer." if aligned.heads > 1 else ""
+    limits = f" {aligned.limits}" if aligned.limits else ""
+    rows, columns = len(aligned.target_tokens), len(aligned.source_tokens)
+    return Plot(
+        aligned_figure(aligned),
+        f"Alignment, {aligned.search}",
+        "Attention of each token of the answer (rows) to the tokens of the source (columns); a row sums to one."
+        f"{heads}{limits}",
+        f"Attention from {rows} tokens of the answer to {columns} of the source.",
+    )

@@ -1,42 +1,39 @@
-"""What a model has learned about single tokens: neighbours in the space of its embeddings, and a map of it.
+"""Embeddings of a model: nearest neighbours of the tokens of a text, and a map.
 
-Tokens that are used alike get similar vectors, so that what is learned about one carries over to the others (Y. Bengio
-et al., "A neural probabilistic language model", JMLR 3, 2003). An n-gram model has no such vectors: to its counts,
-every word is as different from every other one. Similarity is the cosine (T. Mikolov et al., "Distributed
+Tokens that are used alike get similar vectors, so that what the model learns about one carries over to the others (Y.
+Bengio et al., "A neural probabilistic language model", JMLR 3, 2003). An n-gram model has no such vectors: to its
+counts, all words are equally different. Similarity is measured by the cosine (T. Mikolov et al., "Distributed
 representations of words and phrases and their compositionality", NeurIPS 2013).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
+from matplotlib.figure import Figure
 
 from ..core.errors import InputError
 from ..data.tokenizers import END
-from .predictions import name_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from ..runs.run import Run
+from ..evaluation.token_scores import token_name
+from ..report.page import Cell, Plot, Prose, Table
+from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
+from ..runs.run import Run
+from .subject import Content, Subject, view_of
 
 NEIGHBOURS = 5
 """Neighbours of each token."""
 TOKENS = 20
 """Different tokens of a text whose neighbours are looked up."""
 CANDIDATES = 2_000
-"""Tokens among which neighbours are searched: the first of the vocabulary. Words are in order of frequency there, and
-the embeddings of rare words are hardly trained."""
-DRAWN = 300
-"""Tokens that show how similar a nearest neighbour is by chance."""
+"""Tokens among which neighbours are searched: the first of the vocabulary, which are the most frequent words. The
+embeddings of rare words are hardly trained."""
+SAMPLED = 300
+"""Tokens that are sampled to measure how similar a nearest neighbour is by chance."""
 MAPPED = 50
 """Tokens on a map."""
 WIDTH, HEIGHT = 8.4, 5.6
 LETTER_WIDTH, LINE_HEIGHT = 0.09, 0.17
 """Inches of a map, and of the letters of its labels."""
-ATTRIBUTES = ("embedding", "source_embedding")
-"""Where the models of different tasks keep the embeddings of their input tokens."""
 
 
 class Neighbour(NamedTuple):
@@ -54,18 +51,18 @@ class Neighbours(NamedTuple):
 
 
 class Embeddings(NamedTuple):
-    """Embeddings of the tokens of a text, and what is near them.
+    """Embeddings of the tokens of a text, and of their neighbours.
 
     Attributes:
-        neighbours: of each different token of the text, in order of first appearance.
+        neighbours: neighbours of each different token of the text, in order of first appearance.
         chance: 99th percentile of the similarity of nearest neighbours if each dimension of the embeddings is shuffled
-            by itself, so that only chance makes tokens similar.
+            by itself, so that tokens are similar only by chance.
         candidates: number of tokens searched.
         by_frequency: whether these are the most frequent tokens of the vocabulary.
         mapped: names of the tokens on the map, those of the text first.
-        of_text: how many of them are of the text.
+        of_text: number of tokens on the map that are of the text.
         points: coordinates on the map ``(mapped, 2)``.
-        variance: shares of the variance of these tokens' vectors that the two axes show.
+        variance: shares of the variance of these tokens' vectors along the two axes.
     """
 
     neighbours: list[Neighbours]
@@ -78,61 +75,67 @@ class Embeddings(NamedTuple):
     variance: tuple[float, float]
 
 
-def embeddings(run: "Run", text: str, *, neighbours: int = NEIGHBOURS, tokens: int = TOKENS) -> Embeddings:
-    """Looks up the neighbours of the tokens of a text among a model's embeddings, and maps them to the plane.
+def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int = TOKENS) -> Embeddings:
+    """Return the neighbours of the tokens of a text among a model's embeddings, and a map of them.
 
-    The map shows the tokens of the text and their neighbours; for a vocabulary of at most `MAPPED` tokens, all of it.
+    The map shows the tokens of the text and their neighbours, or the whole vocabulary if it has at most `MAPPED`
+    tokens.
 
     Args:
-        run: of any task whose model embeds its input tokens.
+        run: a run whose model embeds its input tokens.
         text: a text; tokens outside the vocabulary are left out.
-        neighbours: neighbours of each token.
-        tokens: different tokens of the text that are looked up, the first ones.
+        neighbours: number of neighbours of each token.
+        tokens: number of different tokens of the text, from the first on.
 
     Raises:
-        InputError: the model has no embeddings (n-grams), or the text no token of the vocabulary.
+        InputError: the model has no embeddings (n-grams), or no token of the text is in the vocabulary.
     """
-    table = _table(run)
     tokenizer = run.tokenizer
+    weight = view_of(run).embeddings().detach()[: tokenizer.vocabulary_size]
+    table = weight.double().cpu().numpy()  # (vocabulary, size)
     special = {END, tokenizer.unknown_id}
-    own = [token for token in dict.fromkeys(tokenizer.encode(text).tolist()) if token not in special][:tokens]
-    if not own:
+    chosen = [token for token in dict.fromkeys(tokenizer.encode(text).tolist()) if token not in special][:tokens]
+    if not chosen:
         raise InputError("no token of the text is in the vocabulary")
     candidates = np.array([token for token in range(min(len(table), CANDIDATES)) if token not in special])
-    units = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), np.finfo(float).tiny)
-    similar = units[own] @ units[candidates].T
-    similar[np.array(own)[:, None] == candidates] = -np.inf
-    order = np.argsort(-similar, axis=1, kind="stable")[:, : min(neighbours, len(candidates) - 1)]
-    near = [
+    units = _normalized(table)
+    similarity = units[chosen] @ units[candidates].T
+    similarity[np.array(chosen)[:, None] == candidates] = -np.inf
+    order = np.argsort(-similarity, axis=1, kind="stable")[:, : min(neighbours, len(candidates) - 1)]
+    nearest = [
         Neighbours(
-            name_of(tokenizer, token),
-            [Neighbour(name_of(tokenizer, int(candidates[i])), float(similar[row, i])) for i in order[row]],
+            token_name(tokenizer, token),
+            [Neighbour(token_name(tokenizer, int(candidates[i])), float(similarity[row, i])) for i in order[row]],
         )
-        for row, token in enumerate(own)
+        for row, token in enumerate(chosen)
     ]
-    shown = list(
-        dict.fromkeys([*own, *candidates[order[:, : max(1, (MAPPED - len(own)) // len(own))]].ravel().tolist()])
-    )
-    shown = (
-        [*own, *[token for token in candidates.tolist() if token not in own]] if len(candidates) <= MAPPED else shown
-    )
-    points, variance = principal_axes(table[shown[:MAPPED]])
-    names = [name_of(tokenizer, token) for token in shown[:MAPPED]]
+    if len(candidates) <= MAPPED:
+        others = candidates.tolist()
+    else:
+        others = candidates[order[:, : max(1, (MAPPED - len(chosen)) // len(chosen))]].ravel().tolist()
+    mapped = list(dict.fromkeys([*chosen, *others]))[:MAPPED]
+    points, variance = principal_axes(table[mapped])
+    names = [token_name(tokenizer, token) for token in mapped]
     chance = chance_similarity(table[candidates])
-    ranked = tokenizer.kind == "word" and len(candidates) < len(table) - 2
-    return Embeddings(near, chance, len(candidates), ranked, names, len(own), points, variance)
+    by_frequency = tokenizer.kind == "word" and len(candidates) < len(table) - 2
+    return Embeddings(nearest, chance, len(candidates), by_frequency, names, len(chosen), points, variance)
+
+
+def _normalized(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors ``(n, size)`` scaled to length 1."""
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(float).tiny))
 
 
 def principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """The first two principal components, by the singular value decomposition of the centred vectors.
+    """Return the first two principal components, by the singular value decomposition of the centred vectors.
 
-    The sign of each axis is chosen so that its largest coordinate is positive; the result is therefore deterministic.
+    The sign of each axis is chosen so that its largest coordinate is positive, which makes the result deterministic.
 
     Args:
         vectors: ``(n, size)``.
 
     Returns:
-        Coordinates ``(n, 2)``, and the share of the variance that each axis shows.
+        Coordinates ``(n, 2)``, and the share of the variance along each axis.
     """
     centred = vectors - vectors.mean(0)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
@@ -145,20 +148,8 @@ def principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]
     return points, (shares[0], shares[1])
 
 
-def _table(run: "Run") -> np.ndarray:
-    """Embeddings of the tokenizer's tokens ``(vocabulary, size)``, in float64."""
-    found: Any = next((getattr(run.model, name, None) for name in ATTRIBUTES if hasattr(run.model, name)), None)
-    if found is None:
-        raise InputError(
-            "an n-gram model has no embeddings: its counts treat every word as different from every other word, so "
-            "that nothing learned about one carries over to similar ones"
-        )
-    weight: torch.Tensor = found.weight.detach()[: run.tokenizer.vocabulary_size]
-    return weight.double().cpu().numpy()
-
-
 def chance_similarity(vectors: np.ndarray) -> float:
-    """How similar nearest neighbours are by chance; see `Embeddings`.
+    """Return how similar nearest neighbours are by chance; see `Embeddings.chance`.
 
     Args:
         vectors: embeddings of the tokens that are searched ``(tokens, size)``.
@@ -167,56 +158,98 @@ def chance_similarity(vectors: np.ndarray) -> float:
         return 0.0
     random = np.random.default_rng(0)
     nearest: list[float] = []
-    while len(nearest) < DRAWN:  # of a small vocabulary several times
-        shuffled = random.permuted(vectors, axis=0)
-        units = shuffled / np.maximum(np.linalg.norm(shuffled, axis=1, keepdims=True), np.finfo(float).tiny)
-        drawn = random.permutation(len(units))[:DRAWN]
-        similar = units[drawn] @ units.T
-        similar[np.arange(len(drawn)), drawn] = -np.inf
-        nearest += similar.max(1).tolist()
+    while len(nearest) < SAMPLED:  # a small vocabulary is shuffled several times
+        units = _normalized(random.permuted(vectors, axis=0))
+        sampled = random.permutation(len(units))[:SAMPLED]
+        similarity = units[sampled] @ units.T
+        similarity[np.arange(len(sampled)), sampled] = -np.inf
+        nearest += similarity.max(1).tolist()
     return float(np.quantile(nearest, 0.99))
 
 
-def _without_overlap(found: Embeddings) -> list[int]:
-    """Which points have a label: those of the text, and the others where there is room."""
-    span = np.maximum(np.ptp(found.points, axis=0), np.finfo(float).tiny)
-    inches = found.points / span * np.array([WIDTH - 1.6, HEIGHT - 1.4])
-    chosen: list[int] = []
-    for i, name in enumerate(found.mapped):
+def _labelled_points(result: Embeddings) -> list[int]:
+    """Return the points that get a label: those of the text, and others if their labels do not overlap."""
+    span = np.maximum(np.ptp(result.points, axis=0), np.finfo(float).tiny)
+    inches = result.points / span * np.array([WIDTH - 1.6, HEIGHT - 1.4])
+    labelled: list[int] = []
+    for i, name in enumerate(result.mapped):
         width = LETTER_WIDTH * max(len(name), 1)
         clear = all(
             abs(inches[i, 1] - inches[j, 1]) > LINE_HEIGHT
             or inches[i, 0] + width < inches[j, 0]
-            or inches[j, 0] + LETTER_WIDTH * len(found.mapped[j]) < inches[i, 0]
-            for j in chosen
+            or inches[j, 0] + LETTER_WIDTH * len(result.mapped[j]) < inches[i, 0]
+            for j in labelled
         )
-        if i < found.of_text or clear:
-            chosen.append(i)
-    return chosen
+        if i < result.of_text or clear:
+            labelled.append(i)
+    return labelled
 
 
-def map_figure(found: Embeddings) -> "Figure":
-    """Draws the map: tokens of the text as filled points, the others as open ones.
-
-    Labels of the others are left out where they would overlap.
-    """
-    from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
-
+def map_figure(result: Embeddings) -> Figure:
+    """Draw the map: tokens of the text as filled points, others as open points, with labels that do not overlap."""
     figure, axes = new_figure(width=WIDTH, height=HEIGHT)
     plot = axes[0, 0]
     groups: Sequence[tuple[str, slice, str]] = (
-        ("in the text", slice(0, found.of_text), COLOURS[0]),
-        ("others", slice(found.of_text, None), PAPER),
+        ("in the text", slice(0, result.of_text), COLOURS[0]),
+        ("others", slice(result.of_text, None), PAPER),
     )
-    for label, some, face in groups:
-        if len(found.points[some]):
-            plot.scatter(*found.points[some].T, s=18, facecolor=face, edgecolor=COLOURS[0], linewidth=0.9, label=label)
-    labelled = _without_overlap(found)
-    for i in labelled:
+    for label, rows, face in groups:
+        if len(result.points[rows]):
+            points = result.points[rows].T
+            plot.scatter(*points, s=18, facecolor=face, edgecolor=COLOURS[0], linewidth=0.9, label=label)
+    for i in _labelled_points(result):
         offset = {"xytext": (4, 3), "textcoords": "offset points"}
-        plot.annotate(plain(found.mapped[i]), tuple(found.points[i]), **offset, fontsize=9, color=INK)
+        plot.annotate(plain(result.mapped[i]), tuple(result.points[i]), **offset, fontsize=9, color=INK)
     for i, axis in enumerate((plot.xaxis, plot.yaxis)):
-        axis.set_label_text(f"principal component {i + 1} ({found.variance[i]:.0%} of the variance)")
+        axis.set_label_text(f"principal component {i + 1} ({result.variance[i]:.0%} of the variance)")
     plot.margins(0.12)
     plot.legend(loc="best")
     return figure
+
+
+def embeddings_section(subject: Subject) -> Content:
+    """Write the section on the neighbours of the tokens of the text, with a map."""
+    result = embeddings(subject.run, subject.text)
+    rows: list[list[str | Cell]] = [
+        [each.token, ", ".join(f"{isolated(near.token)} {near.similarity:.2f}" for near in each.nearest)]
+        for each in result.neighbours
+    ]
+    frequent = "most frequent " if result.by_frequency else ""
+    caption = (
+        f"Tokens of the text with the nearest of the {result.candidates:,} {frequent}tokens of the vocabulary, by the "
+        "cosine of their embeddings. With each dimension of the embeddings shuffled, 99 % of nearest neighbours have a "
+        f"similarity below {result.chance:.2f}; similarities that are not above it may be chance."
+    )
+    others = len(result.mapped) - result.of_text
+    rest = f" and {others} others" if others else ""
+    plot = Plot(
+        map_figure(result),
+        "Map of the embeddings",
+        f"{result.of_text} tokens of the text (filled){rest} (open); labels that would overlap are left out. The axes "
+        "are the first two principal components of these tokens; together they show "
+        f"{sum(result.variance):.0%} of the variance, so that tokens that are close here may be far apart in other "
+        "directions.",
+        f"{len(result.mapped)} tokens in the plane of the two directions in which they differ most.",
+    )
+    intro = Prose(
+        "Tokens that are used alike get similar embeddings, and what the model learns about one carries over to the "
+        "others. An n-gram model cannot do this: to its counts, all tokens are equally different."
+    )
+    return Content([intro, Table(["token", "nearest tokens"], rows, caption, stacked=False), plot], _summary(result))
+
+
+def _summary(result: Embeddings) -> list[str]:
+    """Return a line on the most similar pair, if its similarity is above chance."""
+    pairs = [
+        (each.nearest[0].similarity, each.token, each.nearest[0].token) for each in result.neighbours if each.nearest
+    ]
+    pairs = [pair for pair in pairs if pair[0] > max(result.chance, 0.0) and np.isfinite(pair[0])]
+    if not pairs:
+        return []
+    similarity, token, near = max(pairs)
+    return [f"embeddings: the most similar pair is {token!r} and {near!r} (cosine {similarity:.2f})"]
+
+
+def isolated(text: str) -> str:
+    """Return a quotation for a sentence or a list; text from right to left does not reorder what is around it."""
+    return f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}"

@@ -1,42 +1,46 @@
-"""How far back a loss reaches: the norm of ∂loss_t/∂h_{t−k} against k.
+"""Gradient flow: the norm of ∂loss_t/∂h_{t−k} against k, which shows how far back a loss reaches.
 
 Y. Bengio, P. Simard and P. Frasconi, "Learning long-term dependencies with gradient descent is difficult", IEEE Trans.
 Neural Networks 5(2), 1994; R. Pascanu, T. Mikolov and Y. Bengio, "On the difficulty of training recurrent neural
 networks", ICML 2013.
 
-h_{t−k} is what a layer hands on from step t − k to the next: its whole state where that has one size, and where it
-grows (keys and values) the entry of step t − k alone. So k = 1 is the state that step t itself is given, the nearest
-there is, and every kind of layer begins there. What goes from step t − k to the loss by other ways, the layer's output
-of that step, is not counted. A layer that is not causal keeps nothing; there h_{t−k} is what it reads of input t − k.
+h_{t−k} is what a layer passes from step t − k to the next step: the whole state if its size is constant, or the entry
+of step t − k if the state grows (keys and values). Lag 1 is the state before step t, the nearest one there is, so that
+layers of every kind start there. The path through the output of step t − k is not counted. A layer that is not causal
+has no state; for it, h_{t−k} is its input t − k.
 
-One backward pass gives all k at once, for every layer and every window of a batch.
+One backward pass computes all lags at once, for every layer and every window of a batch.
 """
 
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ..core.contract import MemoryLayer
 from ..core.state import state_leaves
+from ..report.theme import COLOURS, SOFT, new_figure, plain
 from ..runs.run import Run
+from ..training.task_view import Example, TaskView
 from .gradient_trend import Trend, trend
 from .leaves import leaves
-from .reading import Example, reading, windows
 from .recording import Steps, unrolled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .subject import view_of
 
 LAGS, WINDOWS = 128, 16
-TOGETHER, TOGETHER_GROWING = 16, 4
-"""Windows differentiated at once; fewer where states grow, for those of all steps are held until then."""
+"""Largest lag, and largest number of windows over which the norms are averaged."""
+BATCH, GROWING_BATCH = 16, 4
+"""Windows differentiated at once; fewer if states grow, since the states of all steps are held until then."""
 SHARE = 0.01
+"""Share of the norm at lag 1 below which the gradient no longer counts."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,11 @@ class LayerFlow:
     """The norms of one layer, from lag 1 on.
 
     Attributes:
-        name: of the layer, as in `leaves.Leaf`.
-        trained: means over windows of the trained model's norms; where windows differ in length, see `_mean`.
-        fresh: those of a model of the same configuration before training.
-        trained_trend: rate at which the trained model's norms change; None where the windows are too few or too short.
-        fresh_trend: that of the model before training.
+        name: name of the layer, as in `leaves.Leaf`.
+        trained: mean over windows of the trained model's norms; see `_mean` for windows of different lengths.
+        fresh: the same for a model of the same configuration before training.
+        trained_trend: rate at which the trained model's norms change; None if the windows are too few or too short.
+        fresh_trend: the same for the model before training.
     """
 
     name: str
@@ -59,7 +63,7 @@ class LayerFlow:
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
-        """Reach in the trained model and in the fresh one; see `reach`."""
+        """Reach in the trained model and in the fresh model; see `reach`."""
         return reach(self.trained), reach(self.fresh)
 
 
@@ -73,43 +77,31 @@ class GradientFlow:
 
 
 def reach(norms: Sequence[float], *, share: float = SHARE) -> int | None:
-    """The smallest lag at which the norm is 0, or below a share of that at lag 1; None where it nowhere is."""
+    """Return the smallest lag at which the norm is 0 or below a share of that at lag 1; None if there is none."""
     return next((lag for lag, norm in enumerate(norms, start=1) if norm < share * norms[0] or norm == 0), None)
 
 
-def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int = WINDOWS) -> GradientFlow:
-    """Measures how far back the loss at the end of a text reaches, in every layer that keeps something.
+def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int = WINDOWS) -> GradientFlow:
+    """Measure how far back the loss at the end of a text reaches, in every layer with memory.
 
-    The loss is that of the last token or word; of a classifier, of its label. Where no truth is given it is the trained
-    model's own answer, for the fresh model too.
+    The loss is that of the last token or word, or of the label for a classifier. Without known targets, the target is
+    the trained model's prediction, also for the fresh model.
 
     Args:
-        run: of any task. Of n-grams there is nothing to differentiate, and no layer is found.
-        texts: one text, or a list of them; see `reading.read_examples`.
-        lags: how far back at most.
-        most_windows: stretches of the texts over which is averaged.
+        run: a run of any task; an n-gram model has no layers.
+        texts: a text, or a list of items that `TaskView.examples` reads.
+        lags: largest lag.
+        max_windows: largest number of stretches of the texts.
 
     Raises:
-        InputError: nothing to read in the texts.
+        InputError: there is nothing to read in the texts.
     """
     if not leaves(run.model):
         return GradientFlow([], 0, 0)
-    given = texts if isinstance(texts, list) else [texts]
-    examples = windows(run, given, length=lags + 1, count=most_windows)
-    how, together = reading(run), TOGETHER_GROWING if _grows(run.model) else TOGETHER
-
-    def measured(model: nn.Module) -> dict[str, list[Tensor]]:
-        def of(batch: list[Example]) -> dict[str, Tensor]:
-            last = norms_by_lag(model, lambda: how.loss(model, run, batch, False))
-            if not how.two_ends or not any(leaf.backwards for leaf in leaves(model)):
-                return last
-            first = norms_by_lag(model, lambda: how.loss(model, run, batch, True))
-            back = {leaf.name for leaf in leaves(model) if leaf.backwards}
-            return {name: first[name] if name in back else norms for name, norms in last.items()}
-
-        return _rows(map(of, _batches(examples, together)), lags)
-
-    trained, fresh = measured(run.model), measured(fresh_model(run))
+    view = view_of(run)
+    items = texts if isinstance(texts, list) else [texts]
+    examples = windows(view, items, length=lags + 1, count=max_windows)
+    trained, fresh = _norms(view, examples, lags), _norms(fresh_view(run), examples, lags)
     layers = [
         LayerFlow(name, _mean(trained[name]), _mean(fresh[name]), trend(trained[name]), trend(fresh[name]))
         for name in trained
@@ -118,60 +110,107 @@ def gradient_flow(run: Run, texts: Any, *, lags: int = LAGS, most_windows: int =
     return GradientFlow(layers, len(examples), max((len(layer.trained) for layer in layers), default=0))
 
 
-def fresh_model(run: Run) -> Any:
-    """A model of a run's configuration as its training found it (without `training.init`), in evaluation mode."""
+def windows(view: TaskView[nn.Module], items: Sequence[object], *, length: int, count: int) -> list[Example]:
+    """Return at most ``count`` stretches of at most ``length`` inputs, each for a loss at its end.
+
+    They are spread evenly over the items. Stretches of a running text have at most half of its length, so that there
+    are many of them.
+    """
+    sequences = [example for item in items for example in view.examples(item)]
+    chosen = np.linspace(0, len(sequences) - 1, min(count, len(sequences))).round().astype(int).tolist()
+    per_sequence = count // len(chosen)
+    stretches: list[Example] = []
+    for sequence in (sequences[place] for place in chosen):
+        size = len(sequence.inputs)
+        if not view.windowed:
+            stretches.append(sequence.part(range(max(0, size - length), size)))
+            continue
+        width = min(length, size if per_sequence == 1 else -(-size // 2))
+        ends = np.unique(np.linspace(width, size, min(per_sequence, size - width + 1)).round().astype(int)).tolist()
+        stretches += [sequence.part(range(end - width, end)) for end in ends[-per_sequence:]]
+    return stretches
+
+
+def fresh_view(run: Run) -> TaskView[nn.Module]:
+    """Return the view of the run's model as it was before training (without `training.init`), in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(run.config.training.seed)  # and no other device's
-        return run.task.make_model(run.vocabulary).to(run.device).eval()
+        torch.default_generator.manual_seed(run.config.training.seed)  # does not seed other devices
+        model = run.task.make_model(run.vocabulary).to(run.device).eval()
+    return run.task.model_view(model, run.vocabulary)
+
+
+def _norms(view: TaskView[nn.Module], examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
+    """Return the norms ``(lags,)`` of every window that has any, for each layer."""
+    backwards = {leaf.name for leaf in leaves(view.model) if leaf.backwards}
+
+    def batch_norms(batch: list[Example]) -> dict[str, Tensor]:
+        norms = norms_by_lag(view.model, lambda: view.end_losses(batch))
+        if view.two_ends and backwards:
+            at_start = norms_by_lag(view.model, lambda: view.end_losses(batch, at_start=True))
+            norms |= {name: at_start[name] for name in backwards & at_start.keys()}
+        return norms
+
+    rows: dict[str, list[Tensor]] = defaultdict(list)
+    for norms in map(batch_norms, _batches(examples, GROWING_BATCH if _grows(view.model) else BATCH)):
+        for name, values in norms.items():
+            rows[name] += [row for row in values[:, :lags] if len(row)]
+    return rows
 
 
 def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
-    """The norms of one batch of windows of the same length, in float64: ``(batch, lags)`` for each layer by name.
+    """Return the norms of a batch of windows of the same length, in float64: ``(batch, lags)`` for each layer by name.
 
     Args:
-        model: what `loss` runs; parameters and their gradients stay as they are.
-        loss: runs it over the windows, once, and gives their losses ``(batch,)``.
+        model: the model that `loss` runs; parameters and their gradients do not change.
+        loss: runs the model over the windows once, and returns their losses ``(batch,)``.
     """
-    with torch.enable_grad(), unrolled(model) as recorded:
+    with torch.enable_grad(), unrolled(model, watch=nullcontext[None]) as recorded:
         losses = loss()
-    kept = {steps.leaf.name: list(_handed_on(steps)) for steps in recorded}
-    tensors = [part.tensor for parts in kept.values() for part in parts]
+    states = {steps.leaf.name: list(_passed_on(steps)) for steps in recorded}
+    tensors = [part.tensor for parts in states.values() for part in parts]
     gradients = iter(torch.autograd.grad(losses.sum(), tensors, allow_unused=True) if tensors else ())
     return {
-        name: _squares([(part, next(gradients)) for part in parts], len(losses)).sqrt() for name, parts in kept.items()
+        name: _squares([(part, next(gradients)) for part in parts], len(losses)).sqrt()
+        for name, parts in states.items()
     }
 
 
-class Kept(NamedTuple):
-    """What the norm at a lag is of; at lag 0 all a layer without steps has read, input by input."""
+class StatePart(NamedTuple):
+    """A part of a state.
+
+    Attributes:
+        lag: number of steps before the loss; 0 for all inputs of a layer without steps.
+        tensor: the part.
+        growing: dimension along which it grows, so that only the newest entry belongs to its step; None for none.
+    """
 
     lag: int
     tensor: Tensor
     growing: int | None = None
-    """The dimension along which it grows, so that only the newest entry is of its step."""
 
 
-def _squares(found: Sequence[tuple[Kept, Tensor | None]], rows: int) -> Tensor:
-    """Squared norms ``(batch, lags)``."""
-    squares = torch.zeros(rows, max((kept.lag for kept, _ in found), default=0), dtype=torch.float64)
-    for kept, gradient in found:
+def _squares(parts: Iterable[tuple[StatePart, Tensor | None]], rows: int) -> Tensor:
+    """Return the squared norms ``(batch, lags)`` of the gradients of the parts."""
+    parts = list(parts)
+    squares = torch.zeros(rows, max((part.lag for part, _ in parts), default=0), dtype=torch.float64)
+    for part, gradient in parts:
         if gradient is None:
             continue
         gradient = gradient.double().cpu()
-        if not kept.lag:
+        if not part.lag:
             return gradient.square().sum(2)[:, :-1].flip(1)
-        entry = gradient if kept.growing is None else gradient.select(kept.growing, -1)
-        squares[:, kept.lag - 1] += entry.flatten(1).square().sum(1)
+        entry = gradient if part.growing is None else gradient.select(part.growing, -1)
+        squares[:, part.lag - 1] += entry.flatten(1).square().sum(1)
     return squares
 
 
-def _handed_on(steps: Steps) -> Iterator[Kept]:
-    """The parts of states that each step has made.
+def _passed_on(steps: Steps[None]) -> Iterator[StatePart]:
+    """Yield the parts of states that each step changed.
 
-    What is handed on as it came, such as the memory of a decoder, holds nothing of any step.
+    Parts that are passed on unchanged, such as the memory of a decoder, do not depend on any step.
     """
     if steps.inputs is not None:
-        yield Kept(0, steps.inputs)
+        yield StatePart(0, steps.inputs)
     before = [] if steps.before is None else state_leaves(steps.before)
     sizes = [leaf.shape for leaf in before]
     for t, state in enumerate(steps.states[:-1]):
@@ -179,40 +218,31 @@ def _handed_on(steps: Steps) -> Iterator[Kept]:
         for size, old, new in zip(sizes, before, parts, strict=True):
             if new is not old and new.requires_grad and new.numel():
                 growing = next((dim for dim in range(1, new.dim()) if size[dim] == 0), None)
-                yield Kept(len(steps.states) - 1 - t, new, growing)
+                yield StatePart(len(steps.states) - 1 - t, new, growing)
         before = parts
 
 
 def _grows(model: nn.Module) -> bool:
-    """Whether what a layer keeps grows with time."""
+    """Return whether the state of any layer grows with time."""
     states = (leaf.layer.initial_state(1) for leaf in leaves(model) if not isinstance(leaf.layer, MemoryLayer))
     return any(0 in part.shape for state in states for part in state_leaves(state))
 
 
-def _batches(examples: Sequence[Example], together: int) -> Iterator[list[Example]]:
-    """Examples of one shape, at most so many together."""
-    for _, same in itertools.groupby(sorted(examples, key=lambda one: one.shape), key=lambda one: one.shape):
-        some = list(same)
-        yield from (some[start : start + together] for start in range(0, len(some), together))
-
-
-def _rows(batches: Iterable[dict[str, Tensor]], lags: int) -> dict[str, list[Tensor]]:
-    """The norms ``(lags,)`` of every window that has any, by layer."""
-    rows: dict[str, list[Tensor]] = defaultdict(list)
-    for batch in batches:
-        for name, norms in batch.items():
-            rows[name] += [row for row in norms[:, :lags] if len(row)]
-    return rows
+def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
+    """Yield examples of the same shape, at most ``size`` together."""
+    for _, group in itertools.groupby(sorted(examples, key=lambda each: each.shape), key=lambda each: each.shape):
+        alike = list(group)
+        yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
 def _mean(rows: Sequence[Tensor]) -> list[float]:
-    """Mean over windows of any lengths: the mean norm at lag 1, times the share of it that is left at each lag.
+    """Return the mean over windows: the mean norm at lag 1, times the remaining share of it at each lag.
 
-    The share is computed from the windows that reach so far back. A loss that is large in long windows and small in
-    short ones, or the other way round, would otherwise look like a gradient that grows or vanishes.
+    The share is computed from the windows that reach so far back. Otherwise, a loss that is larger in long windows than
+    in short ones, or the other way round, would look like a gradient that grows or vanishes.
 
     Args:
-        rows: norms ``(lags,)`` of every window, at least one.
+        rows: norms ``(lags,)`` of every window, at least one; the numbers of lags may differ.
     """
     norms = pad_sequence(list(rows), batch_first=True, padding_value=torch.nan)  # (windows, lags)
     starts = norms[:, :1].where(~norms.isnan(), 0.0).sum(0)
@@ -220,24 +250,22 @@ def _mean(rows: Sequence[Tensor]) -> list[float]:
     return means.where(starts > 0, norms.nanmean(0)).tolist()
 
 
-def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False) -> "Figure":
-    """Draws norms against lags, on logarithmic axes of norms: dashed before training, solid after it.
+def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False) -> Figure:
+    """Draw norms against lags, with a logarithmic axis for the norms: dashed before training, solid after it.
 
     Args:
-        layers: a few.
-        title: above.
-        relative: as shares of the norm at lag 1, to compare layers; a line marks `SHARE`.
+        layers: a few layers.
+        title: title of the figure.
+        relative: whether to draw shares of the norm at lag 1, to compare layers; a line marks `SHARE`.
     """
-    from ..report.theme import COLOURS, SOFT, new_figure, plain
-
     figure, grid = new_figure()
     axes = grid.flat[0]
     for layer, colour in zip(layers, itertools.cycle(COLOURS), strict=False):
-        label = f"{layer.name}, " if len(layers) > 1 else ""
+        name = f"{layer.name}, " if len(layers) > 1 else ""
         for norms, when, dashes in ((layer.trained, "after training", "-"), (layer.fresh, "before", "--")):
             start = norms[0] or 1.0 if relative else 1.0
-            shown = [norm / start if norm > 0 else float("nan") for norm in norms]
-            axes.plot(range(1, len(norms) + 1), shown, dashes, color=colour, label=plain(label + when))
+            values = [norm / start if norm > 0 else float("nan") for norm in norms]
+            axes.plot(range(1, len(norms) + 1), values, dashes, color=colour, label=plain(name + when))
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
     axes.set(yscale="log", xlabel="k, steps back")

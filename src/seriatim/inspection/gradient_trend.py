@@ -1,9 +1,9 @@
-"""How fast a gradient shrinks or grows with every step back.
+"""The rate at which a gradient shrinks or grows with every step back.
 
-In a recurrence the gradient k steps back is a product of k Jacobians, so that the logarithm of its norm is close to a
-straight line in k: it vanishes where the slope is negative and explodes where it is positive (R. Pascanu, T. Mikolov
-and Y. Bengio, "On the difficulty of training recurrent neural networks", ICML 2013). The slope is fitted by least
-squares in every window of text by itself; the windows give the mean and its interval.
+In a recurrence, the gradient k steps back is a product of k Jacobians, so that the logarithm of its norm is close to a
+straight line in k. The gradient vanishes if the slope is negative and explodes if it is positive (R. Pascanu, T.
+Mikolov and Y. Bengio, "On the difficulty of training recurrent neural networks", ICML 2013). The slope is fitted by
+least squares in every window of text; the mean over the windows and its interval are reported.
 """
 
 import math
@@ -18,9 +18,9 @@ from ..evaluation.intervals import interval, mean
 MIN_LAGS = 16
 """Steps back that must be measured before anything is said about reach or rate."""
 MIN_CUT_LAGS = 3
-"""The same for windows in which the norm leaves the range of floating-point numbers before."""
+"""The same for windows in which the norm leaves the range of floating-point numbers earlier."""
 UNDERFLOW = 1e-30
-"""A zero that follows a norm below this is an underflow; after a larger norm it is the end of what a layer sees."""
+"""A zero after a norm below this is an underflow; after a larger norm, the layer does not see further back."""
 MIN_WINDOWS = 4
 """Windows needed for an interval."""
 MIN_FIT = 0.5
@@ -33,11 +33,11 @@ class Trend(NamedTuple):
     """A straight line through the log-norms of a layer.
 
     Attributes:
-        factor: what one more step back multiplies the norm by, on average.
+        factor: factor by which one more step back multiplies the norm, on average.
         low: lower bound of the 95 % interval of ``factor``, by the bootstrap over windows.
         high: upper bound.
         fit: R² of the lines within their windows, 0 to 1.
-        lags: steps back that the fitted windows have, on average.
+        lags: mean number of lags of the fitted windows.
         windows: number of windows fitted.
     """
 
@@ -50,7 +50,7 @@ class Trend(NamedTuple):
 
     @property
     def kind(self) -> Literal["vanishing", "exploding"] | None:
-        """What the gradient does, or None where the numbers do not support either word.
+        """Whether the gradient vanishes or explodes, or None if the numbers support neither word.
 
         They do if the interval excludes 1, a straight line fits, and the norm changes at least `MIN_CHANGE`-fold.
         """
@@ -61,13 +61,13 @@ class Trend(NamedTuple):
 
 
 def trend(rows: Sequence[Tensor]) -> Trend | None:
-    """Fits the rate of norms ``(lags,)`` each, one for every window.
+    """Fit the rate of the norms ``(lags,)`` of several windows.
 
-    Of every window the norms before the first that is zero, infinite or not a number are used. Windows with fewer than
-    `MIN_LAGS` of them are left out, unless the norm overflows or underflows there, after `MIN_CUT_LAGS` or more.
+    In every window, the norms before the first one that is zero, infinite or not a number are used. Windows with fewer
+    than `MIN_LAGS` of them are left out, unless the norm overflows or underflows after at least `MIN_CUT_LAGS`.
 
     Returns:
-        None where fewer than `MIN_WINDOWS` windows are long enough.
+        The trend, or None if fewer than `MIN_WINDOWS` windows are long enough.
     """
     lines = [_line(norms) for norms, least in map(_usable, rows) if len(norms) >= least]
     if len(lines) < MIN_WINDOWS:
@@ -90,18 +90,18 @@ class _Line(NamedTuple):
 
 
 def _usable(row: Tensor) -> tuple[np.ndarray, int]:
-    """The norms that a line can be fitted to, and how many of them are needed."""
+    """Return the norms to which a line can be fitted, and how many of them are needed."""
     norms = row.double().cpu().numpy()
     valid = np.isfinite(norms) & (norms > 0)
     if valid.all():
         return norms, MIN_LAGS
     count = int(np.argmin(valid))
-    left = not np.isfinite(norms[count]) or (count > 0 and norms[count - 1] < UNDERFLOW)
-    return norms[:count], MIN_CUT_LAGS if left else MIN_LAGS
+    out_of_range = not np.isfinite(norms[count]) or (count > 0 and norms[count - 1] < UNDERFLOW)
+    return norms[:count], MIN_CUT_LAGS if out_of_range else MIN_LAGS
 
 
 def _line(norms: np.ndarray) -> _Line:
-    """Least squares of log-norms against lags, with the sums of squares before and after the fit."""
+    """Fit log-norms against lags by least squares; the sums of squares are those before and after the fit."""
     logs, lags = np.log(norms), np.arange(len(norms), dtype=float)
     logs, lags = logs - logs.mean(), lags - lags.mean()
     slope = float(lags @ logs / (lags @ lags))

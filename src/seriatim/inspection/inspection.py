@@ -1,33 +1,66 @@
-"""One page on a run and a text: surprisal, attention, gates, gradients, memory and errors of a model."""
+"""The page on a run and a text: surprisal, attention, gates, gradients, memory and mistakes of a model."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..config import set_fields
 from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
 from ..layers.origins import AllowCode
 from ..report.notebook_display import framed
-from ..report.page import Section, render, write_page
+from ..report.page import Prose, Section, render, write_page
 from ..runs.run import Run
-from ..tasks.counting import counts_of
 from ..training import run_files
-from . import flow_section, memory_section, model_sections, sections, word_section
-from .predictions import isolated
-from .sparsity import sparse
-from .subject import Subject, open_run, prepare
-from .word_order import MOST_PERMUTATIONS, PERMUTATIONS
+from .about import about_section
+from .alignment import alignment_section
+from .attention_maps import attention_section
+from .context_section import memory_section
+from .embeddings import embeddings_section, isolated
+from .flow_section import flow_section
+from .gates import gates_section
+from .mistakes import mistakes_section
+from .order_section import order_section
+from .subject import Content, Subject, open_run, prepare
+from .surprisal import label_effect_section, surprisal_section
+from .unseen_ngrams import ngrams_section
+from .word_order import MAX_PERMUTATIONS, PERMUTATIONS
 
 PAGE = "inspect.html"
-KINDS = {
-    "lm": "language model",
-    "mlm": "masked language model",
-    "classify": "classifier",
-    "tag": "tagger",
-    "seq2seq": "translator",
+
+
+class Probe(NamedTuple):
+    """A section of the page.
+
+    Attributes:
+        anchor: end of the section's address.
+        title: heading of the section.
+        content: writes the section.
+    """
+
+    anchor: str
+    title: str
+    content: Callable[[Subject], Content]
+
+
+TASK_PROBES = {
+    "surprisal": Probe("surprisal", "Surprisal", surprisal_section),
+    "certainty": Probe("surprisal", "Certainty of each tag", surprisal_section),
+    "label-effect": Probe("surprisal", "Effect of each word on the label", label_effect_section),
+    "alignment": Probe("alignment", "Alignment with the source", alignment_section),
+    "ngrams": Probe("sparsity", "How sparse its counts are", ngrams_section),
 }
+"""Sections that only some tasks have, by the names in `TaskView.first_section` and `TaskView.sections`."""
+ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section)
+PROBES = (
+    Probe("attention", "Attention", attention_section),
+    Probe("gates", "Gates", gates_section),
+    Probe("embeddings", "Which tokens are alike?", embeddings_section),
+    Probe("gradient-flow", "Gradient flow: how far back it can learn", flow_section),
+    Probe("memory", "Memory: how much context it uses", memory_section),
+)
+"""Sections of every page."""
 
 
 class Inspection(NamedTuple):
@@ -35,14 +68,14 @@ class Inspection(NamedTuple):
 
     Attributes:
         path: file of the page.
-        summary: the main results, a line each.
+        summary: the main results, one line each.
     """
 
     path: Path
     summary: list[str]
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, for notebooks; the summary where the file is gone."""
+        """Return the page in a frame for notebooks, or the summary if the file is gone."""
         return framed(self.path, self.summary)
 
 
@@ -53,21 +86,21 @@ def inspect(
     out: str | Path | None = None,
     data: str | None = None,
     file_format: str | None = None,
-    fields: Mapping[str, Any] | None = None,
+    fields: Mapping[str, object] | None = None,
     beam: int = 5,
     permute: int | bool = 0,
     allow_code: AllowCode = False,
 ) -> Inspection:
-    """Inspects what a run does with a text, and writes a page about it: one HTML file that needs nothing else.
+    """Inspect what a run does with a text, and write one HTML page about it that loads nothing else.
 
     Args:
         run: a run, or the folder of one.
         text: the text to read; a classifier, a tagger and a translator read its first line that is not blank.
         out: the file to write; None for `PAGE` in the folder of the run.
-        data: labelled data to find errors in; None for the run's own test data, or its held-out data.
+        data: labelled data to find mistakes in; None for the run's own test data, or its held-out data.
         file_format: format of the data, as ``data.format`` of a configuration; None for the run's own.
         fields: fields of the configuration that say how data is read, by dotted name, in place of the run's own.
-        beam: width of beam search, where answers are generated.
+        beam: width of beam search, for tasks that search for answers.
         permute: number of other orders of the words to try, True for 20; 0 leaves out the section on word order.
         allow_code: whether code outside the library may be imported; see `seriatim.load`.
 
@@ -77,8 +110,8 @@ def inspect(
     Raises:
         InputError: the run, the text or the data cannot be read, or the page cannot be written.
     """
-    if not 0 <= permute <= MOST_PERMUTATIONS:
-        raise InputError(f"permute must be from 0 to {MOST_PERMUTATIONS:,}, got {permute}")
+    if not 0 <= permute <= MAX_PERMUTATIONS:
+        raise InputError(f"permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)
@@ -87,35 +120,34 @@ def inspect(
     _refuse_unwritable(path)
     orders = PERMUTATIONS if permute is True else int(permute)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
-    page_sections, summary = _sections(subject)
+    sections, summary = _sections(subject)
     first = " ".join([_lead(subject), *notes, *subject.notes])
-    lead = "\n\n".join([first, *(f"{_sentence(line)}." for line in summary)])
-    write_page(path, render(f"{opened.path.name}: inside the model", lead, page_sections))
+    lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
+    write_page(path, render(f"{opened.path.name}: inside the model", lead, sections))
     return Inspection(path, summary)
 
 
 def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
-    translates = subject.run.config.task == "seq2seq"
-    title = {"classify": "Effect of each word on the label", "tag": "Certainty of each tag"}
-    plan = [
-        ("surprisal", title.get(subject.run.config.task, "Surprisal"), sections.surprise),
-        *([("alignment", "Alignment with the source", sections.alignments)] if translates else []),
-        *([("sparsity", "How sparse its counts are", sparse)] if counts_of(subject.run.model) is not None else []),
-        *([("word-order", "Does word order matter?", word_section.order)] if subject.permutations else []),
-        ("attention", "Attention", sections.looks),
-        ("gates", "Gates", sections.opened),
-        ("embeddings", "Which tokens are alike?", word_section.alike),
-        ("gradient-flow", "Gradient flow: how far back it can learn", flow_section.flow),
-        ("memory", "Memory: how much context it uses", memory_section.memory),
-    ]
-    page_sections, lines = [], []
-    errors = model_sections.mistakes(subject)  # first, so that unreadable data is reported at once
-    for name, heading, make in plan:
-        section, results = sections.section(name, heading, make, subject)
-        page_sections.append(section)
-        lines += results
-    page_sections += [Section("errors", "Errors", errors[0]), model_sections.about(subject)]
-    return page_sections, lines + errors[1]
+    """Return the sections of the page, and the lines of its summary."""
+    view = subject.view
+    mistakes = mistakes_section(subject)  # first, so that unreadable data is reported before any other work
+    task_probes = [TASK_PROBES[name] for name in (view.first_section, *view.sections)]
+    order = [ORDER_PROBE] if subject.permutations else []
+    sections, lines = list[Section](), list[str]()
+    for probe in (*task_probes, *order, *PROBES):
+        content = _content(probe, subject)
+        sections.append(Section(probe.anchor, probe.title, content.parts))
+        lines += content.summary
+    errors = Section("errors", "Errors", mistakes.parts)
+    return [*sections, errors, about_section(subject)], [*lines, *mistakes.summary]
+
+
+def _content(probe: Probe, subject: Subject) -> Content:
+    """Return the content of a section, or a sentence that says why it is not shown."""
+    try:
+        return probe.content(subject)
+    except InputError as error:
+        return Content([Prose(f"Not shown: {str(error).rstrip('.')}.")])
 
 
 def _lead(subject: Subject) -> str:
@@ -123,15 +155,11 @@ def _lead(subject: Subject) -> str:
     start = " ".join(subject.text[:80].split())
     more = "…" if len(subject.text) > 80 else ""
     size = f", {parameters:,} parameters" if parameters else ""
-    return f"A {KINDS[subject.run.config.task]} ({model.layer}{size}) reads “{isolated(start + more)}”."
-
-
-def _sentence(line: str) -> str:
-    return f"{line[:1].upper()}{line[1:]}".rstrip(".")
+    return f"A {subject.view.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
 
 
 def _refuse_unwritable(path: Path) -> None:
-    """Raises InputError before any work is done if the page cannot be written."""
+    """Raise an InputError before any work is done if the page cannot be written."""
     if path.is_dir():
         raise InputError(f"--out: {path} is a folder; name a file in it, for instance {path / PAGE}")
     if not path.parent.is_dir():
@@ -141,7 +169,7 @@ def _refuse_unwritable(path: Path) -> None:
 
 
 def read_whole(spec: str) -> str:
-    """The text of a file, or of standard input for ``-``.
+    """Return the text of a file, or of standard input for ``-``.
 
     Raises:
         InputError: the file cannot be read, or is not text.

@@ -1,7 +1,7 @@
-"""The parts of a model that compute over time, and what people call them.
+"""The parts of a model that compute over time, and their names.
 
-A leaf is a sequence layer that has no other inside: a recurrence, an attention, a convolution. Containers, such as
-stacks, residual connections and directions, only pass on.
+A leaf is a sequence layer that contains no other sequence layer: a recurrence, an attention, a convolution. Containers
+such as stacks, residual connections and directions only pass on what the leaves compute.
 """
 
 import re
@@ -13,9 +13,10 @@ from torch import nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
+from ..training.task_view import Example, TaskView
 
 BACKWARDS = "backwards"
-"""What the direction from the last input to the first is called, in a module's path and in its name."""
+"""Name of the direction from the last input to the first, in the path of a module and in its name."""
 DECODER = "decoder"
 
 
@@ -23,8 +24,8 @@ class Leaf(NamedTuple):
     """A part of a model.
 
     Attributes:
-        name: for people, such as ``encoder, layer 2, backwards: gru``.
-        path: as in ``named_modules``.
+        name: a readable name, such as ``encoder, layer 2, backwards: gru``.
+        path: path of the module, as in ``named_modules``.
         layer: the part itself.
     """
 
@@ -39,25 +40,28 @@ class Leaf(NamedTuple):
 
     @property
     def decodes(self) -> bool:
-        """Whether it reads what a decoder writes."""
+        """Whether it reads the tokens that a decoder writes."""
         return self.path.split(".")[0] == DECODER
 
 
 def leaves(model: nn.Module) -> list[Leaf]:
-    """The leaves of the layers that a model runs over its inputs, in order; what reads the letters of words is none."""
-    found: list[Leaf] = []
+    """Return the leaves of the layers that a model runs over its inputs, in order.
+
+    Layers that read the characters of words are not included.
+    """
+    result: list[Leaf] = []
     for role, top in roots(model):
         numbers: dict[str, int] = {}
-        paths = {path: layer for path, layer in inside(top) if not any(True for _ in _within(layer))}
-        for path, layer in paths.items():
-            number = _number(path, layer, numbers)
+        for path, layer in inside(top):
+            if any(isinstance(part, SequenceLayer) for part in layer.modules() if part is not layer):
+                continue
             whole = ".".join(part for part in (role, path) if part)
-            found.append(Leaf(_name(whole, kind_of(layer), number), whole, layer))
-    return found
+            result.append(Leaf(_name(whole, kind_of(layer), _number(path, layer, numbers)), whole, layer))
+    return result
 
 
 def roots(model: nn.Module) -> Iterator[tuple[str, SequenceLayer]]:
-    """The sequence layers that a model is made of, by name; a layer by itself is its own, without one."""
+    """Yield the sequence layers of a model by name; a layer is its own root, with an empty name."""
     if isinstance(model, SequenceLayer):
         yield "", model
         return
@@ -67,34 +71,36 @@ def roots(model: nn.Module) -> Iterator[tuple[str, SequenceLayer]]:
 
 
 def inside(layer: SequenceLayer) -> Iterator[tuple[str, SequenceLayer]]:
-    """A layer and all sequence layers in it, by path."""
+    """Yield a layer and all sequence layers in it, by path."""
     return ((path, part) for path, part in layer.named_modules() if isinstance(part, SequenceLayer))
 
 
 def kind_of(layer: nn.Module) -> str:
-    """What a layer is called: by the registry where it stands there, or else by its class, in words."""
+    """Return the name of a layer in the registry, or the words of its class name if it is not registered."""
     names: dict[type, str] = {cls: name for name, cls in REGISTRY.items()}
     for part in layer.modules():
         if type(part) in names:
             return names[type(part)]
-    own = next((getattr(layer, name) for name in ("cell", "module") if hasattr(layer, name)), layer)
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(own).__name__).lower()
+    wrapped = next((getattr(layer, name) for name in ("cell", "module") if hasattr(layer, name)), layer)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(wrapped).__name__).lower()
 
 
-def keeps_numbers(layer: SequenceLayer) -> bool:
-    """Whether a layer's state holds anything of its own inputs but counts."""
-    return not isinstance(layer, MemoryLayer) and any(
-        leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1))
-    )
+def has_memory(layer: SequenceLayer) -> bool:
+    """Return whether the state of a layer holds more of its own inputs than counts."""
+    if isinstance(layer, MemoryLayer):
+        return False
+    return any(leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1)))
 
 
-def _within(layer: SequenceLayer) -> Iterator[SequenceLayer]:
-    return (part for part in layer.modules() if part is not layer and isinstance(part, SequenceLayer))
+def run_once(view: TaskView[nn.Module], example: Example) -> None:
+    """Run a model over one example if it has layers that can be observed; an n-gram model has none."""
+    if any(True for _ in roots(view.model)):
+        view.forward([example])
 
 
 def _number(path: str, layer: SequenceLayer, numbers: dict[str, int]) -> int:
-    """Which layer this is, from 1: those that keep something are counted, once where there are two directions."""
-    if not keeps_numbers(layer):
+    """Return the number of a layer, from 1; only layers with memory are counted, and both directions share one."""
+    if not has_memory(layer):
         return max(1, len(set(numbers.values())))
     key = re.sub(r"\b(forwards|backwards)\b", "*", path)
     return numbers.setdefault(key, len(numbers) + 1)

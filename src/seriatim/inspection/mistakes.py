@@ -1,247 +1,161 @@
-"""What a model gets wrong: what it takes for what, whether its confidence can be trusted, its worst answers.
+"""The section of a page on mistakes: confused labels, calibration, and the examples with the worst scores."""
 
-Labels are counted with `seriatim.evaluation`; of much data the beginning is looked at, which `Mistakes.seen` tells.
-"""
-
-import itertools
-from collections import Counter
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from ..data.batching import Buckets
-from ..data.corpus import Corpus
-from ..data.encoding import Statistics
-from ..data.tagged_corpus import TaggedCorpus
+from ..core.errors import InputError
+from ..evaluation.error_analysis import Mistakes, WrongExample
 from ..evaluation.intervals import Metrics
-from ..evaluation.label_metrics import calibration
-from ..evaluation.translation import translation_measures
-from ..tasks.documents import probabilities
-from ..tasks.tagging_view import TOGETHER, TOKENS_TOGETHER
-from ..training.task import evaluating
-from .predictions import log_probabilities, name_of
+from ..evaluation.label_metrics import BINS
+from ..report.page import Cell, Part, Plot, Plots, Prose, Table
+from ..report.theme import COLOURS, HEAT, ON_DARK, ON_LIGHT, new_figure, plain, style
+from ..training.task_view import NotOfferedError
+from .subject import Content, Subject
 
-if TYPE_CHECKING:
-    from ..runs.run import Run
-
-ITEMS, TOKENS, PAIRS = 2_000, 5_000, 100
-"""Texts or sentences, tokens of a language model's text, and pairs to translate, that are looked at."""
-BLOCK = 50
-"""Tokens of a running text that are one example."""
-WORST, CONFUSED = 10, 15
-"""Examples, and pairs of labels, that are named."""
+MAX_LABELS = 20
+"""Labels of a confusion matrix; of more labels, those with the most mistakes are shown."""
+MAX_COUNTED = 12
+"""Number of labels up to which the cells of a matrix show counts."""
+MAX_CHARACTERS = 400
+"""Characters of an example that are shown."""
 
 
-class Confused(NamedTuple):
-    """A label that was taken for another, and how often."""
-
-    truth: str
-    found: str
-    times: int
-
-
-class Bad(NamedTuple):
-    """An example that went badly.
-
-    Attributes:
-        score: how badly, as `Mistakes.score` names it.
-        text: the input, or for a language model the text itself.
-        truth: what was right; empty for a language model.
-        found: what the model gave; as above.
-    """
-
-    score: float
-    text: str
-    truth: str = ""
-    found: str = ""
-
-
-@dataclass(frozen=True)
-class Mistakes:
-    """What went wrong on some data.
-
-    Attributes:
-        seen: how much of the data was looked at, in words.
-        right: predictions that are right, of ``of``; of a translator, answers that are exactly so.
-        confused: the commonest mistakes, the commonest first.
-        labels: of the matrix, in order; empty where there are too many for one, or none.
-        confusion: a row for each true label and a column for each that was found ``(labels, labels)``.
-        calibration: bins, as `seriatim.evaluation.label_metrics.calibration` gives them; empty where answers have no
-            confidence.
-        calibration_error: as above, the expected one.
-        worst: the worst first.
-        score: what the score of `worst` is.
-        chrf: of a translator's answers together, 0 to 100.
-    """
-
-    seen: str
-    right: int
-    of: int
-    confused: list[Confused]
-    worst: list[Bad]
-    score: str
-    labels: list[str] = field(default_factory=list)
-    confusion: np.ndarray | None = None
-    calibration: list[Metrics] = field(default_factory=list)
-    calibration_error: float | None = None
-    chrf: float | None = None
-
-
-def find_mistakes(run: "Run", data: str, *, file_format: str | None = None) -> Mistakes:
-    """Answers labelled data, and says what is wrong.
-
-    Args:
-        run: of any task.
-        data: as for `Run.evaluate`; of its beginning at most `ITEMS` texts or sentences are looked at, `TOKENS` tokens,
-            or `PAIRS` pairs.
-        file_format: as ``data.format`` of a configuration; None for the run's own.
+def mistakes_section(subject: Subject) -> Content:
+    """Write the section on mistakes on labelled data.
 
     Raises:
-        InputError: the data cannot be read.
+        InputError: data that was named by the user cannot be read.
     """
-    of = {"classify": _of_texts, "tag": _of_sentences, "seq2seq": _of_pairs, "lm": _of_tokens, "mlm": _of_tokens}
-    return of[run.config.task](run, data, file_format)
+    spec, view = subject.held_out(), subject.view
+    if spec is None:
+        return Content([Prose("Not shown: the run names no test or held-out data; give some with --data.")])
+    try:
+        subject.check_own_data()
+        mistakes = view.mistakes(spec, subject.file_format)
+    except NotOfferedError as error:
+        return Content([Prose(f"Not shown: {error}.")])
+    except InputError as error:
+        if subject.data:
+            raise
+        return Content([Prose(f"Not shown: the run's own data cannot be read; give some with --data. ({error})")])
+    share = mistakes.correct / max(1, mistakes.total)
+    result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({share:.1%})"
+    result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
+    selected = " These data also selected the weights of the run, so that results on other data may be worse."
+    caveat = selected if subject.selected_weights() else ""
+    parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {spec}: {result}.{caveat}")]
+    plots = [*_confusion_plot(mistakes), *_calibration_plot(mistakes)]
+    if mistakes.chrf is not None:
+        parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
+    parts += [Plots(plots)] if plots else []
+    return Content([*parts, *_tables(mistakes)], [f"errors: {result} on {spec}"])
 
 
-def _of_texts(run: "Run", spec: str, file_format: str | None) -> Mistakes:
-    """The wrong answers of a classifier that it was surest of are its worst."""
-    task: Any = run.task
-    labels, whole = list(run.vocabulary.labels), task.read(spec, "test", run.vocabulary, file_format=file_format)
-    data = whole._replace(starts=whole.starts[:ITEMS], lengths=whole.lengths[:ITEMS], labels=whole.labels[:ITEMS])
-    texts = [row.text for row in itertools.islice(task.rows(spec, "test", file_format), ITEMS)]
-    shares = probabilities(run.model, data)
-    found, confidence = shares.argmax(1), shares.max(1)
-    wrong = np.flatnonzero(found != data.labels)
-    order = wrong[np.argsort(-confidence[wrong], kind="stable")][:WORST].tolist()
-    named = [Bad(float(confidence[i]), texts[i], labels[int(data.labels[i])], labels[int(found[i])]) for i in order]
-    truth = [labels[label] for label in data.labels.tolist()]
-    return _judged(
-        truth,
-        [labels[label] for label in found.tolist()],
-        confidence,
-        seen=_seen(len(texts), len(whole.labels), "texts"),
-        worst=named,
-        score="confidence in the wrong label",
-    )
-
-
-def _of_sentences(run: "Run", spec: str, file_format: str | None) -> Mistakes:
-    """The sentences with most wrong tags are the worst."""
-    task: Any = run.task
-    sentences = list(itertools.islice(task.sentences(spec, "test", file_format), ITEMS + 1))
-    seen = f"the first {ITEMS:,} sentences" if len(sentences) > ITEMS else f"all {len(sentences):,} sentences"
-    sentences = sentences[:ITEMS]
-    corpus = TaggedCorpus(sentences, run.vocabulary)
-    found, confidence = _tagged(run, corpus)
-    truth, errors = [list(sentence.tags) for sentence in sentences], []
-    for i, pair in enumerate(zip(truth, found, strict=True)):
-        errors.append((-sum(a != b for a, b in zip(*pair, strict=True)), i))
-    worst = [
-        Bad(-count, *(" ".join(part) for part in _marked(sentences[i].words, truth[i], found[i])))
-        for count, i in sorted(errors)[:WORST]
-        if count
+def _confusion_plot(mistakes: Mistakes) -> list[Plot]:
+    if mistakes.confusion is None:
+        return []
+    count = len(mistakes.labels)
+    cut = f" Only the {MAX_LABELS} most confused of {count} labels are shown." if count > MAX_LABELS else ""
+    return [
+        Plot(
+            confusion_figure(mistakes.confusion, mistakes.labels),
+            "Confusion matrix",
+            "Rows are true labels, columns predicted labels; each cell is a share of the true label. Correct "
+            f"predictions are on the diagonal.{cut}",
+            f"Confusion matrix of {count} labels.",
+        )
     ]
-    true, own = (list(itertools.chain(*rows)) for rows in (truth, found))
-    return _judged(true, own, np.concatenate(confidence), seen=seen, worst=worst, score="wrong tags")
 
 
-def _tagged(run: "Run", corpus: TaggedCorpus) -> tuple[list[list[str]], list[np.ndarray]]:
-    """The tags of each sentence, and the probability of each."""
-    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
-    found: list[list[str]] = [[]] * len(corpus.lengths)
-    confidence: list[np.ndarray] = [np.zeros(0)] * len(found)
-    with evaluating(run.model) as device:
-        for batch in batches.read(batches.in_order()):
-            scores = run.model(batch.to(device))
-            tags = run.model.decode(scores, batch.lengths)
-            shares = run.model.probabilities(scores, batch.lengths, tags)
-            for row, own, some in zip(batch.rows.tolist(), tags, shares, strict=True):
-                found[row], confidence[row] = [corpus.tag_names[tag] for tag in own], np.array(some)
-    return found, confidence
-
-
-def _marked(words: Sequence[str], truth: Sequence[str], found: Sequence[str]) -> tuple[Sequence[str], ...]:
-    """A sentence, and the tags where they differ: ``word/TAG``."""
-    wrong = [(word, a, b) for word, a, b in zip(words, truth, found, strict=True) if a != b]
-    return words, [f"{word}/{a}" for word, a, _ in wrong], [f"{word}/{b}" for word, _, b in wrong]
-
-
-def _of_tokens(run: "Run", spec: str, file_format: str | None) -> Mistakes:
-    """The lines, or blocks of a running text, with the highest loss per token are the worst."""
-    task, tokenizer = run.task, run.tokenizer
-    data = task.read(spec, "test", run.vocabulary, file_format=file_format)
-    whole: Corpus = data.corpus if hasattr(data, "corpus") else data
-    corpus = _beginning(whole)
-    size = len(corpus.ids)
-    losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
-    for places, shares in log_probabilities(run, corpus, every=getattr(task, "every", None)):
-        values, tokens = shares.cpu().max(1)
-        best[places], confidence[places] = tokens.numpy(), values.exp().numpy()
-        losses[places] = -shares.cpu().numpy()[np.arange(len(places)), corpus.ids[places]]
-    starts = np.arange(0, size, BLOCK) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
-    ends = np.append(starts[1:], size)
-    means = np.add.reduceat(losses, starts) / (ends - starts)
-    worst = [
-        Bad(float(means[i]), tokenizer.decode(corpus.ids[starts[i] : ends[i]].tolist()))
-        for i in np.argsort(-means, kind="stable")[:WORST].tolist()
+def _calibration_plot(mistakes: Mistakes) -> list[Plot]:
+    if mistakes.calibration_error is None:
+        return []
+    return [
+        Plot(
+            calibration_figure(mistakes.calibration, mistakes.calibration_error),
+            "Calibration",
+            "Accuracy of the predictions at each level of confidence. Below the diagonal, the model is overconfident. "
+            f"Expected calibration error: {mistakes.calibration_error:.3f}.",
+            "Reliability diagram with counts.",
+        )
     ]
-    truth, found = ([name_of(tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
-    seen = _seen(size, len(whole.ids), "tokens")
-    return _judged(truth, found, confidence, seen=seen, worst=worst, score="nats per token", matrix=False)
 
 
-def _beginning(corpus: Corpus) -> Corpus:
-    """Of a text: `TOKENS` tokens, or as many whole lines as have no more; one line at least."""
-    if corpus.ends is None:
-        return Corpus(np.asarray(corpus.ids[:TOKENS]), None, Statistics())
-    lines = max(1, int((corpus.ends <= TOKENS).sum()))
-    return Corpus(np.asarray(corpus.ids[: corpus.ends[lines - 1]]), corpus.ends[:lines], Statistics())
+def _tables(mistakes: Mistakes) -> list[Part]:
+    parts: list[Part] = []
+    if mistakes.confusions:
+        rows = [[each.truth, each.predicted, f"{each.count:,}"] for each in mistakes.confusions]
+        parts.append(Table(["true", "predicted", "count"], rows, "The most frequent confusions.", {2}))
+    if mistakes.worst:
+        answered = any(example.truth or example.predicted for example in mistakes.worst)
+        headings = [mistakes.score_name, "text", *(["true", "predicted"] if answered else [])]
+        examples = [_row(example, answered) for example in mistakes.worst]
+        parts.append(Table(headings, examples, "The examples with the worst scores."))
+    return parts
 
 
-def _of_pairs(run: "Run", spec: str, file_format: str | None) -> Mistakes:
-    """The answers least like their targets, by chrF of the sentence, are the worst."""
-    task: Any = run.task
-    pairs = list(itertools.islice(task.pairs(spec, "test", file_format), PAIRS + 1))
-    seen = f"the first {PAIRS:,} pairs" if len(pairs) > PAIRS else f"all {len(pairs):,} pairs"
-    pairs = pairs[:PAIRS]
-    answers, targets = list(run.predict(pair.source for pair in pairs)), [pair.target for pair in pairs]
-    measures = translation_measures(answers, targets)
-    exact, statistics = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"].statistics
-    scores, together = measures["chrf"].compute(statistics), float(measures["chrf"].compute(statistics.sum(0)))
-    worst = [
-        Bad(float(scores[i]), pairs[i].source, targets[i], answers[i])
-        for i in np.argsort(scores, kind="stable")[:WORST].tolist()
-        if not exact[i]
-    ]
-    return Mistakes(seen, int(exact.sum()), len(pairs), [], worst, "chrF of the sentence, 0 to 100", chrf=together)
+def _row(example: WrongExample, answered: bool) -> list[str | Cell]:
+    score = f"{example.score:.3g}" if math.isfinite(example.score) else "infinite (probability zero)"
+    answers: list[str | Cell] = [_cut(example.truth), Cell(_cut(example.predicted), "wrong")] if answered else []
+    return [score, _cut(example.text), *answers]
 
 
-def _judged(
-    truth: list[str],
-    found: list[str],
-    confidence: np.ndarray,
-    *,
-    seen: str,
-    worst: list[Bad],
-    score: str,
-    matrix: bool = True,
-) -> Mistakes:
-    """Mistakes of predictions one by one, with a matrix of their labels if there is to be one."""
-    right = np.array([a == b for a, b in zip(truth, found, strict=True)])
-    wrong = Counter((a, b) for a, b in zip(truth, found, strict=True) if a != b)
-    error, bins = calibration(confidence, right)
-    labels = sorted({*truth, *found}) if matrix else []
-    place = {label: i for i, label in enumerate(labels)}
-    confusion = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    if matrix:
-        np.add.at(confusion, ([place[label] for label in truth], [place[label] for label in found]), 1)
-    confused = [Confused(*pair, count) for pair, count in wrong.most_common(CONFUSED)]
-    return Mistakes(
-        seen, int(right.sum()), len(right), confused, worst, score, labels, confusion if matrix else None, bins, error
-    )
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
 
 
-def _seen(count: int, of: int, name: str) -> str:
-    return f"all {of:,} {name}" if count == of else f"the first {count:,} of {of:,} {name}"
+def most_confused(confusion: np.ndarray, *, count: int = MAX_LABELS) -> np.ndarray:
+    """Return the indices of the labels with the most mistakes, as truth or as prediction, in ascending order."""
+    wrong = confusion.sum(0) + confusion.sum(1) - 2 * confusion.diagonal()
+    return np.sort(np.argsort(-wrong, kind="stable")[:count])
+
+
+def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
+    """Draw a confusion matrix whose cells are shares of the true label.
+
+    Args:
+        confusion: counts; rows are true labels, columns are predicted labels ``(labels, labels)``.
+        labels: names of the labels.
+    """
+    chosen = most_confused(confusion)
+    counts = confusion[np.ix_(chosen, chosen)]
+    names = [plain(labels[label]) for label in chosen.tolist()]
+    shares = counts / np.maximum(confusion.sum(1)[chosen], 1)[:, None]
+    large = len(names) > MAX_COUNTED
+    figure, axes = new_figure(width=6.4 if large else 4.6, height=5.4 if large else 4.0)
+    plot = axes[0, 0]
+    image = plot.imshow(shares, cmap=HEAT, vmin=0, vmax=1)
+    plot.grid(visible=False)
+    plot.set_xticks(range(len(names)), names, rotation=90)
+    plot.set_yticks(range(len(names)), names)
+    plot.set(xlabel="predicted", ylabel="true")
+    figure.colorbar(image, ax=plot, label="share of the true label", fraction=0.046)
+    if not large:
+        for (row, column), count in np.ndenumerate(counts):
+            colour = ON_LIGHT if shares[row, column] > 0.5 else ON_DARK
+            plot.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=9)
+    return figure
+
+
+def calibration_figure(bins: Sequence[Metrics], error: float) -> Figure:
+    """Draw a reliability diagram: accuracy against confidence, and below it the number of predictions in each bin.
+
+    Args:
+        bins: bins as returned by `seriatim.evaluation.label_metrics.calibration`.
+        error: the expected calibration error.
+    """
+    figure, axes = new_figure(2, 1, height=4.2, sharex=True)
+    above, below = axes[:, 0]
+    filled = [each for each in bins if each["count"]]
+    above.plot([0, 1], [0, 1], label="confidence = accuracy", **{**style(1), "marker": ""})
+    points = [[each[name] for each in filled] for name in ("confidence", "accuracy")]
+    above.plot(*points, label=f"this model, error {error:.3f}", **style(0))
+    above.set(ylabel="accuracy", ylim=(-0.03, 1.03), xlim=(0, 1))
+    above.legend(loc="lower right")
+    centres = (np.arange(BINS) + 0.5) / BINS
+    below.bar(centres, [each["count"] for each in bins], width=0.9 / BINS, color=COLOURS[0])
+    below.set(xlabel="confidence", ylabel="predictions")
+    return figure

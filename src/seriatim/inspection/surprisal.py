@@ -1,105 +1,140 @@
-"""How surprised a model is by each token, and what it expected instead.
-
-The surprisal of a token is −log₂ P(token | what the model sees of the rest), in bits (C. Shannon 1948; as a measure of
-reading, J. Hale, "A probabilistic Earley parser as a psycholinguistic model", NAACL 2001). A model that reads forwards
-sees the true tokens before it, a masked one all others, a translator the source and its own answer so far.
-"""
+"""The first section of a page: the surprisal of each token, or the effect of each token on a label."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from matplotlib.figure import Figure
 
-from ..data.corpus import Corpus
-from ..data.tokenizers import Tokenizer
-from ..training.task import evaluating
-from .answers import Answer
-from .predictions import log_probabilities, name_of, text_of
+from ..core.errors import InputError
+from ..evaluation.token_scores import TokenScore, TokenScores, total_bits
+from ..report.page import Part, Plot, Prose, Token, Tokens
+from ..report.theme import new_figure, plain, style
+from ..training.task_view import LabelEffect
+from .subject import Content, Subject
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from ..runs.run import Run
-
-ALTERNATIVES = 5
-
-
-class Surprise(NamedTuple):
-    """A token and what was expected in its place.
-
-    Attributes:
-        text: as it stands in the text, a space or a line end included.
-        bits: −log₂ P.
-        rank: 1 where no token was held likelier.
-        alternatives: the likeliest tokens with their probabilities, the likeliest first.
-    """
-
-    text: str
-    bits: float
-    rank: int
-    alternatives: list[tuple[str, float]]
+MAX_TOKENS = 1_000
+"""Tokens that are shown one by one."""
+MIN_CURVE = 20
+"""Tokens from which on the distribution of surprisal is drawn."""
+MAX_LABELS = 5
+"""Labels that are listed, or whose curves are drawn."""
 
 
-def surprisals(run: "Run", corpus: Corpus, *, alternatives: int = ALTERNATIVES) -> list[Surprise]:
-    """The surprisal of every token of a text, to a language model or a masked one.
+def surprisal_section(subject: Subject) -> Content:
+    """Write the section on surprisal, or on the certainty of tags."""
+    result = subject.view.token_scores(subject.text)
+    count, max_bits = len(result.scores), math.log2(result.outcomes)
+    cut = f" Only the first {MAX_TOKENS:,} of {count:,} are shown." if count > MAX_TOKENS else ""
+    full = f" Full shade is {max_bits:.1f} bits, the cost if all were equally likely."
+    tokens = [
+        Token(score.text, score.bits, min(1.0, score.bits / max_bits), score.alternatives)
+        for score in result.scores[:MAX_TOKENS]
+    ]
+    sentence = _mean_sentence(result)
+    parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
+    finite = [score for score in result.scores if math.isfinite(score.bits)]
+    if len(finite) >= MIN_CURVE:
+        parts.append(
+            Plot(
+                surprisal_figure(finite),
+                "Distribution of surprisal",
+                f"{sentence}. Where the curve rises early and then flattens, a few {result.unit} carry most of the "
+                "bits.",
+                f"Share of {result.unit} against surprisal in bits.",
+            )
+        )
+    return Content(parts, [f"surprisal: {sentence}"])
 
-    The bits of a text are those of `Run.score`, or of `Run.evaluate`, which for a masked model has ``exact``.
+
+def _mean_sentence(result: TokenScores) -> str:
+    """Return the mean over tokens of positive probability, the number of others, and the accuracy of the top guess."""
+    finite = [score for score in result.scores if math.isfinite(score.bits)]
+    count, impossible = len(result.scores), len(result.scores) - len(finite)
+    if not finite:
+        return f"all {count:,} {result.unit} have probability zero"
+    sentence = f"{total_bits(finite) / len(finite):.2f} bits on average over {len(finite):,} {result.unit}"
+    if impossible:
+        sentence += f"; the other {impossible:,} have probability zero, which makes the loss of the text infinite"
+    if result.counts_correct:
+        correct = sum(score.rank == 1 and math.isfinite(score.bits) for score in result.scores)
+        sentence += f"; the top guess was correct for {correct / count:.0%} of all tokens"
+    return sentence
+
+
+def label_effect_section(subject: Subject) -> Content:
+    """Write the section on the effect of each token on the label."""
+    effect = subject.view.label_effect(subject.text)
+    label, gains = effect.labels[effect.predicted], effect.bits()
+    largest = max(float(gains.max()), 1e-9)
+    tokens = [
+        Token(text, float(gain), max(0.0, float(gain) / largest), _most_likely(effect, row))
+        for text, gain, row in zip(effect.tokens, gains, effect.without, strict=True)
+    ]
+    shares = ", ".join(f"{name} {value:.1%}" for name, value in _most_likely(effect, effect.full))
+    parts: list[Part] = [
+        Prose(f"The predicted label is {label}: {shares}."),
+        Tokens(
+            tokens,
+            f"Each token is shaded by how much log₂ P({label}) falls when that token alone is removed. Full shade is "
+            f"{largest:.2f} bits. Tokens that make the label less likely are not shaded; their bits are negative. "
+            "Select a token to see the probabilities of the labels without it.",
+            ("no effect", "large effect"),
+        ),
+    ]
+    if effect.prefixes is not None and len(effect.tokens) > 1:
+        parts.append(
+            Plot(
+                label_figure(effect),
+                "The label as the text is read",
+                "Probabilities of the labels if the text ended after each token.",
+                f"Probability of labels against tokens read; at the end {shares}.",
+            )
+        )
+    strongest = effect.tokens[int(gains.argmax())].strip()
+    adds = f"; {strongest!r} contributes most" if gains.max() > 0 else ""
+    return Content(parts, [f"answer: {label} ({effect.full[effect.predicted]:.0%}){adds}"])
+
+
+def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:
+    pairs = zip(effect.labels, probabilities.tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: -pair[1])[:MAX_LABELS]
+
+
+def surprisal_figure(scores: Sequence[TokenScore]) -> Figure:
+    """Draw the share of tokens whose surprisal is at most so many bits.
 
     Args:
-        run: trained to ``lm`` or ``mlm``.
-        corpus: of `encode_text`.
-        alternatives: how many likeliest tokens to name.
+        scores: at least one token with a probability above zero; others are left out.
     """
-    found: dict[int, Surprise] = {}
-    for places, shares in log_probabilities(run, corpus):
-        targets = torch.from_numpy(corpus.ids[places].astype("int64"))
-        found.update(zip(places.tolist(), _judged(run.tokenizer, shares.cpu(), targets, alternatives), strict=True))
-    return [found[place] for place in range(len(corpus.ids))]
-
-
-def answer_surprisals(run: "Run", answer: Answer, *, alternatives: int = ALTERNATIVES) -> list[Surprise]:
-    """The surprisal of every token of a translator's own answer, its end included; of `own_answer`."""
-    with evaluating(run.model) as device:
-        inputs, targets = answer.shifted()
-        state = run.model.encode(answer.source.to(device), answer.lengths)
-        logits, _ = run.model(inputs.to(device), state)
-    shares = torch.log_softmax(logits[0].double(), dim=1).cpu()
-    return list(_judged(run.vocabulary.target, shares, targets[0], alternatives))
-
-
-def _judged(tokenizer: Tokenizer, shares: Tensor, targets: Tensor, alternatives: int) -> Iterable[Surprise]:
-    """Of log probabilities ``(tokens, vocabulary)`` and tokens ``(tokens,)``."""
-    own = shares.gather(1, targets.unsqueeze(1))
-    ranks = (shares > own).sum(1) + 1
-    best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
-    rows = zip(targets.tolist(), own.squeeze(1).tolist(), ranks.tolist(), *map(Tensor.tolist, best), strict=True)
-    for target, log, rank, values, tokens in rows:
-        named = [(name_of(tokenizer, token), math.exp(value)) for token, value in zip(tokens, values, strict=True)]
-        yield Surprise(text_of(tokenizer, target), max(0.0, -log) / math.log(2), rank, named)
-
-
-def bits(surprises: Sequence[Surprise]) -> float:
-    """Of the whole text."""
-    return math.fsum(one.bits for one in surprises)
-
-
-def surprisal_figure(surprises: Sequence[Surprise]) -> "Figure":
-    """Share of the tokens against their surprisal: how many cost at most so many bits.
-
-    Args:
-        surprises: of `surprisals` or `answer_surprisals`, at least one; those with probability zero are left out.
-    """
-    from ..report.theme import new_figure, style
-
     figure, axes = new_figure()
     plot = axes[0, 0]
-    values = sorted(one.bits for one in surprises if math.isfinite(one.bits))
+    values = sorted(score.bits for score in scores if math.isfinite(score.bits))
     shares = [(i + 1) / len(values) for i in range(len(values))]
     plot.step([0.0, *values], [0.0, *shares], where="post", **{**style(0), "marker": ""})
     mean = math.fsum(values) / len(values)
     plot.axvline(mean, label=f"mean, {mean:.2f} bits", **{**style(1), "marker": ""})
     plot.set(xlabel="surprisal (bits)", ylabel="share of tokens, cumulative", ylim=(0, 1.02), xlim=(0, None))
     plot.legend(loc="lower right")
+    return figure
+
+
+def label_figure(effect: LabelEffect) -> Figure:
+    """Draw P(label) after each token of a text, for the predicted label and the labels with the highest peaks.
+
+    Raises:
+        InputError: the model reads the text from both sides, so that there is no prediction after each token.
+    """
+    if effect.prefixes is None:
+        raise InputError("the model reads the whole text at once, so that there is no label after each token")
+    peaks = effect.prefixes.max(0)
+    order = sorted(range(len(effect.labels)), key=lambda label: -float(peaks[label]))
+    labels = [effect.predicted, *(label for label in order if label != effect.predicted)][:MAX_LABELS]
+    figure, axes = new_figure(width=6.4)
+    plot = axes[0, 0]
+    places = np.arange(1, len(effect.tokens) + 1)
+    for i, label in enumerate(labels):
+        plot.plot(places, effect.prefixes[:, label], label=plain(effect.labels[label]), markevery=0.1, **style(i))
+    plot.set(xlabel="tokens read", ylabel="P(label)", ylim=(-0.02, 1.02))
+    plot.legend()
     return figure

@@ -46,6 +46,7 @@ class ClassifierView(TaskView[Classifier]):
     answer_name = "the label"
     prediction_name = "the distribution of the label"
     correct_name = "labels correct"
+    context_name = "the label"
     first_section = "label-effect"
 
     def ids(self, text: str) -> np.ndarray:

@@ -24,7 +24,7 @@ from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..training.task_view import Example, ModelT, SearchResult, StateReader, TaskView
+from ..training.task_view import Example, ModelT, NotOfferedError, SearchResult, StateReader, TaskView
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
 from .classification_view import no_words, shorter_contexts
 
@@ -70,6 +70,7 @@ class TranslatorView(TaskView[ModelT]):
     answer_name = "the translation"
     prediction_name = "the distribution of each token of the answer"
     correct_name = "answers exactly correct"
+    context_name = "each token of the answer"
     sections = ("alignment",)
     beam_search = True
 
@@ -206,9 +207,9 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
 class CTCView(TranslatorView[CTCTranslator]):
     """View of a translator that writes whole answers at once, whose tokens have no probabilities of their own."""
 
-    def not_offered(self, missing: str) -> InputError:
+    def not_offered(self, missing: str) -> NotOfferedError:
         """Return the error for something that these models do not have."""
-        return InputError(f"a ctc run writes all of an answer at once, and offers {missing}")
+        return NotOfferedError(f"a ctc run writes all of an answer at once, and offers {missing}")
 
     def read(self, item: object) -> list[Example]:
         """Return a source with its target, with one name for each place of the source's tokens."""

@@ -39,6 +39,7 @@ class TaggerView(TaskView[Tagger]):
     answer_name = "the tag"
     prediction_name = "the distribution of the last word's tag"
     correct_name = "tags correct"
+    context_name = "the tag of the last word"
     first_section = "certainty"
     two_ends = True
 

@@ -211,12 +211,7 @@ class CausalTextView(TextView[ModelT]):
 
     def state_reader(self) -> StateReader:
         """Return a way to read tokens by the language model."""
-        model = self.text_model
-
-        def read(count: int, state: State) -> State:
-            return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
-
-        return StateReader(model.initial_state(1), read)
+        return text_reader(self.text_model)
 
 
 @dataclass(frozen=True)
@@ -271,6 +266,15 @@ class NgramView(CausalTextView[TextModel]):
             "an n-gram model has no embeddings: its counts treat every word as different from every other word, so "
             "that nothing learned about one carries over to similar ones"
         )
+
+
+def text_reader(model: TextModel) -> StateReader:
+    """Return a way to read tokens by a language model."""
+
+    def read(count: int, state: State) -> State:
+        return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
+
+    return StateReader(model.initial_state(1), read)
 
 
 def encode_text(tokenizer: Tokenizer, unit: str, text: str) -> Corpus:

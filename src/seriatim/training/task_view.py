@@ -30,6 +30,10 @@ MASK = "[MASK]"
 ModelT = TypeVar("ModelT", bound=nn.Module, covariant=True)
 
 
+class NotOfferedError(InputError):
+    """Raised by a view that does not offer what a section of a page needs."""
+
+
 @dataclass(frozen=True)
 class Example:
     """One sequence as a model reads it.
@@ -163,6 +167,7 @@ class TaskView(Generic[ModelT]):
         answer_name: what an answer of the model is called.
         prediction_name: the distribution that `predictions` returns, in words.
         correct_name: plural of correct answers, in words.
+        context_name: the answer whose probability `context_use` measures, in words.
         first_section: name of the first section of a page: ``surprisal``, ``certainty`` or ``label-effect``.
         sections: names of further sections that only this task has.
         max_tokens: largest number of tokens of a text that are inspected.
@@ -180,6 +185,7 @@ class TaskView(Generic[ModelT]):
     answer_name: ClassVar[str] = "the answer"
     prediction_name: ClassVar[str] = "the prediction"
     correct_name: ClassVar[str] = "answers correct"
+    context_name: ClassVar[str] = "the answer"
     first_section: ClassVar[str] = "surprisal"
     sections: ClassVar[tuple[str, ...]] = ()
     max_tokens: ClassVar[int] = 400
@@ -317,7 +323,7 @@ class TaskView(Generic[ModelT]):
 
     def ngram_counts(self, text: str) -> Metrics:
         """Return how many n-grams of a text the training text lacks; see `seriatim.models.ngrams.unseen`."""
-        raise InputError("the run does not count n-grams")
+        raise NotOfferedError("the run does not count n-grams")
 
     # Parts of the model.
 
@@ -354,9 +360,9 @@ class TaskView(Generic[ModelT]):
         """
         return []
 
-    def not_offered(self, missing: str) -> InputError:
+    def not_offered(self, missing: str) -> NotOfferedError:
         """Return the error for something that the task does not offer, such as ``no embeddings``."""
-        return InputError(f"the task {self.config.task} offers {missing}")
+        return NotOfferedError(f"the task {self.config.task} offers {missing}")
 
 
 def layer_reader(layer: SequenceLayer) -> StateReader:

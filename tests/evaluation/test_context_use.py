@@ -1,4 +1,4 @@
-"""How far back models look, held against ordinary evaluation and against what architectures can see at all."""
+"""Use of context and size of the state, compared with ordinary evaluation and with what architectures can see."""
 
 from pathlib import Path
 
@@ -8,12 +8,10 @@ import torch
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.core.state import state_bytes
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
+from seriatim.evaluation.context_use import ContextScore, by_context, context_sizes
 from seriatim.evaluation.perplexity import each_loss
-from seriatim.inspection.memory import Seen, by_context, context_sizes, read_on
-from seriatim.inspection.state_costs import MEMORY, memory_tokens, state_costs
 from seriatim.models import LanguageModel
 from seriatim.recurrence.obstacles import uncompiled
 
@@ -91,25 +89,4 @@ def test_sizes_double_as_far_as_the_text_reaches() -> None:
     with pytest.raises(InputError, match="at least one token"):
         by_context(model_of("gru"), text_of(0), [1])
     assert by_context(model_of("prior"), text_of(1), [1, 4]).keys() == {1, 4, None}
-    assert isinstance(by_context(model_of("prior"), text_of(1), [1])[1], Seen)
-
-
-@pytest.mark.parametrize("name", ["lstm", "mamba", "self-attention", "transformer", "prior"])
-def test_costs_are_those_of_states_really_kept(name: str) -> None:
-    model, sizes = model_of(name, num_layers=2), (1, 10, 1200)
-    costs = state_costs(model, sizes=sizes)
-    with torch.no_grad():
-        for size in sizes:
-            state = read_on(model, torch.zeros(1, size, dtype=torch.long), model.initial_state(1))
-            assert sum(cost.sizes[size] for cost in costs) == state_bytes(state)
-    assert any(cost.growth == "grows" for cost in costs) == (name in ("self-attention", "transformer"))
-
-
-def test_a_window_bounds_what_is_kept() -> None:
-    costs = {cost.name.split(".")[-1]: cost for cost in state_costs(model_of("self-attention", window=50))}
-    assert costs["kept"].growth == "bounded"
-    assert costs["kept"].sizes[10_000] == costs["kept"].sizes[1_000] == 49 * costs["kept"].sizes[1]
-    learned = state_costs(model_of("transformer", position="learned", max_length=64))
-    assert {tuple(cost.sizes) for cost in learned} == {(1, 10)}
-    assert memory_tokens(model_of("transformer", position="learned", max_length=8)) == 8
-    assert memory_tokens(model_of("transformer")) == MEMORY
+    assert isinstance(by_context(model_of("prior"), text_of(1), [1])[1], ContextScore)

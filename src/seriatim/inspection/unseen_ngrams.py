@@ -1,86 +1,74 @@
-"""How sparse the counts of an n-gram model are: what its training text holds of all n-grams, and what others lack."""
+"""Unseen n-grams: what the training text of an n-gram model holds of all n-grams, and what other texts lack."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from ..core.errors import InputError
-from ..models.ngrams.unseen import sparsity as figures_of
+from ..evaluation.intervals import Metrics
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, plain, style
-from ..tasks.counting import counts_of
-from .sections import Found
-from .subject import Subject
+from .subject import Content, Subject
 
-Rows = Sequence[Mapping[str, Any]]
-"""The ``ngrams`` of a text, an order each; see `seriatim.models.ngrams.unseen`."""
-Figures = Mapping[str, Any]
-"""All figures of `seriatim.models.ngrams.unseen` for a text."""
+Rows = Sequence[Metrics]
+"""The ``ngrams`` of a text, one for each order; see `seriatim.models.ngrams.unseen`."""
 UNKNOWN = "not known"
 
 
-def sparse(subject: Subject) -> Found:
-    """The section on an n-gram model's counts.
+def ngrams_section(subject: Subject) -> Content:
+    """Write the section on an n-gram model's counts.
 
     Raises:
         InputError: the run does not count n-grams.
     """
-    counts = counts_of(subject.run.model)
-    if counts is None:
-        raise InputError("the run does not count n-grams")
-    lookups = counts.look_up(subject.corpus.ids)
-    found = figures_of(lookups, counts.seen, counts.vocabulary_size, impossible=0)
-    texts: dict[str, Figures] = {"this text": found}
+    texts = {"this text": subject.view.ngram_counts(subject.text)}
     held_out = subject.run.summary.get("valid") or {}
     if held_out.get("ngrams"):
         texts = {"the held-out text": held_out, **texts}
     name, figures = next(iter(texts.items()))
     sentence = in_words(figures, name)
-    return sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else []
+    return Content(sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else [])
 
 
-def sparsity_parts(texts: Mapping[str, Figures]) -> list[Part]:
-    """A sentence, a table and a plot of what the training text holds and what some texts lack.
+def sparsity_parts(texts: Mapping[str, Metrics]) -> list[Part]:
+    """Return a sentence, tables and a plot of what the training text holds and what some texts lack.
 
     Args:
-        texts: the name of each text, or of each model that was counted, to its figures.
+        texts: the figures of `seriatim.models.ngrams.unseen`, by the name of the text or of the model.
     """
     sentences = [in_words(figures, name) for name, figures in texts.items()]
     lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.") for sentence in sentences[:1] if sentence]
-    every: dict[str, Rows] = {name: figures["ngrams"] for name, figures in texts.items()}
-    figure = unseen_figure(every)
+    rows: dict[str, Rows] = {name: figures["ngrams"] for name, figures in texts.items()}
     plot = Plot(
-        figure,
+        unseen_figure(rows),
         "Unseen n-grams",
         "The share of a text's n-grams that are not in the model. N-grams that pruning left out count as unseen.",
-        "; ".join(f"{name}: {_shares(rows)}" for name, rows in every.items()),
+        "; ".join(f"{name}: {_shares(orders)}" for name, orders in rows.items()),
     )
-    return [*lead, *(sparsity_table(name, rows) for name, rows in every.items()), Plots([plot])]
+    return [*lead, *(sparsity_table(name, orders) for name, orders in rows.items()), Plots([plot])]
 
 
-def in_words(figures: Figures, name: str) -> str:
-    """What is known of the unseen n-grams of the longest order, those seen once, and tokens of probability zero."""
+def in_words(figures: Metrics, name: str) -> str:
+    """Return phrases on the unseen n-grams of the longest order, those seen once, and tokens of probability zero."""
     last = figures["ngrams"][-1]
-    said = []
+    phrases = []
     if last.get("unseen_share") is not None:
-        said.append(
+        phrases.append(
             f"of the {last['predicted']:,} {last['order']}-grams of {name}, {last['unseen_share']:.1%} are unseen"
         )
     if last.get("types") and last.get("once") is not None:
-        said.append(
+        phrases.append(
             f"{last['once'] / last['types']:.1%} of the {last['order']}-grams in the training text occur there once"
         )
     impossible, share = (figures.get(f"maximum_likelihood_impossible_{key}") for key in ("tokens", "share"))
     if impossible is not None and share is not None:
-        said.append(f"maximum likelihood gives probability zero to {impossible:,} tokens ({share:.1%}) of {name}")
-    return "; ".join(said)
+        phrases.append(f"maximum likelihood gives probability zero to {impossible:,} tokens ({share:.1%}) of {name}")
+    return "; ".join(phrases)
 
 
 def sparsity_table(name: str, rows: Rows) -> Table:
-    """Possible n-grams, those in the training text, those seen once, and what a text lacks, an order a row."""
+    """Return the numbers of possible, seen and unseen n-grams, with a row for each order."""
     cells = [
         [
             str(row["order"]),
@@ -94,26 +82,27 @@ def sparsity_table(name: str, rows: Rows) -> Table:
     ]
     headings = ["n", "possible", "in the training text", "seen once", f"in {name}", "unseen of these"]
     caption = (
-        f"N-grams of each order. Possible are V^n of a vocabulary of V tokens; unseen are those of {name} that are "
+        f"N-grams of each order. Possible are V^n of a vocabulary of V tokens; unseen are those of {name} that are not "
+        "in the model."
     )
-    return Table(headings, cells, f"{caption}not in the model.", range(1, len(headings)))
+    return Table(headings, cells, caption, range(1, len(headings)))
 
 
 def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
-    """The share of unseen n-grams against n, a line a text."""
+    """Draw the share of unseen n-grams against n, with a line for each text."""
     figure, axes = new_figure(height=2.6)
-    plotted = axes[0, 0]
+    plot = axes[0, 0]
     for i, (name, rows) in enumerate(texts.items()):
         points = [(row["order"], row["unseen_share"]) for row in rows if row.get("unseen_share") is not None]
         if points:
-            plotted.plot(*zip(*points, strict=True), **style(i), label=plain(name))
-    plotted.set_ylim(-0.02, 1.02)
-    plotted.xaxis.set_major_locator(MaxNLocator(integer=True))
-    plotted.yaxis.set_major_formatter(PercentFormatter(1.0))
-    plotted.set_xlabel("n")
-    plotted.set_ylabel("unseen n-grams")
+            plot.plot(*zip(*points, strict=True), **style(i), label=plain(name))
+    plot.set_ylim(-0.02, 1.02)
+    plot.xaxis.set_major_locator(MaxNLocator(integer=True))
+    plot.yaxis.set_major_formatter(PercentFormatter(1.0))
+    plot.set_xlabel("n")
+    plot.set_ylabel("unseen n-grams")
     if len(texts) > 1:
-        plotted.legend(frameon=False)
+        plot.legend(frameon=False)
     return figure
 
 
