@@ -1,11 +1,11 @@
-"""What the laws are checked on, and what it is that two ways of computing agree."""
+"""The layers that the laws are checked on, and inputs and states for them."""
 
 import torch
 from torch import Tensor
 
 import seriatim
 from seriatim.core.contract import MemoryLayer, SequenceLayer
-from seriatim.core.state import State, detach_state, join_states, map_state, select_state, state_to_dict
+from seriatim.core.state import State, join_states, map_state, select_state, state_to_dict
 
 INPUT_SIZE, HIDDEN_SIZE, MEMORY_SIZE, BATCH = 5, 6, 7, 4
 
@@ -103,10 +103,6 @@ def initial(layer: SequenceLayer) -> State:
     return layer.initial_state(BATCH, memory, torch.tensor([9, 0, 4, 1]))
 
 
-def real(leaf: Tensor) -> bool:
-    return leaf.is_floating_point()
-
-
 def leaves(state: State) -> list[Tensor]:
     return list(state_to_dict(state).values())
 
@@ -122,36 +118,3 @@ def assert_states_close(first: State, second: State, **tolerance: float) -> None
     """Rows that keep the same of the past."""
     ours, theirs = level(first, second)
     map_state(lambda a, b: torch.testing.assert_close(a, b, **tolerance) or a, ours, theirs)
-
-
-def gradients(layer: SequenceLayer, results: list[Tensor], sources: list[Tensor]) -> list[Tensor]:
-    """Of a fixed random function of the results, with respect to sources and every parameter."""
-    torch.manual_seed(3)
-    weighted = [(result * _direction(result)).sum() for result in results if real(result)]
-    total = torch.stack(weighted).sum()
-    every = [*sources, *layer.parameters()]
-    found = torch.autograd.grad(total, every, allow_unused=True)
-    return [torch.zeros_like(x) if gradient is None else gradient for gradient, x in zip(found, every, strict=True)]
-
-
-def _direction(result: Tensor) -> Tensor:
-    """Random, but zero where a leaf is: what stands in front of a short row has no gradient that matters."""
-    return torch.randn(result.shape, dtype=result.dtype) * (result.detach() != 0)
-
-
-def assert_same(layer: SequenceLayer, one, other, inputs: Tensor, state: State) -> None:
-    """Two ways of computing outputs and a final state agree, in values and in gradients."""
-    sources, results = [], []
-    for way in (one, other):
-        leaf = inputs.clone().requires_grad_()
-        start = map_state(lambda x: x.clone().requires_grad_(real(x)), state)
-        sources.append([leaf, *filter(real, leaves(start))])
-        results.append(way(leaf, start))
-    (outputs, end), (others, other_end) = results
-    torch.testing.assert_close(outputs, others)
-    assert_states_close(end, other_end)
-    levelled = level(end, detach_state(other_end))[0], level(detach_state(end), other_end)[1]
-    ours = gradients(layer, [outputs, *leaves(levelled[0])], sources[0])
-    theirs = gradients(layer, [others, *leaves(levelled[1])], sources[1])
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b)

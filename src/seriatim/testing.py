@@ -1,0 +1,481 @@
+"""Check a layer or a cell of your own against the contract: shapes, and the eight laws of every layer.
+
+    seriatim.testing.check_cell(FastSlow(5, 6))
+    seriatim.testing.check_layer(seriatim.layer("mamba", 5, 6))
+
+The laws are checked in float64, in evaluation mode, for values and for gradients, on a copy of the layer. Layers with
+few features (5 to 32) are checked fastest. `check_quickly` checks the contract alone, before a training.
+"""
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from .core.contract import MemoryLayer, RecurrentCell, SequenceLayer
+from .core.state import (
+    State,
+    detach_state,
+    join_states,
+    map_state,
+    select_state,
+    state_from_dict,
+    state_leaves,
+    state_to_dict,
+)
+from .recurrence import Recurrent
+
+LAWS = {
+    1: "splitting a sequence anywhere and carrying the state gives the same outputs and final state",
+    2: "T steps equal one forward",
+    3: "padding may hold NaN: valid outputs, state and gradients are unaffected",
+    4: "a row of length 0 keeps its state",
+    5: "no output depends on a later input",
+    6: "the given state is never changed in place",
+    7: "rows are independent: select_state commutes with step",
+    8: "a state saved and loaded continues identically",
+}
+STEPWISE = (1, 2, 5, 7, 8)
+"""Laws that only a causal layer must keep."""
+BATCH, MEMORY_TIME = 4, 9
+RTOL, ATOL = 1e-7, 1e-7
+Way: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
+"""A way to compute outputs and a final state from inputs and a state."""
+
+
+class LawError(AssertionError):
+    """A layer or a cell breaks the contract. The message is one line.
+
+    Attributes:
+        law: the number of the law in `LAWS`; None for the shapes and types that the laws build on.
+    """
+
+    def __init__(self, subject: object, law: int | None, problem: str) -> None:
+        rule = "the contract" if law is None else f"law {law} ({LAWS[law]})"
+        super().__init__(f"{type(subject).__name__} breaks {rule}: {problem}")
+        self.law = law
+
+
+def check_cell(cell: RecurrentCell, *, times: Sequence[int] = (1, 7, 63)) -> None:
+    """Check a recurrent cell: its shapes, that it changes nothing in place, and the eight laws of its layer.
+
+    Args:
+        cell: the cell; it is not changed.
+        times: lengths of the sequences that the laws are checked on.
+
+    Raises:
+        LawError: the cell breaks the contract. The message names the law, the shapes and the largest deviation.
+    """
+    check_quickly(cell)
+    check_layer(Recurrent(cell), times=times)
+
+
+def check_layer(
+    layer: SequenceLayer,
+    *,
+    times: Sequence[int] = (1, 7, 63),
+    memory: Tensor | None = None,
+    memory_lengths: Tensor | None = None,
+) -> None:
+    """Check a layer: its shapes and the eight laws. A layer that is not causal is checked for laws 3, 4 and 6.
+
+    Args:
+        layer: the layer; it is not changed.
+        times: lengths of the sequences that the laws are checked on.
+        memory: for a `MemoryLayer`, what it attends to ``(4, memory_time, memory_size)``.
+        memory_lengths: the number of valid entries of each row of ``memory`` ``(4,)``.
+
+    Raises:
+        LawError: the layer breaks the contract. The message names the law, the shapes and the largest deviation.
+    """
+    check_quickly(layer, memory=memory, memory_lengths=memory_lengths)
+    for law in (6, *(law for law in LAWS if law != 6)):  # the other laws give one state to several calls
+        for time in times if law in (1, 2, 3, 5) else (7,):
+            check_law(layer, law, time=time, memory=memory, memory_lengths=memory_lengths)
+
+
+def check_law(
+    layer: SequenceLayer,
+    law: int,
+    *,
+    time: int = 7,
+    memory: Tensor | None = None,
+    memory_lengths: Tensor | None = None,
+) -> None:
+    """Check one law of `LAWS`; arguments as for `check_layer`. A law that does not concern the layer holds.
+
+    Raises:
+        LawError: the layer breaks the law.
+    """
+    if law in STEPWISE and not layer.causal:
+        return
+    subject = _Subject(layer, memory, memory_lengths)
+    with _one_line(layer, law), torch.random.fork_rng():
+        _CHECKS[law](subject, time)
+
+
+def check_quickly(
+    part: SequenceLayer | RecurrentCell, *, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+) -> None:
+    """Check what a training relies on in every step, with one short batch: shapes, laws 6 and 7, and causality.
+
+    Args:
+        part: a layer or a cell, of any number type; it is not changed.
+        memory: as for `check_layer`.
+        memory_lengths: as for `check_layer`.
+
+    Raises:
+        LawError: the layer or the cell breaks the contract.
+    """
+    for name in ("input_size", "output_size"):
+        if not isinstance(getattr(part, name, None), int):
+            raise LawError(part, None, f"it must set {name}, the width of one step, as an integer")
+    with _one_line(part, None), torch.random.fork_rng():
+        subject = copy.deepcopy(part).eval()
+        weight = next((x for x in subject.parameters() if x.is_floating_point()), torch.zeros(()))
+        torch.manual_seed(1)
+        shape = (BATCH, part.input_size) if isinstance(part, RecurrentCell) else (BATCH, 3, part.input_size)
+        inputs = torch.randn(shape).to(weight)
+        with torch.no_grad():
+            _check_contract(part, subject, inputs, memory, memory_lengths)
+
+
+def _check_contract(
+    part: SequenceLayer | RecurrentCell,
+    subject: SequenceLayer | RecurrentCell,
+    inputs: Tensor,
+    memory: Tensor | None,
+    memory_lengths: Tensor | None,
+) -> None:
+    state = _initial(subject, memory if memory is None else memory.to(inputs), memory_lengths)
+    if not _is_state(state):
+        raise LawError(part, None, f"initial_state returns {_kind(state)}; return a tensor or a tuple of tensors")
+    if any(not leaf.dim() or len(leaf) != BATCH for leaf in state_leaves(state)):
+        raise LawError(
+            part, None, f"initial_state({BATCH}) has shapes {_shapes(state)}; dimension 0 must be the batch, {BATCH}"
+        )
+    for _ in range(2):  # the initial state, often zeros, hides some changes in place
+        before, given = map_state(Tensor.clone, state), inputs.clone()
+        outputs, end = _pair(part, _seeded(subject, inputs, state))
+        if not torch.equal(given, inputs):
+            raise LawError(part, None, "forward changes its inputs in place; compute new tensors")
+        _same_bits(part, state, before, "forward changes its state in place; return new tensors")
+        if isinstance(part, RecurrentCell) and _shapes(end) != _shapes(state):
+            raise LawError(
+                part, None, f"the state has shapes {_shapes(state)} before a step and {_shapes(end)} after it"
+            )
+        earlier, state = state, end
+    state = earlier
+    expected = (*inputs.shape[:-1], part.output_size)
+    if tuple(outputs.shape) != expected:
+        raise LawError(part, None, f"inputs {tuple(inputs.shape)} give outputs {tuple(outputs.shape)}, not {expected}")
+    others = inputs.clone()
+    others[1:] += 1
+    changed, changed_end = _pair(part, _seeded(subject, others, state))
+    first = torch.tensor([0])
+    _compare(part, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1])
+    for leaf, other in zip(
+        state_leaves(select_state(end, first)), state_leaves(select_state(changed_end, first)), strict=True
+    ):
+        _compare(part, 7, "the state of row 0, after other rows changed,", other, leaf)
+    if isinstance(part, SequenceLayer) and part.causal:
+        later = inputs.clone()
+        later[:, -1] += 1
+        changed, _ = _pair(part, _seeded(subject, later, state))
+        _compare(part, 5, "outputs before a changed input", changed[:, :-1], outputs[:, :-1])
+
+
+def _seeded(subject: SequenceLayer | RecurrentCell, inputs: Tensor, state: State) -> Any:
+    """Call a layer or a cell; random numbers are the same at every call."""
+    torch.manual_seed(2)
+    return subject(inputs, state)
+
+
+def _pair(part: object, returned: Any) -> tuple[Tensor, State]:
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Tensor):
+        raise LawError(part, None, f"forward returns {_kind(returned)}; return the pair (outputs, state)")
+    if not _is_state(returned[1]):
+        raise LawError(part, None, f"forward returns {_kind(returned[1])} as its state; return a tensor or a tuple")
+    return returned[0], returned[1]
+
+
+def _is_state(value: object) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, tuple) and all(map(_is_state, value)))
+
+
+def _kind(value: object) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+
+
+def _shapes(state: State) -> str:
+    return ", ".join(str(tuple(leaf.shape)) for leaf in state_leaves(state)) or "none"
+
+
+def _initial(part: SequenceLayer | RecurrentCell, memory: Tensor | None, memory_lengths: Tensor | None) -> State:
+    if not isinstance(part, MemoryLayer):
+        return part.initial_state(BATCH)
+    if memory is None:
+        raise LawError(part, None, "it attends to a memory; give check_layer a memory (4, memory_time, memory_size)")
+    return part.initial_state(BATCH, memory, memory_lengths)
+
+
+class _Subject:
+    """A copy of a layer in float64, in evaluation mode, with inputs and states to check a law on."""
+
+    def __init__(self, layer: SequenceLayer, memory: Tensor | None, memory_lengths: Tensor | None) -> None:
+        self.original = layer
+        self.layer = copy.deepcopy(layer).double().eval()
+        self.memory = None if memory is None else memory.double()
+        self.memory_lengths = memory_lengths
+
+    def initial(self) -> State:
+        return _initial(self.layer, self.memory, self.memory_lengths)
+
+    def inputs(self, time: int) -> Tensor:
+        return torch.randn(BATCH, time, self.layer.input_size, dtype=torch.float64)
+
+    def example(self, time: int) -> tuple[Tensor, State]:
+        """Return inputs and a state whose rows have read different numbers of inputs."""
+        torch.manual_seed(2)
+        inputs, before = self.inputs(time), self.inputs(6)
+        with torch.no_grad():
+            _, state = self.layer(before[:, :3], self.initial())
+            _, state = self.layer(before[:, 3:], state, lengths=torch.tensor([3, 0, 1, 2]))
+        return inputs, state
+
+    def compare(self, law: int, what: str, values: Tensor, expected: Tensor) -> None:
+        _compare(self.original, law, what, values, expected)
+
+    def compare_states(self, law: int, state: State, expected: State) -> None:
+        for leaf, other in zip(*map(state_leaves, _level(state, expected)), strict=True):
+            self.compare(law, "the state", leaf, other)
+
+    def compare_ways(self, law: int, way: Way, expected: Way, inputs: Tensor, state: State) -> None:
+        """Compare two ways of computing outputs and a final state, in values and in gradients."""
+        sources, results = [], []
+        for compute in (way, expected):
+            leaf = inputs.clone().requires_grad_()
+            start = map_state(lambda x: x.clone().requires_grad_(x.is_floating_point()), state)
+            sources.append([leaf, *filter(Tensor.is_floating_point, state_leaves(start))])
+            results.append(compute(leaf, start))
+        (outputs, end), (others, other_end) = results
+        self.compare(law, "outputs", outputs, others)
+        self.compare_states(law, end, other_end)
+        levels = _level(end, detach_state(other_end))[0], _level(detach_state(end), other_end)[1]
+        gradients = [
+            self.gradients([output, *state_leaves(level)], source)
+            for output, level, source in zip((outputs, others), levels, sources, strict=True)
+        ]
+        names = ["inputs", *(["the state"] * (len(sources[0]) - 1)), *dict(self.layer.named_parameters())]
+        for name, gradient, other in zip(names, *gradients, strict=True):
+            self.compare(law, f"gradients of {name}", gradient, other)
+
+    def gradients(self, results: Sequence[Tensor], sources: Sequence[Tensor]) -> list[Tensor]:
+        """Return gradients of a fixed random function of the results by the sources and every parameter."""
+        torch.manual_seed(3)
+        weighted = [(result * _weights(result)).sum() for result in results if result.is_floating_point()]
+        total, every = torch.stack(weighted).sum(), [*sources, *self.layer.parameters()]
+        if not total.requires_grad:  # a layer whose outputs depend on nothing
+            return [torch.zeros_like(x) for x in every]
+        gradients = torch.autograd.grad(total, every, allow_unused=True)
+        return [torch.zeros_like(x) if grad is None else grad for grad, x in zip(gradients, every, strict=True)]
+
+
+def _weights(result: Tensor) -> Tensor:
+    """Return random weights that are zero where a state is: the zeros before a short row have no gradient."""
+    return torch.randn(result.shape, dtype=result.dtype) * (result.detach() != 0)
+
+
+def _level(first: State, second: State) -> tuple[State, State]:
+    """Return two states with leaves of one size, however long the longest row of each batch is."""
+    rows = next((len(leaf) for leaf in state_leaves(first)), 0)
+    joined = join_states([first, second])
+    return select_state(joined, torch.arange(rows)), select_state(joined, torch.arange(rows) + rows)
+
+
+def _compare(part: object, law: int, what: str, values: Tensor, expected: Tensor) -> None:
+    """Raise LawError where two tensors differ by more than rounding."""
+    if values.shape != expected.shape:
+        raise LawError(part, law, f"{what} have shape {tuple(values.shape)}, not {tuple(expected.shape)}")
+    tolerance = 1e-5 if values.dtype != torch.float64 else None
+    if torch.allclose(values, expected, rtol=tolerance or RTOL, atol=tolerance or ATOL, equal_nan=True):
+        return
+    difference = (values.double() - expected.double()).abs()
+    largest = "NaN" if bool(difference.isnan().any()) else f"up to {float(difference.max()):.3g}"
+    raise LawError(part, law, f"{what} of shape {tuple(values.shape)} differ by {largest}")
+
+
+def _same_bits(part: object, state: State, before: State, problem: str) -> None:
+    if not all(map(torch.equal, state_leaves(state), state_leaves(before))):
+        raise LawError(part, 6, problem)
+
+
+@contextlib.contextmanager
+def _one_line(part: object, law: int | None) -> Iterator[None]:
+    """Report whatever a layer raises as a broken law."""
+    try:
+        yield
+    except LawError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise LawError(part, law, f"it raises {type(error).__name__}: {reason}") from error
+
+
+def _law_1(subject: _Subject, time: int) -> None:
+    layer = subject.layer
+    inputs, state = subject.example(time)
+    for cut in sorted({0, 1, time // 2, time - 1, time}):
+
+        def split(x: Tensor, start: State, cut: int = cut) -> tuple[Tensor, State]:
+            first, middle = layer(x[:, :cut], start)
+            second, end = layer(x[:, cut:], middle)
+            return torch.cat([first, second], dim=1), end
+
+        subject.compare_ways(1, split, layer, inputs, state)
+
+
+def _law_2(subject: _Subject, time: int) -> None:
+    inputs, state = subject.example(time)
+
+    def steps(x: Tensor, state: State) -> tuple[Tensor, State]:
+        outputs = []
+        for t in range(time):
+            output, state = subject.layer.step(x[:, t], state)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1), state
+
+    subject.compare_ways(2, steps, subject.layer, inputs, state)
+
+
+def _law_3(subject: _Subject, time: int) -> None:
+    layer = subject.layer
+    inputs, state = subject.example(time)
+    lengths = torch.tensor([time, 0, (time + 1) // 2, 1])
+    padded = inputs.clone()
+    for row, length in enumerate(lengths):
+        padded[row, length:] = float("nan")
+
+    def batched(x: Tensor, start: State) -> tuple[Tensor, State]:
+        outputs, end = layer(x + (padded - inputs), start, lengths=lengths)
+        return outputs, end
+
+    def row_by_row(x: Tensor, start: State) -> tuple[Tensor, State]:
+        outputs, ends = [], []
+        for row, length in enumerate(lengths.tolist()):
+            output, end = layer(x[row : row + 1, :length], select_state(start, torch.tensor([row])))
+            outputs.append(torch.cat([output, output.new_zeros(1, time - length, layer.output_size)], dim=1))
+            ends.append(end)
+        return torch.cat(outputs), join_states(ends)
+
+    subject.compare_ways(3, batched, row_by_row, inputs, state)
+
+
+def _law_4(subject: _Subject, time: int) -> None:
+    inputs, state = subject.example(time)
+    for lengths in ([min(3, time), 0, time, 0], [0, 0, 0, 0]):
+        outputs, end = subject.layer(inputs, state, lengths=torch.tensor(lengths))
+        expected = (BATCH, time, subject.layer.output_size)
+        if tuple(outputs.shape) != expected:
+            raise LawError(subject.original, 4, f"outputs have shape {tuple(outputs.shape)}, not {expected}")
+        empty = torch.tensor(lengths) == 0
+        subject.compare_states(4, select_state(end, empty), select_state(state, empty))
+
+
+def _law_5(subject: _Subject, time: int) -> None:
+    inputs, state = subject.example(time)
+    expected, _ = subject.layer(inputs, state)
+    for t in sorted({0, time // 2, time - 1}):
+        changed = inputs.clone()
+        changed[:, t:] += 1
+        outputs, _ = subject.layer(changed, state)
+        subject.compare(5, f"outputs before input {t} of {time}", outputs[:, :t], expected[:, :t])
+
+
+def _law_6(subject: _Subject, time: int) -> None:
+    layer = subject.layer
+    inputs, state = subject.example(time)
+    before = map_state(Tensor.clone, state)
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            layer(inputs, state)
+            _same_bits(subject.original, state, before, "forward changes it")
+            layer(inputs, state, lengths=torch.tensor([time, 0, min(3, time), 1]))
+            _same_bits(subject.original, state, before, "forward with lengths changes it")
+            if layer.causal:
+                layer.step(inputs[:, 0], state)
+                _same_bits(subject.original, state, before, "step changes it")
+
+
+def _law_7(subject: _Subject, time: int) -> None:
+    layer = subject.layer
+    inputs, state = subject.example(time)
+    index = torch.tensor([2, 0, 0, 3, 1])
+
+    def select_then_step(x: Tensor, start: State) -> tuple[Tensor, State]:
+        return layer.step(x[index, 0], select_state(start, index))
+
+    def step_then_select(x: Tensor, start: State) -> tuple[Tensor, State]:
+        outputs, end = layer.step(x[:, 0], start)
+        return outputs[index], select_state(end, index)
+
+    subject.compare_ways(7, select_then_step, step_then_select, inputs, state)
+    with torch.inference_mode():
+        _compare_branches(subject, time)
+
+
+def _compare_branches(subject: _Subject, time: int) -> None:
+    """Continue every state of a text with another text: without gradients, states may share memory."""
+    layer = subject.layer
+    inputs, state = subject.example(time)
+    other, index = inputs.flip(0), torch.tensor([3, 0, 0, 2])
+    expected, end = layer(inputs, state)
+    states, copies = [state], [map_state(Tensor.clone, state)]
+    for t in range(time):
+        output, after = layer.step(inputs[:, t], states[-1])
+        subject.compare(2, "outputs of steps without gradients", output, expected[:, t])
+        states.append(after)
+        copies.append(map_state(Tensor.clone, after))
+    subject.compare_states(2, states[-1], end)
+    for cut, (begin, before) in enumerate(zip(states, copies, strict=True)):
+        branch, _ = layer(other[:, cut:], begin)
+        again, _ = layer(inputs[:, cut:], begin)
+        subject.compare(1, "outputs of a text after another used its state", again, expected[:, cut:])
+        subject.compare(1, "outputs of another text", branch, layer(other[:, cut:], before)[0])
+        output, _ = layer.step(other[index, 0], select_state(begin, index))
+        subject.compare(7, "outputs", output, layer.step(other[index, 0], select_state(before, index))[0])
+    for begin, before in zip(states, copies, strict=True):
+        _same_bits(subject.original, begin, before, "a later call without gradients changes it")
+
+
+def _law_8(subject: _Subject, time: int) -> None:
+    from safetensors.torch import load, save
+
+    inputs, state = subject.example(time)
+    tensors = {name: leaf.detach().clone().contiguous() for name, leaf in state_to_dict(state).items()}
+    loaded = state_from_dict(load(save(tensors)) if tensors else {}, subject.initial())
+    if type(loaded) is not type(state):
+        raise LawError(subject.original, 8, f"the state is {_kind(loaded)} instead of {_kind(state)}")
+    outputs, end = subject.layer(inputs, state)
+    again, end_again = subject.layer(inputs, loaded)
+    if not torch.equal(outputs, again):
+        subject.compare(8, "outputs", again, outputs)
+        raise LawError(subject.original, 8, "outputs differ in their last bits")
+    _same_end = all(map(torch.equal, state_leaves(end), state_leaves(end_again)))
+    if not _same_end:
+        raise LawError(subject.original, 8, "the final state differs")
+
+
+_CHECKS: dict[int, Callable[[_Subject, int], None]] = {
+    1: _law_1,
+    2: _law_2,
+    3: _law_3,
+    4: _law_4,
+    5: _law_5,
+    6: _law_6,
+    7: _law_7,
+    8: _law_8,
+}
