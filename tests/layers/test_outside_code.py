@@ -224,3 +224,35 @@ def test_installed_packages_add_layers_and_a_broken_one_hurts_no_other(cells: Pa
     assert {"lstm", "their-cell"} <= names
     assert not {"broken", "odd"} & names
     assert sorted(str(warning.message).split(":")[0] for warning in caught) == ["layer 'broken'", "layer 'odd'"]
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("return super().forward(inputs, state.add_(1))", r"Bad breaks law 6 .*changes its state in place"),
+        ("return super().forward(inputs, state)[0]", r"Bad breaks the contract: forward returns a Tensor"),
+        ("return super().forward(inputs - inputs.mean(0), state)", r"Bad breaks law 7 .* differ by up to \d"),
+        ("return torch.cat([inputs] * 2, 1), state", r"Bad breaks the contract: inputs .* give outputs"),
+        ("1 / 0", r"Bad breaks the contract: it raises ZeroDivisionError"),
+    ],
+)
+def test_a_cell_that_breaks_the_contract_is_refused_before_training(
+    cells: Path, texts, tmp_path: Path, step: str, message: str
+) -> None:
+    cells.write_text(
+        CELL.format(name="Own") + f"class Bad(Own):\n    def forward(self, inputs, state):\n        {step}\n"
+    )
+    line = len(cells.read_text().splitlines()) - 1
+    config = small_config(texts, tmp_path / "out", model={"layer": "cells.py:Bad"})
+    with pytest.raises(InputError, match=rf"cells\.py:{line}: {message}") as raised:
+        seriatim.train(config)
+    assert len(str(raised.value).splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match=message):
+        seriatim.compare({"data": {"train": texts["train"], "valid": texts["valid"]}}, layers=["cells.py:Bad"], steps=1)
+
+
+def test_a_cell_that_cannot_be_built_is_refused_before_training(cells: Path, texts, tmp_path: Path) -> None:
+    cells.write_text(CELL.format(name="Own").replace("super().__init__()", "1 / 0"))
+    with pytest.raises(InputError, match=r"cells\.py:7: Own\(\d+, \d+\) cannot be built \(ZeroDivisionError"):
+        seriatim.train(small_config(texts, tmp_path / "out", model={"layer": "cells.py:Own"}))

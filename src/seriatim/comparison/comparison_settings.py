@@ -12,6 +12,7 @@ from ..layers import current, options_of
 from ..layers.origins import origin_of, register_reference, registered
 from ..layers.outside_code import is_reference
 from ..tasks import STANDALONE, layer_names, task_type
+from ..tasks.own_layers import check_own_layers
 from ..training.optimizers import default_rate as default_rate_of_layer
 from .metric import choose_metric
 from .plan import WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
@@ -67,6 +68,7 @@ def make_plan(source: Source, settings: ComparisonSettings, *, overrides: Mappin
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
     base = _base(fields, causal=swept and task_type(task).works_causally)
     options = share_options(layers, base.model.options, task)
+    check_own_layers([stack_name(row) for row in layers], base.model)
     plan = Plan(
         command=settings.command,
         base=base,

@@ -165,6 +165,11 @@ def _keywords(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
     return {key: value for key, value in parameters if value.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def constructor_options(architecture: type[SequenceLayer] | type[RecurrentCell], options: Options) -> dict[str, Any]:
+    """Return those of some options that the constructor of a class takes."""
+    return _known(architecture, options)
+
+
 def _known(function: Callable[..., object], options: Options) -> dict[str, Any]:
     """The options that a function takes."""
     return {key: options[key] for key in _keywords(function) if key in options}

@@ -7,12 +7,13 @@ task outside the package is added by `register`.
 from ..config import Config
 from ..core.errors import InputError, closest, nearest, shown
 from ..layers import current, names, split_names
-from ..layers.origins import import_references
+from ..layers.origins import import_references, stacks_of
 from ..training.task import AnyTask
 from .classification import Classification
 from .counting import Counting
 from .language_modelling import LanguageModelling
 from .masking import Masking
+from .own_layers import check_own_layers
 from .seq2seq import SequenceToSequence
 from .tagging import Tagging
 
@@ -76,10 +77,10 @@ def layer_names() -> list[str]:
 def with_current_layer(config: Config) -> Config:
     """Return the configuration of a new training with the present names of its layers.
 
-    Layers that are written as ``FILE:Class`` are imported.
+    Layers that are written as ``FILE:Class`` are imported, and layers of the user's own are checked.
 
     Raises:
-        InputError: code that cannot be imported.
+        InputError: code that cannot be imported, or a layer that breaks the contract.
 
     Warns:
         UserWarning: the configuration has a former name.
@@ -87,4 +88,6 @@ def with_current_layer(config: Config) -> Config:
     fields: dict[str, object] = {"layer": current(import_references(config.model.layer))}
     if isinstance(decoder := config.model.options.get("decoder"), str):
         fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
-    return config.model_copy(update={"model": config.model.model_copy(update=fields)})
+    current_config = config.model_copy(update={"model": config.model.model_copy(update=fields)})
+    check_own_layers(stacks_of(current_config), current_config.model)
+    return current_config
