@@ -5,9 +5,9 @@ D. Grangier, "Language modeling with gated convolutional networks", ICML 2017.
 
     z_t = tanh(Σ_k W_k x_{t−kd}) ⊙ σ(Σ_k V_k x_{t−kd}),    y_t = x_t + U z_t
 
-x ``inputs``, normalised · k = 0 … ``kernel_size`` − 1 · d the dilation: 1, 2, 4, … from one convolution to the next, so
-that the reach doubles with each · W, V ``conv``, stacked · U ``out_proj``. WaveNet's skip connections to the output are
-left out: every convolution adds to one sum.
+x ``inputs``, normalised · k = 0 … ``kernel_size`` − 1 · d the dilation, 1, 2, 4, … from one convolution to the next, so
+that each convolution doubles the reach · W, V ``conv``, stacked · U ``out_proj``. Simplified: instead of WaveNet's skip
+connections to the output, every convolution adds to one sum.
 """
 
 from typing import Annotated, ClassVar
@@ -32,8 +32,8 @@ class GatedConvolution(UnpaddedLayer):
 
     Args:
         size: width of an input and of an output.
-        kernel_size: inputs that are seen.
-        dilation: how far they are apart.
+        kernel_size: the number of inputs that are seen.
+        dilation: the distance between them.
         bias: whether W, V and U have biases.
     """
 
@@ -47,11 +47,11 @@ class GatedConvolution(UnpaddedLayer):
         self.out_proj = nn.Linear(size, size, bias=bias)
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros ``(batch, reach, size)``."""
+        """Return zeros ``(batch, reach, size)``."""
         return self.zeros(batch_size, (self.kernel_size - 1) * self.dilation, self.input_size)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """A batch without padding: the taps side by side, then one matrix product."""
+        """Concatenate the shifted inputs and compute one matrix product; see `UnpaddedLayer.dense`."""
         assert isinstance(state, Tensor)
         extended, state = remember(inputs, state)
         time = inputs.shape[1]
@@ -60,7 +60,7 @@ class GatedConvolution(UnpaddedLayer):
         return self.out_proj(torch.tanh(content) * torch.sigmoid(gate)), state
 
     def path_lengths(self, distance: int) -> Tensor:
-        """The inputs that the taps see, ``dilation`` apart."""
+        """Return the path lengths: inputs at multiples of the dilation are seen directly."""
         return direct_paths(distance, (self.kernel_size - 1) * self.dilation, dilation=self.dilation)
 
 
@@ -68,15 +68,15 @@ class Convolution(Stack):
     """Gated convolutions, each with a norm and a residual connection; the dilation doubles from each to the next.
 
     Args:
-        input_size: width of an input; another than ``hidden_size`` is mapped to it first.
+        input_size: width of an input; a linear map comes first where it differs from ``hidden_size``.
         hidden_size: width of an output.
-        kernel_size: inputs that each convolution sees.
-        depth: how many convolutions; the reach is 1 + (kernel_size − 1)(2^depth − 1) inputs.
-        norm: by name; see `norms`.
+        kernel_size: the number of inputs that each convolution sees.
+        depth: the number of convolutions; together they see 1 + (kernel_size − 1)(2^depth − 1) inputs.
+        norm: the name of the norm; see `pointwise.NORMS`.
         bias: whether the convolutions have biases.
 
     Raises:
-        ValueError: a kernel or a depth of 0.
+        InputError: a kernel size or a depth of 0.
     """
 
     keeps = "the last inputs, as far as it reaches"

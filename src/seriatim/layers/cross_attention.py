@@ -5,8 +5,8 @@ with heads: A. Vaswani et al., "Attention is all you need", NeurIPS 2017.
 
     head_i = softmax(score(x W_i^Q, m W_i^K)) m W_i^V,    y = [head_1; …; head_H] W^O
 
-x inputs · m memory · W^Q ``q_proj`` · W^K, W^V ``kv_proj``, one below another · W^O ``o_proj``. The memory enters
-through `initial_state`, is mapped once, and lives in the state.
+x inputs · m memory · W^Q ``q_proj`` · W^K, W^V ``kv_proj``, stacked · W^O ``o_proj``. `initial_state` receives the
+memory and maps it once; the state holds its keys and values. Simplified: there is no dropout on the attention weights.
 """
 
 from typing import NamedTuple, cast
@@ -25,7 +25,7 @@ from .scoring import Score, attend, scoring
 
 
 class Memory(NamedTuple):
-    """What is attended to: heads of keys, then of values ``(batch, 2 · heads, time, size)``; how many ``(batch,)``."""
+    """Heads of keys, then of values ``kept (batch, 2 · heads, time, size)``, and their ``lengths (batch,)``."""
 
     kept: Tensor
     lengths: Tensor
@@ -36,14 +36,14 @@ class CrossAttention(MemoryLayer):
 
     Args:
         input_size: width of an input.
-        hidden_size: width of an output, shared out among the heads.
+        hidden_size: width of an output, divided among the heads.
         memory_size: width of the memory; None for ``hidden_size``.
         num_heads: None for as many as leave each at least `attention.HEAD_SIZE` features.
         score: `dot`, `scaled-dot`, `bilinear` or `additive`.
         bias: whether the maps have biases.
 
     Raises:
-        ValueError: heads that do not divide the width, or an unknown score.
+        InputError: heads that do not divide the width, or an unknown score.
     """
 
     keeps = "keys and values of the memory"
@@ -80,10 +80,10 @@ class CrossAttention(MemoryLayer):
         *,
         encoder_state: State | None = None,
     ) -> State:
-        """The memory ``(batch, memory_time, memory_size)``, mapped to keys and values.
+        """Map the memory ``(batch, memory_time, memory_size)`` to keys and values; see `MemoryLayer.initial_state`.
 
         Raises:
-            ValueError: none is given, or it does not fit.
+            ValueError: no memory, or one that does not fit.
         """
         if memory is None:
             raise ValueError(
@@ -97,35 +97,35 @@ class CrossAttention(MemoryLayer):
         memory = zero_padding(memory, lengths)
         if lengths is None:
             lengths = torch.full((batch_size,), memory.shape[1])
-        kept = self.kv_proj(memory).unflatten(2, (2 * self.num_heads, -1)).transpose(1, 2)  # (B, 2H, S, D)
-        return Memory(kept.contiguous(), lengths.to(memory.device, copy=True))
+        entries = self.kv_proj(memory).unflatten(2, (2 * self.num_heads, -1)).transpose(1, 2)  # (B, 2H, S, D)
+        return Memory(entries.contiguous(), lengths.to(memory.device, copy=True))
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Attends from ``(batch, time, input_size)`` to the memory in the state, which does not change.
+        """Attend from ``(batch, time, input_size)`` to the memory in the state, which does not change.
 
         Raises:
-            ValueError: no state, and so no memory.
+            ValueError: no state, and therefore no memory.
         """
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        kept, memory_lengths = cast(Memory, state)
+        entries, memory_lengths = cast(Memory, state)
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         queries = self.q_proj(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
-        attended = self.look(queries, kept, memory_lengths) if kept.shape[2] else torch.zeros_like(queries)
+        attended = self.look(queries, entries, memory_lengths) if entries.shape[2] else torch.zeros_like(queries)
         return zero_padding(self.o_proj(attended.transpose(1, 2).flatten(2)), lengths), state
 
     def path_lengths(self, distance: int) -> Tensor:
-        """Only the present input is seen; all else comes from the memory."""
+        """Return the path lengths: of the inputs only the present one is seen."""
         return direct_paths(distance, 0)
 
-    def look(self, queries: Tensor, kept: Tensor, memory_lengths: Tensor) -> Tensor:
-        """What queries ``(B, H, T, D)`` find in the memory: ``(B, H, T, D)``, zero where a row has none."""
-        keys, values = kept.chunk(2, dim=1)
-        if int(memory_lengths.min()) == kept.shape[2]:
+    def look(self, queries: Tensor, entries: Tensor, memory_lengths: Tensor) -> Tensor:
+        """Return the attention of queries ``(B, H, T, D)`` to the memory; it is zero where a row has no memory."""
+        keys, values = entries.chunk(2, dim=1)
+        if int(memory_lengths.min()) == entries.shape[2]:
             return attend(self.score, queries, keys, values)
-        seen = memory_lengths.clamp(min=1)  # a row without memory looks at padding, and what it finds is dropped
-        mask = valid_mask(seen, kept.shape[2]).view(len(seen), 1, 1, -1)
+        seen = memory_lengths.clamp(min=1)  # a row without memory attends to padding; its output is set to zero below
+        mask = valid_mask(seen, entries.shape[2]).view(len(seen), 1, 1, -1)
         attended = attend(self.score, queries, keys, values, mask=mask)
         return attended.masked_fill((memory_lengths == 0).view(-1, 1, 1, 1), 0)

@@ -1,20 +1,20 @@
-"""State spaces whose matrix is diagonal plus low rank, A = Λ − P P*: one step, and what L steps do.
+"""State spaces whose matrix is diagonal plus low rank, A = Λ − P P*: one step, and the combined effect of L steps.
 
 A. Gu, K. Goel and C. Ré, "Efficiently modeling long sequences with structured state spaces", ICLR 2022
 (arXiv:2111.00396), theorem 3 and appendix C.3. Ā and B̄ are the bilinear transform of A and B (`seriatim.layers.s4`).
 
-The powers of Ā are not multiplied out. At the L-th roots of unity z their truncated power series are resolvents,
+The powers of Ā are not computed one by one. At the L-th roots of unity z their truncated power series are resolvents,
 
     Σ_{l<L} C Ā^l z^l = C̃ (1 − Āz)⁻¹,  C̃ = C (1 − Ā^L),  (1 − Āz)⁻¹ = M(z)⁻¹ (1 − Δ/2 A)
     M(z) = (1 − z) − Δ/2 (1 + z) A = diag(e) + w P P*,  e_k = (1 − z) − w λ_k,  w = Δ/2 (1 + z)
     M(z)⁻¹ = diag(1/e) − diag(1/e) P (w / (1 + w Σ_k |P_k|²/e_k)) P* diag(1/e)
 
 by Woodbury's formula. The sums over 1/e_k are Cauchy kernels, and one inverse FFT gives C Ā^l for all l < L. Ā^l B̄
-comes likewise from (1 − Ā^L) B̄, and the kernel of the convolution from both. The paper divides M by w, which has a
-pole at z = −1; the form here has none. Only Ā^L is a dense matrix, found by repeated squaring.
+follows in the same way from (1 − Ā^L) B̄, and the kernel of the convolution from both. The paper divides M by w, which
+has a pole at z = −1; the form here has none. Only Ā^L is a dense matrix, computed by repeated squaring.
 
-Vectors are stored as one half of their conjugate pairs, ``(..., N/2)`` complex, or as the real and then the imaginary
-parts of this half, ``(..., N)`` real.
+Vectors are stored as one of each conjugate pair, complex ``(..., N/2)``, or as the real parts and then the imaginary
+parts of these, real ``(..., N)``.
 """
 
 import math
@@ -25,7 +25,7 @@ from torch import Tensor
 
 
 class Unrolled(NamedTuple):
-    """What L steps do, in real numbers: for each of D channels, N numbers of state (real parts, imaginary parts).
+    """The effect of L steps in real numbers: D channels, N numbers of state (real parts, then imaginary parts).
 
     Attributes:
         kernel: K_l, ``(D, L)``.
@@ -50,17 +50,17 @@ class System(NamedTuple):
     half_step: Tensor
 
     def applied(self, h: Tensor) -> Tensor:
-        """A h for ``(..., D, N/2)``."""
+        """Return A h for ``(..., D, N/2)``."""
         return self.eigenvalues * h - self.p * _inner(self.p, h)
 
     def solved(self, h: Tensor) -> Tensor:
-        """The solution of (1 − Δ/2 A) g = h for ``(..., D, N/2)``, by Woodbury's formula."""
+        """Return the solution g of (1 − Δ/2 A) g = h for ``(..., D, N/2)``, by Woodbury's formula."""
         inverse = 1 / (1 - self.half_step * self.eigenvalues)
         share = self.half_step / (1 + self.half_step * _inner(self.p, inverse * self.p))
         return inverse * (h - self.p * (share * _inner(self.p, inverse * h)))
 
     def advanced(self, h: Tensor, x: Tensor | None = None) -> Tensor:
-        """Ā h + B̄ x for states ``(..., D, N/2)`` and inputs ``(..., D)``; without inputs Ā h."""
+        """Return Ā h + B̄ x for states ``(..., D, N/2)`` and inputs ``(..., D)``, or Ā h without inputs."""
         right = h + self.half_step * self.applied(h)
         if x is not None:
             right = right + 2 * self.half_step * self.b * x.unsqueeze(-1)
@@ -68,9 +68,9 @@ class System(NamedTuple):
 
 
 def hippo_legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """HiPPO-LegS as Λ − P P* with Re Λ = −1/2: Im Λ (real), P and B ``(size / 2,)``, one of each conjugate pair.
+    """Return HiPPO-LegS as Λ − P P* with Re Λ = −1/2: Im Λ (real), P and B ``(size / 2,)``, one of each conjugate pair.
 
-    B is real and positive: an eigenvector's phase is free, and this choice makes the result the same everywhere.
+    B is real and positive: the phase of an eigenvector is free, and this choice makes the result reproducible.
     """
     n = torch.arange(size, dtype=torch.float64)
     root = torch.sqrt(2 * n + 1)
@@ -84,7 +84,7 @@ def hippo_legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def unroll(system: System, length: int) -> Unrolled:
-    """What ``length`` steps do, a power of two, by the formulas at the head of this file."""
+    """Return the effect of ``length`` steps, a power of two, by the formulas at the head of this file."""
     pairs = system.p.shape[1]
     basis = torch.eye(pairs, dtype=system.p.dtype, device=system.p.device)
     moved = system.advanced(torch.cat([basis, 1j * basis]).unsqueeze(1))  # (N, D, N/2), one vector of the basis each
@@ -101,7 +101,7 @@ def unroll(system: System, length: int) -> Unrolled:
 
 
 def _resolved(system: System, row: Tensor, column: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Time sequences of row · (1 − Āz)⁻¹ ``(D, L, N)`` and of M(z)⁻¹ · column ``(D, N, L)``."""
+    """Return the time sequences of row · (1 − Āz)⁻¹ ``(D, L, N)`` and of M(z)⁻¹ · column ``(D, N, L)``."""
     angle = 2 * math.pi / length * torch.arange(length // 2 + 1, dtype=row.dtype, device=row.device)
     z = torch.complex(torch.cos(angle), -torch.sin(angle))  # (F,)
     weight = system.half_step.unsqueeze(2) * (1 + z)  # (D, 1, F)
@@ -122,15 +122,15 @@ def _resolved(system: System, row: Tensor, column: Tensor, length: int) -> tuple
 
 
 def _inner(p: Tensor, h: Tensor) -> Tensor:
-    """P* h over both halves, a real number: ``(..., N/2)`` to ``(..., 1)``."""
+    """Return P* h over both halves, a real number: ``(..., N/2)`` to ``(..., 1)``."""
     return 2 * (p.conj() * h).real.sum(-1, keepdim=True)
 
 
 def _both(half: Tensor) -> Tensor:
-    """``(D, N/2)`` and its conjugate: ``(D, N)``."""
+    """Return ``(D, N/2)`` followed by its conjugate: ``(D, N)``."""
     return torch.cat([half, half.conj()], dim=1)
 
 
 def from_halves(values: Tensor) -> Tensor:
-    """Complex ``(..., N/2)`` to real parts, then imaginary ones ``(..., N)``."""
+    """Return the real parts, then the imaginary parts ``(..., N)`` of complex ``(..., N/2)``."""
     return torch.cat([values.real, values.imag], dim=-1)

@@ -1,14 +1,15 @@
-"""A sparse mixture of experts: each input is sent to the few networks that a router finds fittest.
+"""A sparse mixture of experts: a router sends each input to the few networks with the highest scores.
 
 N. Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts layer", ICLR 2017; the
 balance of W. Fedus, B. Zoph and N. Shazeer, "Switch transformers", JMLR 2022; the gate of A. Jiang et al., "Mixtral of
 experts", 2024.
 
     p = softmax(R x);  K = the k largest of p;  y = Σ_{e ∈ K} g_e Expert_e(x)
-    g_e = p_e / Σ_K p, or p_e itself where k = 1, so that the router learns from the one expert too
+    g_e = p_e / Σ_K p; or p_e where k = 1, so that the router also learns from a single expert
     balance loss = E Σ_e f_e P_e,  f_e the share of inputs that chose e, P_e the mean of p_e
 
-R ``router.weight`` · E number of experts. No expert has a limit on its inputs, so that no input is dropped.
+R ``router.weight`` · E the number of experts. Simplified: the number of inputs of an expert has no limit, so that no
+input is dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from ..core.errors import InputError
 
 
 class Routing(NamedTuple):
-    """Where inputs go: gates and experts ``(inputs, chosen)``, probabilities ``(inputs, experts)``."""
+    """The choice of experts: gates and experts ``(inputs, chosen)``, and probabilities ``(inputs, experts)``."""
 
     gates: Tensor
     experts: Tensor
@@ -38,7 +39,7 @@ class Router(nn.Linear):
         self.per_token = per_token
 
     def forward(self, inputs: Tensor) -> Routing:  # type: ignore[override]
-        """The gates, which sum to one over the chosen where there are several."""
+        """Route inputs ``(inputs, size)``; the gates of several chosen experts sum to one."""
         probabilities = torch.softmax(super().forward(inputs).to(torch.promote_types(inputs.dtype, torch.float32)), -1)
         gates, experts = probabilities.topk(self.per_token, dim=-1)
         if self.per_token > 1:
@@ -52,11 +53,11 @@ class Experts(nn.Module):
     Args:
         size: width of an input.
         experts: the networks.
-        per_token: how many of them see an input.
-        balance: weight of the load-balancing loss, contributed to the training under way.
+        per_token: the number of networks that process each input.
+        balance: weight of the load-balancing loss, which is added to the loss in training.
 
     Raises:
-        ValueError: fewer than one, or more chosen than there are.
+        InputError: no experts, or more chosen than there are.
     """
 
     def __init__(self, size: int, experts: Sequence[nn.Module], *, per_token: int = 2, balance: float = 0.01) -> None:
@@ -74,22 +75,22 @@ class Experts(nn.Module):
         self.balance = balance
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Every expert once, over the inputs sent to it."""
+        """Run every expert once, over the inputs sent to it."""
         rows = inputs.flatten(0, -2)
         routing = self.router(rows)
         if self.training and self.balance:
             contribute(self.balance * balance_loss(routing))
         outputs = torch.zeros_like(rows)
         for e, expert in enumerate(self.experts):
-            row, place = torch.where(routing.experts == e)
+            row, choice = torch.where(routing.experts == e)
             if len(row):
-                gate = routing.gates[row, place].unsqueeze(1)
+                gate = routing.gates[row, choice].unsqueeze(1)
                 outputs = outputs.index_add(0, row, (gate * expert(rows[row])).to(outputs.dtype))
         return outputs.view(inputs.shape)
 
 
 def balance_loss(routing: Routing) -> Tensor:
-    """E Σ_e f_e P_e of one batch: k, the number of experts chosen, where all carry the same load."""
+    """Return E Σ_e f_e P_e of one batch; it is k, the number of chosen experts, where all have the same load."""
     if not len(routing.experts):
         return routing.probabilities.sum()
     num_experts = routing.probabilities.shape[1]
@@ -98,28 +99,29 @@ def balance_loss(routing: Routing) -> Tensor:
 
 
 def counts(routing: Routing) -> Tensor:
-    """How many inputs chose each expert ``(experts,)``."""
+    """Return the number of inputs of each expert ``(experts,)``."""
     return torch.bincount(routing.experts.flatten(), minlength=routing.probabilities.shape[1])
 
 
 @contextmanager
 def count_experts(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Counts, inside the ``with`` block, how many inputs each expert of every mixture in ``model`` has seen.
+    """Count, inside the ``with`` block, the inputs of each expert of every mixture in ``model``.
 
-    Gives a dictionary from the mixture's name in the model to counts ``(experts,)``.
+    Yields:
+        A dictionary from the mixture's name in the model to counts ``(experts,)``.
     """
-    found: dict[str, Tensor] = {}
+    totals: dict[str, Tensor] = {}
     hooks = []
     for name, module in model.named_modules():
         if isinstance(module, Experts):
-            found[name] = torch.zeros(len(module.experts), dtype=torch.long)
+            totals[name] = torch.zeros(len(module.experts), dtype=torch.long)
 
             def add(_router: nn.Module, _inputs: object, routing: Routing, name: str = name) -> None:
-                found[name] += counts(routing).cpu()
+                totals[name] += counts(routing).cpu()
 
             hooks.append(module.router.register_forward_hook(add))
     try:
-        yield found
+        yield totals
     finally:
         for hook in hooks:
             hook.remove()

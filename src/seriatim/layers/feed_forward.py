@@ -19,7 +19,7 @@ PLAIN = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu-tanh", "silu": "silu
 GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu", "bilinear": "identity"}
 KINDS = ["none", *PLAIN, *GATED]
 MULTIPLE = 8
-"""Widths are rounded up to a multiple of this, which matrix products like."""
+"""Widths are rounded up to a multiple of this number, for which matrix products are faster."""
 
 
 class FeedForward(nn.Module):
@@ -40,11 +40,9 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(inner_size, size, bias=bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The equation."""
-        entered: Tensor = self.up_proj(inputs)
-        hidden = (
-            self.activation(entered) if self.gate_proj is None else entered * self.activation(self.gate_proj(inputs))
-        )
+        """Compute the equation."""
+        up: Tensor = self.up_proj(inputs)
+        hidden = self.activation(up) if self.gate_proj is None else up * self.activation(self.gate_proj(inputs))
         outputs: Tensor = self.down_proj(hidden)
         return outputs
 
@@ -59,19 +57,20 @@ def feed_forward(
     balance: Annotated[float, Between(0, 1000)] = 0.01,
     bias: bool = False,
 ) -> nn.Module | None:
-    """The feed-forward network of a block, or a mixture of several.
+    """Return the feed-forward network of a block, or a mixture of several networks.
 
     Args:
         size: width of the block.
-        feed_forward: its kind, `none` for none.
-        feed_forward_size: width between its maps; None for four times ``size``, or for as many weights where gated.
-        num_experts: how many networks to choose from; None for one and no choice.
-        experts_per_token: how many are chosen.
+        feed_forward: the kind of network; `none` for no network.
+        feed_forward_size: width between the maps; None for four times ``size``, or for the same number of weights in a
+            gated network.
+        num_experts: the number of networks in a mixture; None for a single network.
+        experts_per_token: the number of networks that process each input.
         balance: weight of the load-balancing loss.
         bias: whether the maps have biases.
 
     Raises:
-        ValueError: no such kind, or more experts chosen than there are.
+        InputError: an unknown kind, or more experts chosen than there are.
     """
     if feed_forward not in KINDS:
         raise InputError(f"unknown feed_forward {feed_forward!r}; {nearest(feed_forward, KINDS)}")
@@ -83,11 +82,7 @@ def feed_forward(
     if inner < 1:
         raise InputError(f"feed_forward_size must be at least 1; got {inner}")
 
-    def one() -> nn.Module:
-        return FeedForward(size, inner, kind=feed_forward, bias=bias)
-
-    if num_experts is None:
-        return one()
-    if num_experts < 1:
+    if num_experts is not None and num_experts < 1:
         raise InputError(f"num_experts must be at least 1; got {num_experts}")
-    return Experts(size, [one() for _ in range(num_experts)], per_token=experts_per_token, balance=balance)
+    networks = [FeedForward(size, inner, kind=feed_forward, bias=bias) for _ in range(num_experts or 1)]
+    return networks[0] if num_experts is None else Experts(size, networks, per_token=experts_per_token, balance=balance)

@@ -1,4 +1,4 @@
-"""Mamba: a state space whose step, input and output maps are functions of the input.
+"""Mamba: a state space whose step size and whose input and output maps are functions of the input.
 
 A. Gu and T. Dao, "Mamba: Linear-time sequence modeling with selective state spaces", 2023, figure 3.
 
@@ -17,7 +17,7 @@ Inside, sequences are (time, batch, width), so that one step is contiguous.
 """
 
 import math
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +28,13 @@ from ..core.errors import InputError
 from ..core.state import State
 from .option_types import Size, StepSize
 from .path_lengths import direct_paths, joined_paths
+from .scan import Context
 from .selective_scan import selective_scan, selective_step
 from .unpadded_layer import UnpaddedLayer, remember
 
 
 class MambaState(NamedTuple):
-    """``recent`` (batch, kernel_size − 1, inner) and ``memory`` (batch, state_size, inner)."""
+    """The last inputs ``recent (batch, kernel_size − 1, inner)`` and h, ``memory (batch, state_size, inner)``."""
 
     recent: Tensor
     memory: Tensor
@@ -45,16 +46,16 @@ class Mamba(UnpaddedLayer):
     Args:
         input_size: width of an input.
         hidden_size: width of an output.
-        state_size: N, numbers kept for every inner channel.
+        state_size: N, the numbers in the state of every inner channel.
         expansion: inner channels for every output.
-        kernel_size: K, inputs the short convolution sees.
+        kernel_size: K, the number of inputs that the short convolution sees.
         dt_rank: width of δ; None for a sixteenth of ``hidden_size``, rounded up.
         dt_min: the smallest Δ at the start.
-        dt_max: the largest.
-        bias: whether the short convolution has a bias. b_Δ is no such bias: it holds the size of the steps.
+        dt_max: the largest Δ at the start.
+        bias: whether the short convolution has a bias. b_Δ, which holds the size of the steps, is always there.
 
     Raises:
-        ValueError: a size below 1, or not 0 < dt_min ≤ dt_max.
+        InputError: a size below 1, or not 0 < dt_min ≤ dt_max.
     """
 
     keeps = "one small matrix, and the last inputs of a short convolution"
@@ -100,7 +101,7 @@ class Mamba(UnpaddedLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A = −1 … −N for every channel, D = 1, and b_Δ such that Δ starts log-uniform in [dt_min, dt_max]."""
+        """Initialise A = −1 … −N for every channel, D = 1, and b_Δ so that Δ is log-uniform in [dt_min, dt_max]."""
         bound = self.kernel_size**-0.5
         nn.init.uniform_(self.conv_weight, -bound, bound)
         if self.conv_bias is not None:
@@ -110,24 +111,24 @@ class Mamba(UnpaddedLayer):
         with torch.no_grad():
             self.A_log.copy_(torch.arange(1, self.state_size + 1).log())
             delta = torch.empty(self.inner).uniform_(math.log(self.dt_min), math.log(self.dt_max)).exp()
-            self.dt_proj.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # softplus, inverted
+            self.dt_proj.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # the inverse of softplus
 
     def initial_state(self, batch_size: int) -> MambaState:
-        """Zeros; see `MambaState`."""
+        """Return zeros; see `MambaState`."""
         return MambaState(
             self.zeros(batch_size, self.kernel_size - 1, self.inner),
             self.zeros(batch_size, self.state_size, self.inner),
         )
 
     def path_lengths(self, distance: int) -> Tensor:
-        """The short convolution sees its inputs directly; the scan goes on step by step."""
+        """Return the path lengths: the convolution sees its inputs directly, the scan proceeds step by step."""
         return joined_paths([direct_paths(distance, self.kernel_size - 1), super().path_lengths(distance)])
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
-        """A batch without padding: ``(batch, time, input_size)`` to ``(batch, time, hidden_size)``."""
+        """Run over a batch without padding; see `UnpaddedLayer.dense`."""
         recent, memory = cast(MambaState, state)
         inputs = inputs.transpose(0, 1).contiguous()
-        x, z = (F.linear(inputs, weight) for weight in self.in_proj.weight.chunk(2))  # apart, each is contiguous
+        x, z = (F.linear(inputs, weight) for weight in self.in_proj.weight.chunk(2))  # two products: both contiguous
         extended, recent = remember(x, recent.transpose(0, 1), time_dim=0)
         x = F.silu(_DepthwiseConvolution.apply(extended, self.conv_weight, self.conv_bias))  # type: ignore[no-untyped-call]
         delta, b, c = (part.transpose(0, 1) for part in self.selected(x))
@@ -136,7 +137,7 @@ class Mamba(UnpaddedLayer):
         return outputs.transpose(0, 1), MambaState(recent.transpose(0, 1).contiguous(), memory)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
-        """The equations, once."""
+        """Compute the equations once."""
         self.check_step(inputs, state)
         recent, memory = cast(MambaState, state)
         x, z = self.in_proj(inputs).chunk(2, dim=-1)
@@ -148,40 +149,43 @@ class Mamba(UnpaddedLayer):
         return self.out_proj(y * F.silu(z)), MambaState(recent, memory)
 
     def selected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Δ, B and C of inner inputs ``(..., inner)``."""
+        """Return Δ, B and C for inner inputs ``(..., inner)``."""
         low, b, c = self.x_proj(x).split([self.dt_rank, self.state_size, self.state_size], dim=-1)
         delta = self.dt_proj(low)
         return F.softplus(delta.to(torch.promote_types(delta.dtype, torch.float32))), b, c
 
     def a(self) -> Tensor:
-        """A ``(inner, state_size)``, negative."""
+        """Return A ``(inner, state_size)``, which is negative."""
         return -torch.exp(self.A_log.to(torch.promote_types(self.A_log.dtype, torch.float32)))
 
     def extra_repr(self) -> str:
-        """Sizes, for ``print``."""
+        """Return the sizes, for ``print``."""
         return f"{self.input_size}, {self.output_size}, state_size={self.state_size}"
 
 
 class _DepthwiseConvolution(torch.autograd.Function):
-    """Σ_k w_k ⊙ x_{t+k} + b over ``(K − 1 + time, batch, channels)``, as K shifted products in one result."""
+    """Σ_k w_k ⊙ x_{t+k} + b over ``(K − 1 + time, batch, channels)``, as K shifted products in one result.
+
+    Weights are ``(K, channels)``.
+    """
 
     @staticmethod
-    def forward(ctx: Any, extended: Tensor, taps: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(extended, taps)
+    def forward(ctx: Context, extended: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(extended, weight)
         ctx.has_bias = bias is not None
-        time = extended.shape[0] - taps.shape[0] + 1
-        outputs = extended[:time] * taps[0] if bias is None else torch.addcmul(bias, extended[:time], taps[0])
-        for k in range(1, taps.shape[0]):
-            outputs.addcmul_(extended[k : k + time], taps[k])
+        time = extended.shape[0] - weight.shape[0] + 1
+        outputs = extended[:time] * weight[0] if bias is None else torch.addcmul(bias, extended[:time], weight[0])
+        for k in range(1, weight.shape[0]):
+            outputs.addcmul_(extended[k : k + time], weight[k])
         return outputs
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        extended, taps = ctx.saved_tensors
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        extended, weight = ctx.saved_tensors
         time = gradient.shape[0]
-        d_extended, d_taps, product = torch.zeros_like(extended), torch.empty_like(taps), torch.empty_like(gradient)
-        for k in range(taps.shape[0]):
-            d_extended[k : k + time].addcmul_(gradient, taps[k])
-            torch.sum(torch.mul(gradient, extended[k : k + time], out=product), (0, 1), out=d_taps[k])
-        return d_extended, d_taps, gradient.sum((0, 1)) if ctx.has_bias else None
+        d_extended, d_weight, product = torch.zeros_like(extended), torch.empty_like(weight), torch.empty_like(gradient)
+        for k in range(weight.shape[0]):
+            d_extended[k : k + time].addcmul_(gradient, weight[k])
+            torch.sum(torch.mul(gradient, extended[k : k + time], out=product), (0, 1), out=d_weight[k])
+        return d_extended, d_weight, gradient.sum((0, 1)) if ctx.has_bias else None

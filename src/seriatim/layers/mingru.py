@@ -7,10 +7,10 @@ L. Feng, F. Tung, M. O. Ahmed, Y. Bengio and H. Hajimirsadeghi, "Were RNNs all w
     h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ h̃_t
 
 x_t inputs · h_t outputs and the state · W, b ``w``, stacked z, h̃. Gate and candidate do not see the state, so that the
-recurrence is linear in it and is trained by a scan (`seriatim.layers.scan`).
+recurrence is linear in the state and can be trained by a scan (`seriatim.layers.scan`).
 
-This is the paper's plain form. Its other form passes the candidate through g(x) = x + ½ where x ≥ 0, else σ(x), which
-keeps h positive so that the scan can run on logarithms; the scan here needs none, and h keeps its sign.
+Simplified: the paper also has a form that passes the candidate through g(x) = x + ½ where x ≥ 0, else σ(x). This makes
+h positive, so that the scan can use logarithms. The scan here does not need them, and h may be negative.
 """
 
 import torch
@@ -22,7 +22,7 @@ from .unpadded_layer import UnpaddedLayer
 
 
 class MinGRU(UnpaddedLayer):
-    """A gated average of what the inputs propose. The state is one vector ``(batch, hidden_size)``.
+    """A gated average of candidates computed from the inputs. The state is one vector ``(batch, hidden_size)``.
 
     Args:
         input_size: width of an input.
@@ -42,25 +42,25 @@ class MinGRU(UnpaddedLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform weights, map by map; zero biases."""
+        """Initialise weights Glorot-uniformly, map by map, and biases to zero."""
         for weight in self.w.weight.data.chunk(2):
             nn.init.xavier_uniform_(weight)
         if self.w.bias is not None:
             nn.init.zeros_(self.w.bias)
 
     def initial_state(self, batch_size: int) -> Tensor:
-        """Zeros ``(batch, hidden_size)``."""
+        """Return zeros ``(batch, hidden_size)``."""
         return self.zeros(batch_size, self.output_size)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """A batch without padding."""
+        """Run over a batch without padding; see `UnpaddedLayer.dense`."""
         assert isinstance(state, Tensor)
         z, candidate = self.gates(inputs, state)
         outputs = linear_scan(1 - z, z * candidate, state)
-        return outputs, outputs[:, -1].clone()  # not a view that keeps all outputs alive
+        return outputs, outputs[:, -1].clone()  # a view would keep all outputs in memory
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The equations, once."""
+        """Compute the equations once."""
         self.check_step(inputs, state)
         assert isinstance(state, Tensor)
         z, candidate = self.gates(inputs, state)
@@ -68,6 +68,6 @@ class MinGRU(UnpaddedLayer):
         return hidden, hidden
 
     def gates(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The gate z and the candidate h̃ in the state's type, which autocast leaves as it is."""
+        """Return the gate z and the candidate h̃ in the state's type, which autocast does not change."""
         z, candidate = self.w(inputs).to(state.dtype).chunk(2, dim=-1)
         return torch.sigmoid(z), candidate

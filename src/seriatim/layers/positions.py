@@ -1,20 +1,20 @@
-"""Where an input stands in its sequence.
+"""Positions of inputs in their sequence.
 
-Added to the inputs, once, below all layers:
+Two kinds are added to the inputs once, below all layers:
 
-    sinusoidal   PE(t, 2i) = sin(t / 10000^{2i/d}),  PE(t, 2i+1) = cos(…)    A. Vaswani et al. 2017
+    sinusoidal   PE(t, 2i) = sin(t / 10000^{2i/d}),  PE(t, 2i+1) = cos(…)     A. Vaswani et al. 2017
     learned      a vector for each of the first `max_length` positions        J. Gehring et al. 2017
 
-Inside an attention, so that a score depends on the distance t − s alone:
+Two kinds act inside attention, so that a score depends on the distance t − s only:
 
-    rotary       the pair (x_i, x_{i+d/2}) of a query or key turned by the angle t / 10000^{2i/d}    J. Su et al. 2021
-    alibi        the score lowered by 2^{−8h/H} (t − s) in head h = 1…H           O. Press et al. 2022
+    rotary       rotates the pair (x_i, x_{i+d/2}) of a query or key by t / 10000^{2i/d}      J. Su et al. 2021
+    alibi        subtracts 2^{−8h/H} (t − s) from the score in head h = 1…H                   O. Press et al. 2022
 
-An odd last feature of a head is not turned. ALiBi's slopes are one geometric sequence for every number of heads, where
-the authors interpolate unless it is a power of two.
+Simplified: an odd last feature of a head is not rotated. ALiBi's slopes are one geometric sequence for every number of
+heads; the authors interpolate unless this number is a power of two.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -26,22 +26,23 @@ from ..core.lengths import zero_padding
 from ..core.state import State
 from .option_types import OneOf, Size
 from .path_lengths import direct_paths
+from .scan import Context
 
 ABSOLUTE = ("sinusoidal", "learned")
 RELATIVE = ("none", "rotary", "alibi")
 Position = Annotated[str, OneOf([*RELATIVE, *ABSOLUTE])]
 BASE = 10_000.0
 MAX_LENGTH = 1024
-"""Learned positions, unless told otherwise."""
+"""The default number of learned positions."""
 
 
 class Positions(SequenceLayer):
-    """Adds to each input a vector that says where it stands; the state counts the inputs of each row ``(batch,)``.
+    """Adds a vector for its position to each input; the state is the number of inputs read by each row ``(batch,)``.
 
     Args:
         input_size: width of an input.
-        learned: vectors learned, or else sinusoidal.
-        max_length: positions there are, where they are learned.
+        learned: use learned vectors instead of sinusoidal ones.
+        max_length: the number of learned positions.
     """
 
     keeps = "how many inputs there were"
@@ -56,16 +57,16 @@ class Positions(SequenceLayer):
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     def initial_state(self, batch_size: int) -> State:
-        """Zero inputs."""
+        """Return zeros: no inputs were read."""
         return self.zeros(batch_size).long()
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Adds positions to ``(batch, time, input_size)``; see `SequenceLayer.forward`.
+        """Add positions to ``(batch, time, input_size)``; see `SequenceLayer.forward`.
 
         Raises:
-            ValueError: a position beyond those learned.
+            InputError: a position beyond the learned ones.
         """
         inputs, state, lengths = self.begin(inputs, state, lengths)
         assert isinstance(state, Tensor)
@@ -83,18 +84,18 @@ class Positions(SequenceLayer):
         return zero_padding(inputs + vectors, lengths), end
 
     def path_lengths(self, distance: int) -> Tensor:
-        """Only the present input is seen."""
+        """Return the path lengths: an output depends on the present input only."""
         return direct_paths(distance, 0)
 
 
 def learned_positions(model: nn.Module) -> int | None:
-    """How many inputs a model can read at once where positions are learned; None where there is no end to them."""
+    """Return the number of inputs that a model with learned positions can read at once; None for no limit."""
     tables = (part.table for part in model.modules() if isinstance(part, Positions))
     return min((len(table) for table in tables if table is not None), default=None)
 
 
 class Rotary:
-    """Turns queries and keys by their position. It is no module, so that its angles keep their own precision.
+    """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision.
 
     Args:
         head_size: width of a query.
@@ -104,58 +105,61 @@ class Rotary:
         self.frequencies = _frequencies(head_size // 2)
 
     def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
-        """Turns the first ``num_heads`` of ``(batch, heads, time, head_size)``.
+        """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)``.
 
         Args:
-            vectors: queries and keys, and after them what is not turned.
-            position: of each, ``(batch or 1, time)``.
-            num_heads: how many are queries or keys.
+            vectors: queries and keys, followed by heads that are not rotated.
+            position: the position of each input, ``(batch or 1, time)``.
+            num_heads: the number of heads that are queries or keys.
         """
         self.frequencies = _moved(self.frequencies, position.device)
         angles = (position.unsqueeze(-1) * self.frequencies).unsqueeze(1)  # (B, 1, T, D/2)
         cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
         if not torch.is_grad_enabled():
-            return _turn(vectors, cos, sin, num_heads)  # `apply` would cost more than the rest, one step at a time
-        turned: Tensor = _Turn.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
-        return turned
+            return _rotate(vectors, cos, sin, num_heads)  # in one step, `apply` takes longer than the rotation
+        rotated: Tensor = _Rotation.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
+        return rotated
 
 
-def _turn(vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
-    """The pairs of the first heads turned by an angle, the rest copied."""
+def _rotate(vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
+    """Rotate the pairs of the first heads by an angle and copy the other heads."""
     pairs = cos.shape[-1]
-    turned = vectors.clone(memory_format=torch.contiguous_format)
+    rotated = vectors.clone(memory_format=torch.contiguous_format)
     first, second = vectors[:, :num_heads, :, :pairs], vectors[:, :num_heads, :, pairs : 2 * pairs]
-    into = turned[:, :num_heads]
-    torch.mul(first, cos, out=into[..., :pairs]).addcmul_(second, sin, value=-1)
-    torch.mul(second, cos, out=into[..., pairs : 2 * pairs]).addcmul_(first, sin)
-    return turned
+    target = rotated[:, :num_heads]
+    torch.mul(first, cos, out=target[..., :pairs]).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=target[..., pairs : 2 * pairs]).addcmul_(first, sin)
+    return rotated
 
 
-class _Turn(torch.autograd.Function):
-    """`_turn`, whose gradient is turned back."""
+class _Rotation(torch.autograd.Function):
+    """`_rotate`; the gradient is rotated by the opposite angle."""
 
     @staticmethod
     def forward(vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
-        return _turn(vectors, cos, sin, num_heads)
+        return _rotate(vectors, cos, sin, num_heads)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
         _, cos, sin, ctx.num_heads = inputs
         ctx.save_for_backward(cos, sin)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         cos, sin = ctx.saved_tensors
-        return _Turn.apply(gradient, cos, -sin, ctx.num_heads), None, None, None  # type: ignore[no-untyped-call]
+        return _Rotation.apply(gradient, cos, -sin, ctx.num_heads), None, None, None  # type: ignore[no-untyped-call]
 
 
 def slopes(num_heads: int) -> Tensor:
-    """ALiBi's slope of each head ``(heads,)``."""
+    """Return ALiBi's slope of each head ``(heads,)``."""
     return torch.pow(2.0, -8.0 * torch.arange(1, num_heads + 1) / num_heads)
 
 
 def positions(count: Tensor, time: int) -> Tensor:
-    """Positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)`` where equal."""
+    """Return the positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)``.
+
+    The batch has size 1 where all rows have the same positions.
+    """
     if time == 1:
         return count.unsqueeze(1)
     if len(count) and bool((count == count[0]).all()):
@@ -164,19 +168,19 @@ def positions(count: Tensor, time: int) -> Tensor:
 
 
 def sinusoids(position: Tensor, size: int) -> Tensor:
-    """PE of positions ``(...,)``: ``(..., size)``, sines at even places and cosines at odd ones, in float64."""
+    """Return PE of positions ``(...,)`` as float64 ``(..., size)``: sines at even places and cosines at odd ones."""
     angles = position.unsqueeze(-1) * _moved(_frequencies((size + 1) // 2, size), position.device)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
 
 
 def _frequencies(count: int, size: int | None = None) -> Tensor:
-    """1 / BASE^{2i/size} for i below ``count``, size being twice the count unless given.
+    """Return 1 / BASE^{2i/size} for i below ``count``; the default size is twice the count.
 
-    In float64, whatever the model's type, as positions are large.
+    The type is float64, whatever the model's type, because positions are large.
     """
     return torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
 
 
 def _moved(frequencies: Tensor, device: torch.device) -> Tensor:
-    """The same on a device, in float32 where it has no float64."""
+    """Move frequencies to a device, in float32 where the device has no float64."""
     return frequencies.to(device, torch.float32 if device.type == "mps" else torch.float64)

@@ -1,16 +1,16 @@
-"""No context at all: the same output at every position, whatever the text says.
+"""No context: the same output at every position, whatever the inputs.
 
 C. Shannon, "A mathematical theory of communication", Bell System Technical Journal 27, 1948 (the first-order
 approximation to English).
 
     h_t = c,    P(w_1 … w_T) = Π_t softmax(W c + b)_{w_t} = Π_t P(w_t)
 
-A language model over this layer is a unigram model: it learns how frequent each token is. A classifier or a tagger over
-it learns how frequent each label is, the prior of the labels, and never reads the text. The layer was called
-``unigram``, which in classification is the usual name of a bag of words; that name still works.
+A language model with this layer is a unigram model: it learns the frequency of each token. A classifier or a tagger
+with it learns the frequency of each label, the prior of the labels, and never reads the text. The layer was called
+``unigram``, which is the usual name of a bag of words in classification; this name still works.
 
-c ``constant``, learned · h ``outputs``. In a block the residual connection hands the present input on, and the model
-learns pairs of tokens.
+c ``constant``, learned · h ``outputs``. Nothing is simplified. In a block the residual connection passes on the present
+input, and the model learns pairs of tokens.
 """
 
 import torch
@@ -39,17 +39,17 @@ class Prior(SequenceLayer):
         self.constant = nn.Parameter(torch.randn(hidden_size))
 
     def initial_state(self, batch_size: int) -> State:
-        """Nothing: ``(batch, 0)``."""
+        """Return an empty tensor ``(batch, 0)``."""
         return self.zeros(batch_size, 0)
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """The constant for each of ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        """Return the constant for each of ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         outputs = self.constant.expand(*inputs.shape[:2], self.output_size)
         return zero_padding(outputs, lengths), state
 
     def path_lengths(self, distance: int) -> Tensor:
-        """No input reaches an output."""
+        """Return infinity everywhere: no output depends on an input."""
         return torch.full((distance + 1,), torch.inf, dtype=torch.float64)

@@ -1,26 +1,28 @@
 """Linear recurrences over time, h_t = a_t ⊙ h_{t−1} + b_t, with a gradient derived by hand.
 
-With λ_t the gradient with respect to h_t, all later use included, and g_t what reaches h_t directly,
+λ_t is the gradient with respect to h_t including all later uses, and g_t its part from the output at t alone:
 
     λ_T = g_T,  λ_t = g_t + ā_{t+1} ⊙ λ_{t+1}
     ∂a_t = λ_t ⊙ h̄_{t−1},  ∂b_t = λ_t,  ∂h_0 = ā_1 ⊙ λ_1
 
-(the bar is the complex conjugate): the same recurrence, run backwards. Nothing is divided by a product of decays and
-nothing is a logarithm, so that decays may be zero, negative or complex.
+The bar is the complex conjugate. This is the same recurrence, run backwards. There are no divisions by products of
+decays and no logarithms, so that decays may be zero, negative or complex.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+Context: TypeAlias = Any
+"""The context of a `torch.autograd.Function`; PyTorch does not declare its attributes."""
 WIDE = 8192
-"""Elements a step from which a loop over single steps is as fast as one over chunks (measured on a CPU)."""
+"""The elements of a step from which a loop over single steps is as fast as one over chunks (measured on a CPU)."""
 
 
 def linear_scan(decays: Tensor, inputs: Tensor, start: Tensor) -> Tensor:
-    """All states of h_t = a_t ⊙ h_{t−1} + b_t.
+    """Return all states of h_t = a_t ⊙ h_{t−1} + b_t.
 
     Args:
         decays: a, ``(batch, time, ...)``.
@@ -44,7 +46,7 @@ def linear_scan(decays: Tensor, inputs: Tensor, start: Tensor) -> Tensor:
 
 class _LinearScan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, decays: Tensor, inputs: Tensor, start: Tensor) -> Tensor:
+    def forward(ctx: Context, decays: Tensor, inputs: Tensor, start: Tensor) -> Tensor:
         states = inputs.new_empty(inputs.shape)
         _scan(decays, inputs, start, states)
         ctx.save_for_backward(decays, start, states)
@@ -52,21 +54,21 @@ class _LinearScan(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         decays, start, states = ctx.saved_tensors
         if not states.numel():
             return torch.zeros_like(states), torch.zeros_like(states), torch.zeros_like(start)
         decays = decays.conj().resolve_conj()
-        into_inputs, into_decays = torch.empty_like(states), torch.empty_like(states)
-        into_inputs[:, -1] = gradient[:, -1]
-        _scan(decays[:, 1:], gradient[:, :-1], gradient[:, -1], into_inputs[:, :-1], backwards=True)
-        torch.mul(into_inputs[:, 0], start.conj(), out=into_decays[:, 0])
-        torch.mul(into_inputs[:, 1:], states[:, :-1].conj(), out=into_decays[:, 1:])
-        return into_decays, into_inputs, decays[:, 0] * into_inputs[:, 0]
+        d_inputs, d_decays = torch.empty_like(states), torch.empty_like(states)
+        d_inputs[:, -1] = gradient[:, -1]
+        _scan(decays[:, 1:], gradient[:, :-1], gradient[:, -1], d_inputs[:, :-1], backwards=True)
+        torch.mul(d_inputs[:, 0], start.conj(), out=d_decays[:, 0])
+        torch.mul(d_inputs[:, 1:], states[:, :-1].conj(), out=d_decays[:, 1:])
+        return d_decays, d_inputs, decays[:, 0] * d_inputs[:, 0]
 
 
 def _scan(a: Tensor, b: Tensor, h: Tensor, states: Tensor, *, backwards: bool = False) -> None:
-    """Fills ``states``: in single steps where these are wide, else about √time chunks side by side."""
+    """Fill ``states``: in single steps where these are wide, otherwise in about √time chunks side by side."""
     time = a.shape[1]
     chunks = math.isqrt(time) if h.numel() < WIDE else 1
     rest = time if chunks < 2 else time % chunks
@@ -80,12 +82,12 @@ def _scan(a: Tensor, b: Tensor, h: Tensor, states: Tensor, *, backwards: bool = 
 
 
 def _fold(x: Tensor, chunks: int) -> Tensor:
-    """``(batch, chunks * length, ...)`` as ``(batch, length, chunks, ...)``, without a copy."""
+    """View ``(batch, chunks * length, ...)`` as ``(batch, length, chunks, ...)``."""
     return x.view(x.shape[0], chunks, x.shape[1] // chunks, *x.shape[2:]).transpose(1, 2)
 
 
 def _in_steps(a: Tensor, b: Tensor, h: Tensor, states: Tensor, backwards: bool) -> Tensor:
-    """Fills ``states``, one step after another, and returns the last."""
+    """Fill ``states``, one step after another, and return the last."""
     steps = list(zip(a.unbind(1), b.unbind(1), states.unbind(1), strict=True))
     for a_t, b_t, state in reversed(steps) if backwards else steps:
         h = torch.addcmul(b_t, a_t, h, out=state)
@@ -93,17 +95,17 @@ def _in_steps(a: Tensor, b: Tensor, h: Tensor, states: Tensor, backwards: bool) 
 
 
 def _in_chunks(a: Tensor, b: Tensor, h: Tensor, states: Tensor, backwards: bool) -> None:
-    """Fills ``states`` ``(batch, length, chunks, ...)`` in two passes over the length, all chunks side by side.
+    """Fill ``states`` ``(batch, length, chunks, ...)`` in two passes over the length, all chunks side by side.
 
-    The first finds what each chunk gives from zero and the product of its decays, and so where the next begins; the
-    second runs them all from there.
+    The first pass computes the last state of each chunk from a start of zero and the product of its decays, which
+    together give the start of the next chunk. The second pass runs all chunks from their starts.
     """
     steps = list(zip(a.unbind(1), b.unbind(1), strict=True))
     (decay, end), *later = reversed(steps) if backwards else steps
     for a_t, b_t in later:
         decay, end = decay * a_t, torch.addcmul(b_t, a_t, end)
-    begin = torch.empty_like(end)
-    first, given, next_ = (-1, slice(1, None), slice(0, -1)) if backwards else (0, slice(0, -1), slice(1, None))
-    begin[:, first] = h
-    _in_steps(decay[:, given], end[:, given], h, begin[:, next_], backwards)
-    _in_steps(a, b, begin, states, backwards)
+    starts = torch.empty_like(end)
+    first, earlier, later_ = (-1, slice(1, None), slice(0, -1)) if backwards else (0, slice(0, -1), slice(1, None))
+    starts[:, first] = h
+    _in_steps(decay[:, earlier], end[:, earlier], h, starts[:, later_], backwards)
+    _in_steps(a, b, starts, states, backwards)

@@ -1,4 +1,4 @@
-"""How well a query fits a key: the scoring functions of every attention in the library.
+"""The scoring functions of attention, which say how well a query matches a key.
 
     dot          qᵀk                       Luong, Pham & Manning 2015
     scaled-dot   qᵀk / √d                  Vaswani et al. 2017
@@ -8,7 +8,7 @@
     α = softmax over n of score(q, k_n),   c = Σ_n α_n v_n
 
 Queries are ``(batch, heads, queries, size)``, keys ``(batch, key_heads, keys, size)``; where there are fewer heads of
-keys, each serves a group of neighbouring heads of queries (J. Ainslie et al., "GQA", EMNLP 2023).
+keys, each is shared by a group of neighbouring heads of queries (J. Ainslie et al., "GQA", EMNLP 2023).
 """
 
 from typing import Annotated
@@ -22,31 +22,31 @@ from .option_types import OneOf
 
 
 class Dot(nn.Module):
-    """The product qᵀk times a constant: no parameters."""
+    """The product qᵀk times a constant, without parameters."""
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
         self.scale = scale
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """``(B, H, T, D)`` and ``(B, H, S, D)`` to scores ``(B, H, T, S)``."""
+        """Return scores ``(B, H, T, S)`` for queries ``(B, H, T, D)`` and keys ``(B, H, S, D)``."""
         return self.scale * queries @ keys.mT
 
 
 class Bilinear(nn.Module):
-    """The form qᵀ W k, with a W for every head."""
+    """The form qᵀ W k, with one W for every head."""
 
     def __init__(self, query_size: int, key_size: int, num_heads: int = 1) -> None:
         super().__init__()
         self.weight = nn.Parameter(_weights(num_heads, query_size, key_size))
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """``(B, H, T, D)`` and ``(B, H, S, K)`` to scores ``(B, H, T, S)``."""
+        """Return scores ``(B, H, T, S)`` for queries ``(B, H, T, D)`` and keys ``(B, H, S, K)``."""
         return queries @ self.weight @ keys.mT
 
 
 class Additive(nn.Module):
-    """The network vᵀ tanh(W₁ q + W₂ k), with parameters for every head, as wide inside as the key."""
+    """The network vᵀ tanh(W₁ q + W₂ k), with parameters for every head; its hidden layer is as wide as a key."""
 
     def __init__(self, query_size: int, key_size: int, num_heads: int = 1) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Additive(nn.Module):
         self.vector = nn.Parameter(_weights(num_heads, key_size, 1))
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """``(B, H, T, D)`` and ``(B, H, S, K)`` to scores ``(B, H, T, S)``."""
+        """Return scores ``(B, H, T, S)`` for queries ``(B, H, T, D)`` and keys ``(B, H, S, K)``."""
         q, k = queries @ self.query_weight, keys @ self.key_weight
         hidden = torch.tanh(q.unsqueeze(3) + k.unsqueeze(2))  # (B, H, T, S, K)
         return (hidden @ self.vector.unsqueeze(1)).squeeze(4)
@@ -66,7 +66,7 @@ Score = Annotated[str, OneOf(SCORES)]
 
 
 def scoring(name: str, query_size: int, key_size: int, *, num_heads: int = 1) -> nn.Module:
-    """A scoring function by name.
+    """Return a scoring function.
 
     Args:
         name: one of `SCORES`.
@@ -75,7 +75,7 @@ def scoring(name: str, query_size: int, key_size: int, *, num_heads: int = 1) ->
         num_heads: heads of the queries.
 
     Raises:
-        ValueError: no such function, or a dot product of different widths.
+        InputError: an unknown name, or a dot product of different widths.
     """
     if name not in SCORES:
         raise InputError(f"unknown score {name!r}; {nearest(name, list(SCORES))}")
@@ -97,16 +97,16 @@ def attend(
     mask: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """What queries find: Σ_n softmax_n(score(q, k_n)) v_n.
+    """Return Σ_n softmax_n(score(q, k_n)) v_n for every query.
 
     Args:
         score: made by `scoring`.
         queries: ``(batch, heads, queries, size)``.
         keys: ``(batch, key_heads, keys, size)``; ``key_heads`` divides ``heads``.
         values: ``(batch, key_heads, keys, value_size)``.
-        mask: added to the scores, or False where a query must not look; every query needs something to look at.
-            Broadcast to ``(batch, heads, queries, keys)``.
-        causal: query i sees keys 0..i only, without a mask.
+        mask: numbers that are added to the scores, or booleans that are False where a query must not look; every query
+            needs at least one key. Broadcast to ``(batch, heads, queries, keys)``.
+        causal: let query i see keys 0..i only; not together with a mask.
 
     Returns:
         ``(batch, heads, queries, value_size)``.
@@ -124,7 +124,10 @@ def attend(
 def attention_weights(
     score: nn.Module, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    """The softmax of the scores ``(batch, heads, queries, keys)``; as in `attend`, with as many heads of keys."""
+    """Return the softmax of the scores ``(batch, heads, queries, keys)``; see `attend`.
+
+    Keys must have as many heads as queries.
+    """
     scores: Tensor = score(queries, keys)
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -134,6 +137,6 @@ def attention_weights(
 
 
 def _weights(num_heads: int, rows: int, columns: int) -> Tensor:
-    """Glorot-uniform for every head."""
+    """Return Glorot-uniform weights for every head."""
     bound = (6 / (rows + columns)) ** 0.5
     return torch.empty(num_heads, rows, columns).uniform_(-bound, bound)

@@ -1,4 +1,4 @@
-"""The selective scan: a diagonal linear recurrence whose every coefficient depends on the input.
+"""The selective scan: a diagonal linear recurrence in which every coefficient depends on the input.
 
 A. Gu and T. Dao, "Mamba: Linear-time sequence modeling with selective state spaces", 2023, algorithm 2.
 
@@ -9,32 +9,32 @@ A. Gu and T. Dao, "Mamba: Linear-time sequence modeling with selective state spa
 x inputs · y outputs · h the state · Δ ``delta`` · A ``a`` · B ``b`` · C ``c`` · D ``skip``. As in the paper, B is
 discretised by Euler's rule and only A by the zero-order hold.
 
-`selective_scan_reference` is these equations. `selective_scan` computes the same in chunks of time: what has
-(time, batch, state, channels) elements exists for one chunk only, in buffers that stay in the cache and are used again
-by the next. For the gradient, the states between chunks are kept and those within a chunk computed again. With
-g_t the gradient of h_t, from the last step to the first,
+`selective_scan_reference` computes these equations. `selective_scan` computes the same in chunks of time: tensors of
+(time, batch, state, channels) elements exist for one chunk only, in buffers that stay in the processor's cache and that
+the next chunk uses again. For the gradient, the states between chunks are stored, and those within a chunk are computed
+again. With g_t the gradient of h_t, from the last step to the first,
 
     g_t = dy_t C_tᵀ + Ā_{t+1} ⊙ g_{t+1}
     dC_t = h_tᵀ dy_t,  dB_t = g_tᵀ (Δ_t x_t),  d(Δ_t x_t) = g_t B_t,  d(Δ_t A) = g_t ⊙ Ā_t ⊙ h_{t−1}
 
-Nothing is divided by a product of decays, so no input can make it overflow. States are stored transposed,
-(batch, state, channels): the long dimension is the contiguous one.
+There are no divisions by products of decays, so that no input causes an overflow. States are stored transposed,
+(batch, state, channels), so that the long dimension is contiguous.
 """
-
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .scan import Context
+
 CHUNK_ELEMENTS = 2**19
-"""About how many elements each of three buffers holds: 2 MiB in float32 (measured on a CPU)."""
+"""The approximate number of elements of each of three buffers: 2 MiB in float32 (measured on a CPU)."""
 
 
 def selective_scan_reference(
     inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The equations, one step after another; arguments and results as `selective_scan`."""
+    """Compute the equations, one step after another; arguments and results are those of `selective_scan`."""
     outputs = []
     for x_t, delta_t, b_t, c_t in zip(inputs.unbind(1), delta.unbind(1), b.unbind(1), c.unbind(1), strict=True):
         y_t, state = selective_step(x_t, delta_t, a, b_t, c_t, skip, state)
@@ -45,7 +45,7 @@ def selective_scan_reference(
 def selective_step(
     inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One step of `selective_scan`: sequences come without their time dimension."""
+    """Compute one step of `selective_scan`; sequences have no time dimension."""
     decay = torch.exp(delta.unsqueeze(1) * a.t())  # (B, N, D)
     after = torch.addcmul(decay * state, b.unsqueeze(2), (delta * inputs).unsqueeze(1))
     outputs = (c.unsqueeze(2) * after).sum(1) + skip * inputs
@@ -55,9 +55,9 @@ def selective_step(
 def selective_scan(
     inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Runs the recurrence over a sequence of at least one step, in float32 or wider.
+    """Run the recurrence over a sequence of at least one step, in float32 or wider.
 
-    It works time-major: sequences that are stored so, and only seen batch-first, are not copied.
+    The computation is time-major: batch-first views of sequences that are stored time-major are not copied.
 
     Args:
         inputs: ``(batch, time, channels)``.
@@ -71,8 +71,7 @@ def selective_scan(
     Returns:
         Outputs ``(batch, time, channels)`` and the state after the last step.
     """
-    given = (inputs, delta, a, b, c, skip, state)
-    wide = tuple(_at_least_float32(tensor) for tensor in given)
+    wide = tuple(_at_least_float32(tensor) for tensor in (inputs, delta, a, b, c, skip, state))
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in wide):
         outputs, end = _SelectiveScan.apply(*wide)  # type: ignore[no-untyped-call]
     else:
@@ -85,12 +84,12 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def _time_major(*sequences: Tensor) -> list[Tensor]:
-    """Each ``(batch, time, width)`` as ``(time, batch, width)``, contiguous."""
+    """Return each ``(batch, time, width)`` as ``(time, batch, width)``, contiguous."""
     return [sequence.transpose(0, 1).contiguous() for sequence in sequences]
 
 
 class _Chunks:
-    """Chunks of time, and the buffers that serve one after another.
+    """Chunks of time, and the buffers that all chunks use in turn.
 
     Within a chunk of S steps, ``decay[t]`` is Ā of step t, and ``states[t]`` the state before it.
     """
@@ -104,11 +103,11 @@ class _Chunks:
         self.decay_of, self.state_of = self.decay.unbind(0), self.states.unbind(0)
 
     def split(self, *sequences: Tensor) -> list[tuple[Tensor, ...]]:
-        """For every chunk, its part of each sequence ``(time, batch, width)``."""
+        """Return, for every chunk, its part of each sequence ``(time, batch, width)``."""
         return list(zip(*(torch.split(sequence, self.steps) for sequence in sequences), strict=True))
 
     def run(self, start: Tensor, delta: Tensor, drive: Tensor, b: Tensor) -> int:
-        """Fills ``decay`` and ``states`` over one chunk; returns its number of steps."""
+        """Fill ``decay`` and ``states`` over one chunk; return its number of steps."""
         steps = delta.shape[0]
         self.state_of[0].copy_(start)  # first: it may be the last state of the chunk before
         torch.mul(delta.unsqueeze(2), self.a, out=self.decay[:steps]).exp_()
@@ -121,7 +120,7 @@ class _Chunks:
 def _forward(
     inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor, *, keep: bool
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Outputs, the last state and, if they are to be kept, the states before each chunk."""
+    """Return outputs, the last state and, where ``keep``, the states before each chunk."""
     chunks = _Chunks(inputs.shape[1], a, state)
     borders = []
     with torch.autocast(inputs.device.type, enabled=False):
@@ -139,20 +138,20 @@ def _forward(
 
 
 def _row_products(rows: Tensor, matrices: Tensor, out: Tensor) -> None:
-    """out_tb = rows_tb · matrices_tb for every step t and row b of the batch."""
+    """Compute out_tb = rows_tb · matrices_tb for every step t and row b of the batch."""
     torch.bmm(rows.flatten(0, 1).unsqueeze(1), matrices.flatten(0, 1), out=out.flatten(0, 1).unsqueeze(1))
 
 
 class _SelectiveScan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, end, borders = _forward(*given, keep=True)
-        ctx.save_for_backward(*given[:-1], *borders)
+    def forward(ctx: Context, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, end, borders = _forward(*arguments, keep=True)
+        ctx.save_for_backward(*arguments[:-1], *borders)
         return outputs, end
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_outputs: Tensor, d_end: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Context, d_outputs: Tensor, d_end: Tensor) -> tuple[Tensor, ...]:
         inputs, delta, a, b, c, skip, *borders = ctx.saved_tensors
         with torch.autocast(d_outputs.device.type, enabled=False):
             return _backward(inputs, delta, a, b, c, skip, borders, d_outputs, d_end)
@@ -169,7 +168,7 @@ def _backward(
     d_outputs: Tensor,
     d_end: Tensor,
 ) -> tuple[Tensor, ...]:
-    """The gradients of all arguments of `selective_scan`, in their order; see the head of this file."""
+    """Return the gradients of all arguments of `selective_scan`, in order; see the head of this file."""
     chunks = _Chunks(inputs.shape[1], a, borders[0])
     gradient = torch.empty_like(chunks.decay)
     gradient_of, tail = gradient.unbind(0), d_end.clone()
@@ -196,6 +195,5 @@ def _backward(
     d_inputs = (d_outputs * skip).addcmul_(d_drive, delta)
     d_delta.addcmul_(d_drive, inputs)
     d_skip = (d_outputs * inputs).sum((0, 1))
-    back = (sequence.transpose(0, 1) for sequence in (d_inputs, d_delta, d_b, d_c))
-    d_inputs, d_delta, d_b, d_c = back
+    d_inputs, d_delta, d_b, d_c = (sequence.transpose(0, 1) for sequence in (d_inputs, d_delta, d_b, d_c))
     return d_inputs, d_delta, d_a.t(), d_b, d_c, d_skip, tail

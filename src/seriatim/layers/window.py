@@ -4,9 +4,9 @@ Y. Bengio, R. Ducharme, P. Vincent and C. Jauvin, "A neural probabilistic langua
 
     x = [e_{t−n+2}; …; e_t],  h_t = g(W_h x + b)
 
-so that a language model predicts from the last n − 1 words. e ``inputs``, embeddings, zero before the first ·
-n − 1 ``context`` · W_h, b ``hidden`` · g ``activation`` · h ``outputs``. The direct connections
-from x to the softmax are left out, as in the authors' best models.
+A language model predicts from the last n − 1 words. e ``inputs``, embeddings, zero before the first ·
+n − 1 ``context`` · W_h, b ``hidden`` · g ``activation`` · h ``outputs``. Simplified: there are no direct connections
+from x to the softmax, as in the authors' best models.
 """
 
 from torch import Tensor, nn
@@ -21,17 +21,17 @@ from .unpadded_layer import UnpaddedLayer, remember
 
 
 class Window(UnpaddedLayer):
-    """A feed-forward network over the last inputs. The state is those before the present one.
+    """A feed-forward network over the last inputs. The state is the inputs before the present one.
 
     Args:
         input_size: width of an input.
         hidden_size: width of an output.
-        context: inputs that are seen, the present one included.
-        activation: g, by name.
+        context: the number of inputs that are seen, including the present one.
+        activation: the name of g.
         bias: whether there is a bias.
 
     Raises:
-        ValueError: a context of 0, or an unknown activation.
+        InputError: a context of 0, or an unknown activation.
     """
 
     keeps = "the last inputs of its context"
@@ -55,16 +55,16 @@ class Window(UnpaddedLayer):
         self.hidden = nn.Linear(context * input_size, hidden_size, bias=bias)
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros ``(batch, context − 1, input_size)``."""
+        """Return zeros ``(batch, context − 1, input_size)``."""
         return self.zeros(batch_size, self.context - 1, self.input_size)
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """A batch without padding."""
+        """Run over a batch without padding; see `UnpaddedLayer.dense`."""
         assert isinstance(state, Tensor)
         extended, state = remember(inputs, state)
         windows = extended.unfold(1, self.context, 1).transpose(2, 3).flatten(2)  # (B, T, context · input_size)
         return self.g(self.hidden(windows)), state
 
     def path_lengths(self, distance: int) -> Tensor:
-        """Every input of the window is seen directly."""
+        """Return the path lengths: every input of the window is seen directly."""
         return direct_paths(distance, self.context - 1)
