@@ -55,7 +55,10 @@ def _of_a_language_model(run: seriatim.Run) -> dict[str, Any]:
 def _to_lines(run: seriatim.Run) -> list[dict[str, Any]]:
     lines = GAPS if run.config.task == "mlm" else LINES
     settings = {"beam": 3, "n_best": 2} if run.config.task == "seq2seq" else {}
-    return [{key: value for key, value in one.items() if key != "seconds"} for one in run.details(lines, **settings)]
+    return [
+        {key: value for key, value in one.items() if key != "seconds"}
+        for one in run.predict(lines, **settings, details=True)
+    ]
 
 
 def differences(found: Any, expected: Any, where: str = "") -> list[str]:

@@ -96,7 +96,7 @@ def translator(folder: Path, layer: str, options: dict) -> seriatim.Run:
 @pytest.mark.parametrize("options", [{}, {"input_feeding": True}, {"form": "bahdanau", "attention": "additive"}])
 def test_a_decoder_of_one_head_looks_where_it_says(tmp_path: Path, options: dict) -> None:
     run = translator(tmp_path, "mingru", options)
-    (answer,) = run.details(["ab gh"], alignments=True)
+    (answer,) = run.predict(["ab gh"], alignments=True, details=True)
     if not answer["text"]:
         pytest.skip("this model writes nothing")
     maps = attention_maps(run, ("ab gh", answer["text"])).maps

@@ -166,7 +166,7 @@ def test_the_command(inspected, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_alignments_are_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     run = inspected["seq2seq"]
-    (expected,) = run.details(["axbxcx"], alignments=True)
+    (expected,) = run.predict(["axbxcx"], alignments=True, details=True)
     greedy, beam = align(run, "axbxcx", beam=3)
     assert greedy.weights == expected["alignment"]
     assert beam.search == "beam of 3"

@@ -33,7 +33,7 @@ def test_texts_are_judged_as_in_evaluation(inspected) -> None:
     places = [list(run.vocabulary.labels).index(label) for label in found.labels]
     assert found.confusion.tolist() == np.array(expected["confusion"])[np.ix_(places, places)].tolist()
     assert [one.score for one in found.worst] == sorted((one.score for one in found.worst), reverse=True)
-    answers = list(run.details([one.text for one in found.worst]))
+    answers = list(run.predict([one.text for one in found.worst], details=True))
     for one, answer in zip(found.worst, answers, strict=True):
         assert answer["text"] == one.predicted != one.truth
         assert max(answer["probabilities"].values()) == pytest.approx(one.score, abs=1e-6)

@@ -68,7 +68,7 @@ def test_alternatives_are_the_likeliest_and_ranks_count_the_likelier(inspected) 
 @pytest.mark.parametrize("name", ["seq2seq", "seq2seq-heads"])
 def test_an_answer_costs_what_its_search_says(inspected, name: str) -> None:
     run = inspected[name]
-    (expected,) = run.details(["axbxcx"])
+    (expected,) = run.predict(["axbxcx"], details=True)
     answer = view_of(run).translate("axbxcx")
     assert run.vocabulary.target.decode(answer.tokens) == expected["text"]
     nats = view_of(run).token_scores("axbxcx").total_bits * math.log(2)
@@ -88,7 +88,7 @@ def test_the_label_without_a_word_is_that_of_the_shorter_text(inspected, name: s
     run = inspected[name]
     found, words = view_of(run).label_effect(SENTENCE), SENTENCE.split()
     texts = [SENTENCE, *(" ".join(words[:i] + words[i + 1 :]) for i in range(len(words)))]
-    expected = np.array([list(answer["probabilities"].values()) for answer in run.details(texts)])
+    expected = np.array([list(answer["probabilities"].values()) for answer in run.predict(texts, details=True)])
     assert found.full == pytest.approx(expected[0], abs=1e-6)
     assert found.without == pytest.approx(expected[1:], abs=1e-6)
     gains = np.log2(expected[0, found.predicted] / expected[1:, found.predicted])
@@ -104,7 +104,7 @@ def test_the_label_without_a_word_is_that_of_the_shorter_text(inspected, name: s
 
 
 def test_tags_are_as_sure_as_the_tagger_says(inspected) -> None:
-    (expected,) = inspected["tag"].details([SENTENCE])
+    (expected,) = inspected["tag"].predict([SENTENCE], details=True)
     found = view_of(inspected["tag"]).token_scores(SENTENCE).scores
     assert [one.text.strip() for one in found] == [
         f"{word}/{tag}" for word, tag in zip(expected["words"], expected["tags"], strict=True)

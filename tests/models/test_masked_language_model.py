@@ -187,7 +187,7 @@ def test_it_learns_from_both_sides(run: seriatim.Run, texts: dict[str, str]) -> 
 
 def test_gaps_are_filled_and_nothing_else_is_touched(run: seriatim.Run) -> None:
     lines = ["the cat sees   [MASK] moon .", "", "no gap, Unheard-of words", "[MASK]", "she [MASK] [MASK] wine ."]
-    answers = list(run.details(lines))
+    answers = list(run.predict(lines, details=True))
     assert len(answers) == len(lines)
     assert [len(answer["masks"]) for answer in answers] == [1, 0, 0, 1, 2]
     assert answers[0]["text"] == "the cat sees   the moon ."
@@ -213,9 +213,9 @@ def test_gaps_are_filled_the_same_alone_and_together(run: seriatim.Run) -> None:
         "she " * 40 + "[MASK] " + "likes " * 40 + "[MASK]",
         "no gap",
     ] * 20
-    together = list(run.details(lines))
+    together = list(run.predict(lines, details=True))
     for line, answer in zip(lines[:5], together, strict=False):
-        (alone,) = run.details([line])
+        (alone,) = run.predict([line], details=True)
         assert alone["text"] == answer["text"]
         for one, other in zip(alone["masks"], answer["masks"], strict=True):
             assert [gap["token"] for gap in one] == [gap["token"] for gap in other]

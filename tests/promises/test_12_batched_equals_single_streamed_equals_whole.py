@@ -262,7 +262,7 @@ def check_answers(run: Run, lines: list[str], **how: Any) -> None:
     """Together, in two parts of which one is turned around, and one by one."""
 
     def answers(together: list[list[str]]) -> list[dict[str, Any]]:
-        found = run.answers([part for part in together if part], **how)
+        found = run.predict_batches([part for part in together if part], **how)
         return [{key: value for key, value in answer.items() if key != "seconds"} for answer in found]
 
     alone = answers([[line] for line in lines])

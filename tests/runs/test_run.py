@@ -329,7 +329,7 @@ def test_samples_come_in_batches_of_bounded_memory(runs, monkeypatch: pytest.Mon
         return sample(model, logits, *rest, **named)
 
     monkeypatch.setattr(text_batches, "sample", counting)
-    monkeypatch.setattr(text_batches, "MOST_ROWS", 2)
+    monkeypatch.setattr(text_batches, "MAX_ROWS", 2)
     assert runs["char-line"].samples(5, "the", max_tokens=20, seed=3) == expected
     assert sizes == [2, 2, 1]
     texts = runs["char-line"].iter_samples(10**9, max_tokens=2, seed=0)
@@ -339,5 +339,19 @@ def test_samples_come_in_batches_of_bounded_memory(runs, monkeypatch: pytest.Mon
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 24), st.integers(1, 1 << 40))
 def test_a_batch_of_texts_fits_its_memory(state: int, vocabulary: int, tokens: int) -> None:
     rows = text_batches.rows_together(state, vocabulary, tokens)
-    assert 1 <= rows <= text_batches.MOST_ROWS
+    assert 1 <= rows <= text_batches.MAX_ROWS
     assert rows == 1 or rows * (2 * state + 64 * vocabulary) <= text_batches.MEMORY
+
+
+def test_a_run_shows_its_task_layer_parameters_and_best_figure(runs) -> None:
+    run = runs["char-line"]
+    shown, table = repr(run), run._repr_html_()
+    assert shown.startswith(f"Run('{run.path}', task=lm, layer={run.config.model.layer}, parameters=")
+    assert f"{run.summary['valid']['perplexity']:.2f}" in shown
+    assert all(f"<td>{value}</td>" in table for value in (run.path, run.config.task, run.config.model.layer))
+
+
+def test_a_stream_shows_its_last_token_and_the_size_of_its_state(runs) -> None:
+    stream = runs["char-line"].stream()
+    stream.feed("the")
+    assert repr(stream).startswith("Stream(LanguageModel, last token 'e', state of ")

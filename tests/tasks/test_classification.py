@@ -77,10 +77,10 @@ def test_every_pooling_and_an_encoder_that_sees_everything(folder: Path, pooling
 
 
 def test_a_batch_gives_what_its_rows_give_one_by_one(run: seriatim.Run) -> None:
-    together = list(run.details(TEXTS))
+    together = list(run.predict(TEXTS, details=True))
     assert len(together) == len(TEXTS)
     for text, answer in zip(TEXTS, together, strict=True):
-        alone = next(run.details([text]))
+        alone = next(run.predict([text], details=True))
         assert alone["text"] == answer["text"] == max(answer["probabilities"], key=answer["probabilities"].get)
         assert sum(answer["probabilities"].values()) == pytest.approx(1)
         for label, share in alone["probabilities"].items():
@@ -237,3 +237,9 @@ def test_labels_that_would_not_be_one_line_are_refused(tmp_path: Path, control: 
     with pytest.raises(InputError, match=r"train\.jsonl:3: .*line end"):
         seriatim.train(job)
     assert not (tmp_path / "out").exists()
+
+
+def test_details_hold_the_same_answers_and_an_item_is_named(run: seriatim.Run) -> None:
+    assert [answer["text"] for answer in run.predict(TEXTS, details=True)] == list(run.predict(TEXTS))
+    with pytest.raises(InputError, match="predict: item 1: expected a string, got None"):
+        list(run.predict_batches([TEXTS[:1], [None]]))

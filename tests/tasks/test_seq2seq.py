@@ -87,9 +87,9 @@ def test_every_form_trains_and_answers_a_batch_as_one_by_one(folder: Path, form:
     run = seriatim.train(settings)
     assert run.evaluate(str(folder / "valid.tsv"))["loss"] < 1.6  # of seven symbols: 1.95 to begin with
     how = {"beam": 3, "n_best": 2, "length_penalty": 0.0 if form == "at once" else 0.6}
-    together = list(run.details(SOURCES, **how))
+    together = list(run.predict(SOURCES, **how, details=True))
     for source, answer in zip(SOURCES, together, strict=True):
-        alone = next(run.details([source], **how))
+        alone = next(run.predict([source], **how, details=True))
         assert answer["text"] == alone["text"]
         assert answer["score"] == pytest.approx(alone["score"], abs=1e-4)
         assert len(answer["n_best"]) == (2 if source or form != "at once" else 1)
@@ -105,7 +105,7 @@ def test_every_form_trains_and_answers_a_batch_as_one_by_one(folder: Path, form:
 
 
 def test_a_wider_beam_finds_no_worse_answers(run: seriatim.Run) -> None:
-    narrow, wide = (list(run.details(SOURCES, beam=width)) for width in (1, 6))
+    narrow, wide = (list(run.predict(SOURCES, beam=width, details=True)) for width in (1, 6))
     assert sum(a["log_probability"] for a in wide) >= sum(a["log_probability"] for a in narrow) - 1e-6
     assert [len(text) >= 4 for text in run.predict(SOURCES, beam=2, min_length=4)] == [True] * len(SOURCES)
 
@@ -115,7 +115,9 @@ def test_an_ensemble_averages_probabilities(run: seriatim.Run, folder: Path, cap
     settings["training"] |= {"seed": 2, "epochs": 3}
     second = seriatim.train(settings)
     twice = ensemble([run, run])
-    for one, both in zip(run.details(SOURCES, beam=2), twice.details(SOURCES, beam=2), strict=True):
+    for one, both in zip(
+        run.predict(SOURCES, beam=2, details=True), twice.predict(SOURCES, beam=2, details=True), strict=True
+    ):
         assert one["text"] == both["text"]
         assert one["score"] == pytest.approx(both["score"], abs=1e-5)
     data = str(folder / "valid.tsv")
@@ -145,7 +147,7 @@ def test_what_is_drawn_for_a_source_depends_on_it_and_the_seed(run: seriatim.Run
 
 
 def test_answers_are_drawn_as_often_as_they_are_likely(run: seriatim.Run) -> None:
-    (answer,) = run.details(["abca"], n_best=1000, seed=1)
+    (answer,) = run.predict(["abca"], n_best=1000, seed=1, details=True)
     counts = Counter(one["text"] for one in answer["n_best"])
     shares = {one["text"]: math.exp(one["log_probability"]) for one in answer["n_best"]}
     for text, share in shares.items():
@@ -155,7 +157,7 @@ def test_answers_are_drawn_as_often_as_they_are_likely(run: seriatim.Run) -> Non
 
 
 def test_alignments_are_distributions_over_the_source(run: seriatim.Run) -> None:
-    answers = list(run.details(["abc", "", "ca"], alignments=True))
+    answers = list(run.predict(["abc", "", "ca"], alignments=True, details=True))
     for source, answer in zip(["abc", "", "ca"], answers, strict=True):
         assert answer["source_tokens"] == list(source)
         assert answer["target_tokens"] == [*answer["text"], "</s>"]
@@ -257,5 +259,5 @@ def test_an_answer_is_one_line_whatever_its_tokens(folder: Path) -> None:
     settings["tokenizer"]["kind"] = "byte"
     settings["training"] = {"steps": 1, "learning_rate": 1e-9}
     run = seriatim.train(settings)
-    answers = run.details(["abcab", "", "c"], beam=20, n_best=20)
+    answers = run.predict(["abcab", "", "c"], beam=20, n_best=20, details=True)
     assert not any("\n" in one["text"] for answer in answers for one in answer["n_best"])

@@ -121,9 +121,9 @@ def test_a_run_beside_itself_is_an_ensemble(kind: str, folder: Path, request: py
 
 def test_a_batch_gives_what_its_rows_give_one_by_one(run: seriatim.Run, treebank: seriatim.Run) -> None:
     for tagger in (run, treebank):
-        together = list(tagger.details(LINES))
+        together = list(tagger.predict(LINES, details=True))
         for line, answer in zip(LINES, together, strict=True):
-            alone = next(tagger.details([line]))
+            alone = next(tagger.predict([line], details=True))
             assert answer["words"] == alone["words"] == line.split()
             assert answer["tags"] == alone["tags"] == answer["text"].split(" ")[: len(line.split())]
             assert answer["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-5)
@@ -146,7 +146,7 @@ def test_a_file_comes_back_with_other_tags_alone(
     assert main(["predict", str(tagger.path), str(path)]) == 0
     out = capsys.readouterr().out
     sentences = list(read_sentences(find_sources(str(path)), labelled=False))
-    tags = iter([tag for answer in tagger.details(sentences) for tag in answer["tags"]])
+    tags = iter([tag for answer in tagger.predict(sentences, details=True) for tag in answer["tags"]])
     expected = []
     for line in path.read_text().split("\n"):
         fields = line.split("\t")
@@ -159,7 +159,7 @@ def test_a_file_comes_back_with_other_tags_alone(
     assert sum(same) / len(same) > 0.9
     texts = list(tagger.predict(sentences))
     assert "".join(f"{text}\n" for text in texts) == out
-    assert texts[0] + "\n" == write(sentences[0], next(tagger.details([sentences[0]]))["tags"])
+    assert texts[0] + "\n" == write(sentences[0], next(tagger.predict([sentences[0]], details=True))["tags"])
 
 
 def test_predict_is_a_line_of_tags_for_a_line_of_words(run: seriatim.Run, folder: Path, monkeypatch, capsys) -> None:
@@ -375,7 +375,7 @@ def test_a_table_of_texts_is_not_taken_for_tags(tmp_path: Path) -> None:
 
 def test_a_list_of_words_is_a_sentence(run: seriatim.Run) -> None:
     assert list(run.predict([["the", "saw"], "the saw"])) == 2 * list(run.predict(["the saw"]))
-    assert len(next(run.details([["a b", "c"]]))["tags"]) == 2
+    assert len(next(run.predict([["a b", "c"]], details=True))["tags"]) == 2
     for items, expected in (
         ([["a", 3]], "got 3"),
         ([["a", ""]], "empty"),

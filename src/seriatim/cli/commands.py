@@ -224,7 +224,7 @@ def predict(options: argparse.Namespace) -> None:
         wanted = options.format or "auto"
         sources = find_sources(options.data, file_format=wanted, split="test", suffixes=list(suffixes))
         together = chunks(run.task.items(sources, options.format), run.task.together)
-    for answer in run.answers(together, **settings):
+    for answer in run.predict_batches(together, **settings):
         _write([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 
 

@@ -15,7 +15,7 @@ from ..data.paths import check_named_by_run
 from ..layers.origins import AllowCode
 from ..report.page import Part
 from ..runs.run import Run, load
-from ..runs.summary import LARGEST as LARGEST_SUMMARY
+from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.safe_files import read_json
 from ..training.task_view import TaskView
 from ..version import __version__
@@ -134,6 +134,6 @@ def _version(folder: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        return str(read_json(path, max_bytes=LARGEST_SUMMARY, remedy="")["versions"]["seriatim"])
+        return str(read_json(path, max_bytes=MAX_SUMMARY_BYTES, remedy="")["versions"]["seriatim"])
     except (InputError, LookupError, TypeError):  # `load` reports what is wrong with the summary
         return None

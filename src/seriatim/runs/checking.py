@@ -1,8 +1,8 @@
-"""Every check that a training makes before its first step, with all problems reported at once."""
+"""The checks of a training before its first step, with all problems reported at once."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..config import Config, Model, resolve_leniently
 from ..core.errors import InputError, ProblemsError
@@ -17,42 +17,43 @@ from ..training.setup import check_initial
 from ..training.task import AnyTask
 
 Result = TypeVar("Result")
+Report = dict[str, dict[str, object]]
 
 
 def check_training(
-    config: Config | Mapping[str, Any] | str | Path, *, overrides: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Checks configuration, data, tokenizer and model as a training would.
+    config: Config | Mapping[str, object] | str | Path, *, overrides: Mapping[str, object] | None = None
+) -> Report:
+    """Check configuration, data, tokenizer and model as a training does.
 
     Args:
-        config: as of `seriatim.train`; ``out`` is checked where it is given.
-        overrides: dotted names to values, applied last.
+        config: as in `seriatim.train`; ``out`` is checked if it is given.
+        overrides: values by dotted name, applied last.
 
     Returns:
-        The statistics of the data, part by part; see `Task.report`.
+        The statistics of each part of the data; see `Task.report`.
 
     Raises:
-        ProblemsError: everything that is wrong, as far as it can be known at once.
+        ProblemsError: all problems that can be found at once.
     """
     return _Check(config, overrides or {}).run()
 
 
 class _Check:
-    """Goes on after a problem with whatever does not depend on it."""
+    """Continues after a problem with whatever does not depend on it."""
 
-    def __init__(self, source: Config | Mapping[str, Any] | str | Path, overrides: Mapping[str, Any]) -> None:
+    def __init__(self, source: Config | Mapping[str, object] | str | Path, overrides: Mapping[str, object]) -> None:
         self.config, self.problems = resolve_leniently(source, overrides)
 
     def attempt(self, step: Callable[[], Result]) -> Result | None:
-        """The result of a step; None where it has a problem, which is recorded."""
+        """Return the result of a step, or record its problem and return None."""
         try:
             return step()
         except InputError as error:
             self.problems.extend(getattr(error, "problems", [str(error)]))
             return None
 
-    def run(self) -> dict[str, Any]:
-        """The statistics, if nothing is wrong."""
+    def run(self) -> Report:
+        """Make all checks, and return the statistics of the data."""
         self.attempt(lambda: choose_device(self.config.training.device))
         if self.config.out is not None:
             self.attempt(lambda: refuse_locked(check_out(self.config.out, overwrite=False)))
@@ -66,8 +67,8 @@ class _Check:
             raise ProblemsError(self.problems)
         return report
 
-    def data(self, task: AnyTask, fits: bool) -> dict[str, Any] | None:
-        """Checks the data, and with a model that ``fits`` its configuration also the model."""
+    def data(self, task: AnyTask, fits: bool) -> Report | None:
+        """Check the data, and the model if its configuration fits; return the statistics of the data."""
         self.attempt(lambda: check_initial(task.config))
         self.attempt(task.check_held_out)
         initial = self.attempt(lambda: self.initial(task))
@@ -85,7 +86,7 @@ class _Check:
         return None if self.problems else self.attempt(lambda: task.report(vocabulary))
 
     def initial(self, task: AnyTask) -> Initial | None:
-        """The run that the training starts from, if any."""
+        """Return the run that the training starts from, if any."""
         if task.config.training.init is None:
             return None
         initial = open_initial(task.config.training.init)
@@ -93,14 +94,14 @@ class _Check:
         return initial
 
     def model(self, task: AnyTask, vocabulary: Vocabulary, initial: Initial | None) -> None:
-        """Checks the size of the model, and builds it where it takes parameters from a run."""
+        """Check the size of the model, and build it if it takes parameters from a run."""
         if initial is None:
             check_memory(task, vocabulary)
         else:
             initial.copy_to(build_model(task, vocabulary), task.config.model)
 
     def fit(self, task: AnyTask, vocabulary: Vocabulary) -> None:
-        """Reads each part of the data, and checks that the parts and the configuration fit each other."""
+        """Read each part of the data, and check that the parts and the configuration fit each other."""
         parts = {}
         for part in ("train", "valid", "test"):
             spec = self.spec(task, part)
@@ -113,7 +114,7 @@ class _Check:
             self.attempt(lambda: task.check(parts["train"], parts.get("valid")))
 
     def spec(self, task: AnyTask, part: str) -> str | None:
-        """What the configuration names as this part of the data."""
+        """Return the name of this part of the data in the configuration."""
         if part == "train":
             return task.training_spec()
         return task.validation_spec() if part == "valid" else task.config.data.test

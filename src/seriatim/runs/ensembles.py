@@ -1,7 +1,6 @@
-"""Several runs at once: one answer from all of them, or whether two differ."""
+"""Several runs at once: ensembles, interpolation, and tests of the difference between two runs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from .run import Run
 
 
 def ensemble(runs: Sequence[Run]) -> Run:
-    """Several runs as one, whose probabilities are the mean of theirs; task and vocabulary are the same for all.
+    """Combine several runs of the same task and vocabulary into one that averages their probabilities.
 
     Raises:
-        InputError: they are not.
+        InputError: the runs have different tasks or vocabularies, or the task does not support ensembles.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -27,7 +26,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
                 f"{other.path}: of another task or vocabulary than {first.path}; an ensemble needs runs trained on the "
                 "same data with the same tokenizer settings"
             )
-        _refuse_other_unit(first, other)
+        _check_units(first, other)
     if len(runs) == 1:
         return first
     model = first.task.combine([run.model for run in runs])
@@ -37,15 +36,18 @@ def ensemble(runs: Sequence[Run]) -> Run:
 def interpolate(
     runs: Sequence[Run], held_out: str | None = None, *, file_format: str | None = None
 ) -> tuple[Run, list[float]]:
-    """Several language models as one, with the weights that make some held-out text likeliest, and these weights.
+    """Combine language models into a mixture, with the weights that give a held-out text the largest probability.
 
     Args:
-        runs: of one vocabulary.
-        held_out: the text; None for the one that the first run was trained with.
-        file_format: as for `Run.evaluate`.
+        runs: language models with the same vocabulary.
+        held_out: the text; None for that of the first run.
+        file_format: as in `Run.evaluate`.
+
+    Returns:
+        The mixture, and the weights of the runs.
 
     Raises:
-        InputError: runs that are no language models of one vocabulary, or no text.
+        InputError: the runs are not language models of one vocabulary, or there is no text.
     """
     first = runs[0]
     for run in runs:
@@ -55,7 +57,7 @@ def interpolate(
                 f"{run.path}: reads text in other tokens than {first.path}; train both on the same data with the same "
                 "tokenizer settings"
             )
-        _refuse_other_unit(first, run)
+        _check_units(first, run)
     spec = held_out or first.task.validation_spec()
     if spec is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
@@ -67,19 +69,22 @@ def interpolate(
 
 
 def compare(
-    first: Run, second: Run, data: str, *, file_format: str | None = None, **settings: Any
+    first: Run, second: Run, data: str, *, file_format: str | None = None, **settings: object
 ) -> dict[str, Paired]:
-    """Whether two runs of one task differ on some data: the first's figures less the second's, by paired bootstrap.
+    """Test whether two runs of one task differ on some data, by paired bootstrap.
 
     Args:
         first: a run.
-        second: another.
-        data: as for `Run.evaluate`.
-        file_format: likewise.
-        settings: likewise.
+        second: another run.
+        data: as in `Run.evaluate`, like the arguments that follow.
+        file_format: the format of the data.
+        settings: fields of the task's `evaluation_settings`.
+
+    Returns:
+        The metrics of the first run minus those of the second, by key.
 
     Raises:
-        InputError: the runs were trained for different tasks, or read the data in different pieces.
+        InputError: the runs were trained for different tasks, or read the data in different units.
     """
     data = data_name(data)
     if first.config.task != second.config.task:
@@ -87,23 +92,23 @@ def compare(
             f"{second.path}: trained for {second.config.task}, but {first.path} for {first.config.task}; compare "
             "runs of one task"
         )
-    _refuse_other_unit(first, second)
-    mine, others = (
+    _check_units(first, second)
+    measures, others = (
         run.task.measures(run.model, run.task.read(data, "test", run.vocabulary, file_format=file_format), **settings)
         for run in (first, second)
     )
     same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
-    names = [name for name in mine if name in others and (same or name not in first.task.per_token)]
+    names = [name for name in measures if name in others and (same or name not in first.task.per_token)]
     if not names:
         raise InputError(
             f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
             "both with one tokenizer, or compare bits_per_byte"
         )
-    return {name: paired(mine[name].statistics, others[name].statistics, mine[name].compute) for name in names}
+    return {name: paired(measures[name].statistics, others[name].statistics, measures[name].compute) for name in names}
 
 
-def _refuse_other_unit(first: Run, other: Run) -> None:
-    """Raises InputError for a model of running text beside one of lines: they begin and end a text differently."""
+def _check_units(first: Run, other: Run) -> None:
+    """Raise InputError for a model of running text and one of lines, which begin and end a text differently."""
     units = first.config.data.unit, other.config.data.unit
     if units[0] != units[1]:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Which files belong to one run: what was trained, with what vocabulary."""
+"""The identity of a run, by which its files are checked to belong together."""
 
 import hashlib
 import json
@@ -11,11 +11,11 @@ from ..storage.safe_files import is_text
 from ..storage.weights import read_metadata
 
 ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
-"""Fields of ``model`` that earlier versions do not have, and the values with which a model is what it was."""
+"""Fields of ``model`` that earlier versions do not have, with the values that keep a model unchanged."""
 
 
 def run_folder(path: str | Path) -> Path:
-    """The folder of a run, by its name.
+    """Return the folder of a run.
 
     Raises:
         InputError: the name is empty, which would mean the current folder, or not UTF-8, which weights need.
@@ -28,7 +28,7 @@ def run_folder(path: str | Path) -> Path:
 
 
 def read_config(folder: Path) -> Config:
-    """The resolved configuration of a run.
+    """Read the configuration of a run.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -39,7 +39,7 @@ def read_config(folder: Path) -> Config:
 
 
 def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
-    """What must agree between the files of a run."""
+    """Return what must agree between the files of a run."""
     settings = config.model.model_dump()
     for name, default in ADDED.items():  # runs that were trained before a field was added are the same runs
         if settings[name] == default:
@@ -53,13 +53,17 @@ def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None:
-    """Raises InputError where the files of a run are not of one training."""
-    found, expected = read_metadata(weights), identity(config, vocabulary)
+    """Check that weights, configuration and vocabulary come from one training.
+
+    Raises:
+        InputError: they do not; the message names the file that differs.
+    """
+    metadata, expected = read_metadata(weights), identity(config, vocabulary)
     files = {"tokenizer": "tokenizer.json", "model": "config.yaml"}
-    odd = [file for name, file in files.items() if found.get(name) != expected[name]]
-    if len(odd) == len(files) or found.get("format") != expected["format"]:
-        odd = [weights.name]  # two against one
-    if odd:
+    wrong = [file for name, file in files.items() if metadata.get(name) != expected[name]]
+    if len(wrong) == len(files) or metadata.get("format") != expected["format"]:
+        wrong = [weights.name]  # the two other files agree
+    if wrong:
         raise InputError(
-            f"{weights.parent / odd[0]}: does not belong to the files beside it; restore the run's own, or train again"
+            f"{weights.parent / wrong[0]}: does not belong to the files beside it; restore it, or train again"
         )

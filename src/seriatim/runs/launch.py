@@ -4,7 +4,6 @@ import platform
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -52,9 +51,9 @@ FIXED = (
 
 
 def train(
-    config: Config | Mapping[str, Any] | str | Path,
+    config: Config | Mapping[str, object] | str | Path,
     *,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     overwrite: bool = False,
     reporter: Reporter | None = None,
     allow_code: AllowCode = False,
@@ -104,7 +103,7 @@ def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
 def resume(
     path: str | Path,
     *,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     reporter: Reporter | None = None,
     allow_code: AllowCode = False,
 ) -> Run:

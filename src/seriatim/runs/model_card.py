@@ -1,12 +1,20 @@
-"""The README of a run: what it is, what it was trained on, how well it does, how to use it."""
+"""The model card of a run, its README.md: its task, data, metrics and use."""
 
-from typing import Any
+from torch import nn
 
+from ..evaluation.intervals import Metrics
 from ..training.task import AnyTask
 
 
-def model_card(name: str, task: AnyTask, summary: dict[str, Any], model: Any) -> str:
-    """A model card in Markdown, made of the task, its configuration, the summary and the trained model."""
+def model_card(name: str, task: AnyTask, summary: Metrics, model: nn.Module) -> str:
+    """Return a model card in Markdown for a trained model.
+
+    Args:
+        name: the name of the run.
+        task: the task with its configuration.
+        summary: the content of `summary.json`.
+        model: the trained model.
+    """
     config = task.config
     rows = [
         ("task", config.task),
@@ -22,16 +30,16 @@ def model_card(name: str, task: AnyTask, summary: dict[str, Any], model: Any) ->
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
 
 
-def _figures(task: AnyTask, summary: dict[str, Any]) -> list[str]:
+def _figures(task: AnyTask, summary: Metrics) -> list[str]:
     if "valid" not in summary:
         return ["None was given; how well the model does is unknown."]
-    found, simplest = summary["valid"], summary["baseline"]
-    counts = ", ".join(f"{found[key]:,} {key.replace('_', ' ')}" for key in task.counts)
+    metrics, baseline = summary["valid"], summary["baseline"]
+    counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.counts)
     rows = []
     for figure in task.figures:
-        if figure.key in found:
-            span = figure.span(found)
-            beside = figure.of(simplest) if figure.key in simplest else ""
-            rows.append(f"| {figure.name} | {figure.of(found)}{f' ({span})' if span else ''} | {beside} |")
-    head = [f"| | this model (95 % interval) | {simplest['name']} |", "|---|---|---|"]
+        if figure.key in metrics:
+            span = figure.span(metrics)
+            beside = figure.of(baseline) if figure.key in baseline else ""
+            rows.append(f"| {figure.name} | {figure.of(metrics)}{f' ({span})' if span else ''} | {beside} |")
+    head = [f"| | this model (95 % interval) | {baseline['name']} |", "|---|---|---|"]
     return [f"`{task.validation_spec()}`: {counts}.", "", *head, *rows]

@@ -1,4 +1,4 @@
-"""A run: the folder a training leaves behind, opened."""
+"""A run: the folder that a training writes, opened to evaluate, predict, score and generate."""
 
 import contextlib
 import itertools
@@ -6,8 +6,9 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ..data.arguments import check_integer, check_text, data_name, iterate_items
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
-from ..data.tokenizers import END, Tokenizer
+from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.sampling import Sampling
 from ..evaluation.intervals import Metrics
@@ -28,8 +29,8 @@ from ..tasks.overlong import warn_of_long
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
 from .identity import check_belongs, identity, read_config, run_folder
-from .stream import Score, Stream, refuse_unknown
-from .summary import read_summary
+from .run_summary import read_summary
+from .stream import SamplingSettings, Score, Stream, check_known
 from .text_batches import draw_texts
 
 
@@ -38,64 +39,65 @@ class Run:
 
     Attributes:
         path: the folder.
-        task: what it was trained for.
-        config: as resolved when it was trained.
-        vocabulary: text to numbers, and numbers to answers.
-        tokenizer: the vocabulary's tokenizer of inputs.
-        model: in evaluation mode, in float32.
-        summary: what `summary.json` holds; empty while a training is under way.
+        task: the task it was trained for.
+        config: the configuration, with all defaults filled in.
+        vocabulary: tokenizers and labels.
+        tokenizer: the tokenizer of the inputs.
+        model: the model, in evaluation mode, in float32.
+        device: where the model computes.
+        summary: the content of `summary.json`; empty until the training has ended.
     """
 
     def __init__(self, path: Path, task: AnyTask, vocabulary: Vocabulary, model: Any) -> None:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
-        self.tokenizer: Tokenizer = vocabulary.tokenizer
+        self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
-        self.summary: dict[str, Any] = read_summary(path / "summary.json", [figure.key for figure in task.figures])
+        self.summary: Metrics = read_summary(path / "summary.json", [figure.key for figure in task.figures])
+
+    def _facts(self) -> dict[str, str]:
+        """Return the facts that `repr` and notebooks show: task, layer, parameters and the main metrics."""
+        parameters = self.summary.get("parameters") or sum(value.numel() for value in self.model.parameters())
+        facts = {"task": self.config.task, "layer": self.config.model.layer, "parameters": f"{parameters:,}"}
+        metrics = self.summary.get("valid", {})
+        headlines = [figure for figure in self.task.figures if figure.headline and metrics.get(figure.key) is not None]
+        return facts | {figure.name: figure.of(metrics) for figure in headlines}
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}={value}" for name, value in list(self._facts().items())[:4])
+        return f"Run({str(self.path)!r}, {facts})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the main facts, which notebooks show."""
+        rows = {"folder": str(self.path), **self._facts()}
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table>{cells}</table>"
 
     @property
     def stop(self) -> int | None:
-        """The token that ends a text; None for a running text in which it ends lines, or never stood."""
+        """The token that ends a text; None for a running text where it ends lines or does not occur."""
         running = self.config.data.unit == "stream"
         one_document = self.summary.get("documents") == 1
         return None if running and (self.tokenizer.ends_lines or one_document) else END
 
     def generate(
-        self,
-        prompt: str = "",
-        *,
-        max_tokens: int = 200,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
+        self, prompt: str = "", *, max_tokens: int = 200, seed: int | None = None, **sampling: Unpack[SamplingSettings]
     ) -> Iterator[str]:
-        """Writes a text that follows ``prompt``, piece by piece as it is made.
+        """Generate a text that follows ``prompt``, in pieces as they are generated.
 
         Args:
-            prompt: not repeated in the pieces.
-            max_tokens: at most so many.
-            temperature: 0 for the likeliest token always.
-            top_k: only the k likeliest tokens.
-            top_p: only the likeliest tokens with this probability together.
-            min_p: only tokens with at least this share of the likeliest one's probability.
-            seed: for the same text again; None for another each time.
+            prompt: the beginning of the text, which is not repeated.
+            max_tokens: largest number of tokens.
+            seed: the same seed gives the same text; None gives another text each time.
+            sampling: fields of `Sampling`: ``temperature``, ``top_k``, ``top_p`` and ``min_p``.
 
         Raises:
-            InputError: a setting outside its range, or a prompt with symbols never seen.
+            InputError: a setting outside its range, a prompt with unknown symbols, or a run of another task.
         """
-        Sampling(temperature, top_k, top_p, min_p)
-        stream = self.stream()  # of a language model alone
+        Sampling(**sampling)  # checks the settings before the prompt is read
+        stream = self.stream()
         stream.feed(prompt)
-        return stream.generate(
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=_seed(seed),
-        )
+        return stream.generate(max_tokens=max_tokens, seed=_seed(seed), **sampling)
 
     def samples(
         self,
@@ -103,24 +105,11 @@ class Run:
         prompt: str = "",
         *,
         max_tokens: int = 200,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
         seed: int | None = None,
+        **sampling: Unpack[SamplingSettings],
     ) -> list[str]:
-        """The texts of `iter_samples` as a list. Arguments as there."""
-        found = self.iter_samples(
-            count,
-            prompt,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-        )
-        return list(found)
+        """Return the texts of `iter_samples` as a list."""
+        return list(self.iter_samples(count, prompt, max_tokens=max_tokens, seed=seed, **sampling))
 
     def iter_samples(
         self,
@@ -128,52 +117,48 @@ class Run:
         prompt: str = "",
         *,
         max_tokens: int = 200,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
         seed: int | None = None,
+        **sampling: Unpack[SamplingSettings],
     ) -> Iterator[str]:
-        """Several texts, written in batches of bounded memory; text i is what `generate` writes with ``seed + i``.
+        """Generate several texts in batches of bounded memory; text i is that of `generate` with seed ``seed + i``.
 
         Args:
-            count: of texts.
-            prompt: not repeated in the texts.
-            max_tokens: as for `generate`, like the arguments that follow.
-            temperature: likewise.
-            top_k: likewise.
-            top_p: likewise.
-            min_p: likewise.
-            seed: of the first text.
+            count: number of texts.
+            prompt: the beginning of each text, which is not repeated.
+            max_tokens: as in `generate`.
+            seed: seed of the first text.
+            sampling: as in `generate`.
 
         Raises:
-            InputError: as `generate`, or a count below 1.
+            InputError: as in `generate`, or a count below 1.
         """
         self.needs("lm")
         check_integer("samples", count, minimum=1)
         check_integer("max_tokens", max_tokens, minimum=0)
-        sampling, first = Sampling(temperature, top_k, top_p, min_p), _seed(seed)
-        refuse_unknown(self.tokenizer, prompt)
-        tokens = self.tokenizer.encode(prompt).tolist()
+        settings, first = Sampling(**sampling), _seed(seed)
+        check_known(self.tokenizer, prompt)
         return draw_texts(
             self.model,
             self.tokenizer,
-            tokens,
-            sampling,
+            self.tokenizer.encode(prompt).tolist(),
+            settings,
             max_tokens=max_tokens,
             seeds=range(first, first + count),
             stop=self.stop,
         )
 
     def score(self, lines: Iterable[str]) -> list[Score]:
-        """How likely each line is as a text of its own.
+        """Compute the probability of each line as a text of its own.
 
         Args:
-            lines: without line ends.
+            lines: texts without line ends.
 
         Returns:
-            Per line: ``log_probability`` in nats and ``tokens``, both with the symbol that ends the line (for a
-            running text, the line end) included, and ``bytes`` of the line itself. An unknown word counts as ``<unk>``.
+            For each line ``log_probability`` in nats and ``tokens``, both with the symbol that ends the line (for a
+            running text, the line end), and ``bytes`` of the line itself. An unknown word counts as ``<unk>``.
+
+        Raises:
+            InputError: a line is not a text or contains a line end, or the run is not a language model.
         """
         self.needs("lm")
         texts = list(iterate_items(lines, "score"))
@@ -182,81 +167,83 @@ class Run:
         if not texts:
             return []
         if any("\n" in text for text in texts):
-            raise InputError("score takes lines; one of them holds a line end, split it")
+            raise InputError("score takes lines; one of them contains a line end, split it")
         end = self.tokenizer.encode("\n") if self.config.data.unit == "stream" else np.array([END])
         ids = [np.concatenate([self.tokenizer.encode(text), end]).astype(np.int64) for text in texts]
         sizes = np.array([len(part) for part in ids])
         warn_of_long(sizes, self.config, name="score", items="lines")
-        corpus = Corpus(np.concatenate(ids), sizes.cumsum(), Statistics())
-        batches = Batches(corpus, LINES_TOGETHER, WINDOW)
+        batches = Batches(Corpus(np.concatenate(ids), sizes.cumsum(), Statistics()), LINES_TOGETHER, WINDOW)
         totals, state = np.zeros(len(texts)), None
         for batch in batches.read(batches.in_order()):
-            losses, state = self.model.token_losses(
-                batch.inputs.to(self.device),
-                batch.targets.to(self.device),
-                None if batch.fresh else state,
-                lengths=batch.lengths,
-            )
+            inputs, targets = batch.inputs.to(self.device), batch.targets.to(self.device)
+            start = None if batch.fresh else state
+            losses, state = self.model.token_losses(inputs, targets, start, lengths=batch.lengths)
             totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
-        found = zip(totals.tolist(), ids, texts, strict=True)
-        return [Score(total, len(part), len(text.encode())) for total, part, text in found]
+        rows = zip(totals.tolist(), sizes.tolist(), texts, strict=True)
+        return [Score(total, size, len(text.encode())) for total, size, text in rows]
 
-    def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: Any) -> Metrics:
-        """The metrics of some data, those of the run's task.
+    def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:
+        """Compute the metrics of the run's task on some data.
 
         Args:
-            data: a file, a folder, a glob, ``-`` or a built-in corpus (its test part).
-            file_format: as ``data.format`` of a configuration; None for the run's own.
-            settings: those of the task: ``window``, the tokens that a language model reads at once.
+            data: a file, a folder, a glob, ``-`` or a built-in corpus, of which the test part is read.
+            file_format: a value of ``data.format``; None for that of the run.
+            settings: fields of the task's `evaluation_settings`, such as ``window``, the number of tokens that a
+                language model reads at once.
 
         Raises:
             InputError: the data cannot be read.
         """
-        found = self.task.read(data_name(data), "test", self.vocabulary, file_format=file_format)
+        test = self.task.read(data_name(data), "test", self.vocabulary, file_format=file_format)
         with freed_memory_kept():
-            return self.task.evaluate(self.model, found, **settings)
+            return self.task.evaluate(self.model, test, **settings)
 
-    def predict(self, lines: Iterable[Any], **settings: Any) -> Iterator[str]:
-        """Labels, tags or translations: an answer a line, lazily and in order; see `details`."""
-        return (answer["text"] for answer in self.details(lines, **settings))
+    @overload
+    def predict(
+        self, items: Iterable[object], *, details: Literal[False] = ..., **settings: object
+    ) -> Iterator[str]: ...
 
-    def details(self, lines: Iterable[Any], **settings: Any) -> Iterator[dict[str, Any]]:
-        """What `predict` gives (``text``), and what is known of it: probabilities, scores, alignments.
+    @overload
+    def predict(self, items: Iterable[object], *, details: Literal[True], **settings: object) -> Iterator[Metrics]: ...
+
+    def predict(
+        self, items: Iterable[object], *, details: bool = False, **settings: object
+    ) -> Iterator[str] | Iterator[Metrics]:
+        """Predict a label, tags or a translation for each item, lazily and in order.
 
         Args:
-            lines: inputs, without line ends; an empty line is an input too.
-            settings: those of the task, as ``beam``.
+            items: texts without line ends, or what else the task accepts; an empty text is an item too.
+            details: yield a dict for each item instead of its text: ``text``, ``seconds``, and what the task knows
+                of the answer, such as probabilities, scores and alignments.
+            settings: fields of the task's `answer_settings`, such as ``beam``.
 
         Raises:
-            InputError: a single string, an item that the task cannot read, or a language model, which has no answers.
+            InputError: a single string, an item that the task cannot read, or a language model, which does not predict.
         """
-        return self.answers(chunks(self._checked(lines), self.task.together), **settings)
+        answers = self.predict_batches(chunks(iterate_items(items, "predict"), self.task.together), **settings)
+        return answers if details else (answer["text"] for answer in answers)
 
-    def _checked(self, lines: Iterable[Any]) -> Iterator[Any]:
-        """The items, each checked as it is read; a single string is refused at once."""
+    def predict_batches(self, batches: Iterable[list[Any]], **settings: object) -> Iterator[Metrics]:
+        """Predict as `predict` does with ``details``, for items in lists that are answered together.
 
-        def each() -> Iterator[Any]:
-            for number, item in enumerate(items):
-                self.task.check_item(item, f"predict: item {number}")
-                yield item
-
-        items = iterate_items(lines, "predict")
-        return each()
-
-    def answers(self, together: Iterable[list[Any]], **settings: Any) -> Iterator[dict[str, Any]]:
-        """As `details`, for items that are already in lists of what is to be answered at once."""
+        Raises:
+            InputError: as in `predict`.
+        """
+        numbers = itertools.count()
         with contextlib.ExitStack() as stack:
-            for number, items in enumerate(together):
-                if number == 1:  # for one batch the settings of malloc cost more than they save
+            for index, items in enumerate(batches):
+                for item in items:
+                    self.task.check_item(item, f"predict: item {next(numbers)}")
+                if index == 1:  # for one batch the settings of malloc cost more than they save
                     stack.enter_context(freed_memory_kept())
                 started = time.perf_counter()
-                found = self.task.answer(self.model, self.vocabulary, items, **settings)
+                answers = self.task.answer(self.model, self.vocabulary, items, **settings)
                 seconds = (time.perf_counter() - started) / len(items)
-                for answer in found:
+                for answer in answers:
                     yield {**answer, "seconds": seconds}
 
     def stream(self) -> Stream:
-        """A text to be read and written piece by piece, at its beginning.
+        """Return a text that is read and generated piece by piece, at its beginning.
 
         Raises:
             InputError: the run is not a language model.
@@ -265,7 +252,11 @@ class Run:
         return Stream(self.model, self.tokenizer, stop=self.stop, identity=identity(self.config, self.vocabulary))
 
     def needs(self, task: str) -> None:
-        """Raises InputError where the run was trained for another task."""
+        """Check the task of the run.
+
+        Raises:
+            InputError: the run was trained for another task.
+        """
         if self.config.task != task:
             raise InputError(
                 f"{self.path}: trained to {self.config.task}, which writes no text of its own; use predict, or a run "
@@ -274,7 +265,7 @@ class Run:
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Items in lists of ``size``, the last one shorter."""
+    """Yield the items in lists of ``size``, the last one shorter."""
     remaining = iter(items)
     while chunk := list(itertools.islice(remaining, size)):
         yield chunk
@@ -285,7 +276,7 @@ def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = Fals
 
     Args:
         path: the folder.
-        device: where the model computes; ``auto`` is CUDA where there is one, else the CPU.
+        device: where the model computes; ``auto`` is CUDA if there is one, else the CPU.
         allow_code: whether the code of a layer outside the library may be imported from the file that the run names:
             True if the file has not changed since the training, ``"changed"`` in any case. A layer that this process
             has registered needs no permission.
@@ -296,7 +287,7 @@ def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = Fals
     """
     folder = run_folder(path)
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such run; give the folder that seriatim train --out made")
+        raise InputError(f"{folder}: no such run; give the folder that seriatim train --out wrote")
     config = read_config(folder)
     require_code(folder, stacks_of(config), allow_code=allow_code)
     vocabulary = load_vocabulary(folder)

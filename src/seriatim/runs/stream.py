@@ -1,14 +1,14 @@
-"""A text read, and written, piece by piece: what a model keeps of the past is all that is kept."""
+"""Streams: a text is read and generated piece by piece, with the state of the model as the only memory of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.state import State, state_from_dict, state_leaves, state_to_dict
+from ..core.state import State, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer, check_text
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.sampling import WINDOW, Sampling, read, sample
@@ -18,12 +18,12 @@ from ..storage.weights import digest, is_finite, load_tensors, read_metadata, sa
 
 
 class Score(NamedTuple):
-    """How likely a text is.
+    """The probability of a text.
 
     Attributes:
-        log_probability: nats.
-        tokens: how many were predicted.
-        bytes: of the text in UTF-8.
+        log_probability: in nats.
+        tokens: number of tokens that were predicted.
+        bytes: size of the text in UTF-8.
     """
 
     log_probability: float
@@ -31,21 +31,30 @@ class Score(NamedTuple):
     bytes: int
 
 
-class _Now(NamedTuple):
-    """What is saved beside the state: logits ``(1, vocabulary)``, and the last token."""
+class SamplingSettings(TypedDict, total=False):
+    """The fields of `Sampling` as keyword arguments."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+
+
+class _Position(NamedTuple):
+    """What is saved with the state: the logits of the next token ``(1, vocabulary)``, and the last token."""
 
     logits: Tensor
     last: Tensor
 
 
 class Stream:
-    """A text under way: `feed` reads on, `generate` writes on, `save` and `load` take it elsewhere.
+    """A text in progress: `feed` reads more of it, `generate` continues it, `save` and `load` move it elsewhere.
 
     Args:
-        model: in evaluation mode.
-        tokenizer: the model's.
+        model: a language model in evaluation mode.
+        tokenizer: the tokenizer of the model.
         stop: the token that ends a text, or None.
-        identity: written with a saved state, to tell it from those of other runs.
+        identity: is written with a saved state, to tell it from those of other runs.
     """
 
     def __init__(self, model: TextModel, tokenizer: Tokenizer, *, stop: int | None, identity: dict[str, str]) -> None:
@@ -54,14 +63,18 @@ class Stream:
         self.last = END
         self.logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
 
+    def __repr__(self) -> str:
+        last = self.tokenizer.describe(self.last)
+        return f"Stream({type(self.model).__name__}, last token {last!r}, state of {state_bytes(self.state):,} bytes)"
+
     @torch.inference_mode()
     def feed(self, text: str) -> Score:
-        """Reads ``text`` after what was read before, and says how likely it was.
+        """Read ``text`` after what was read before, and return its probability.
 
         Raises:
-            InputError: a character or word that the vocabulary does not have.
+            InputError: a character or word that is not in the vocabulary.
         """
-        refuse_unknown(self.tokenizer, text)
+        check_known(self.tokenizer, text)
         tokens, total = self.tokenizer.encode(text).tolist(), 0.0
         for start in range(0, len(tokens), WINDOW):
             window = self._tensor(tokens[start : start + WINDOW])
@@ -71,26 +84,22 @@ class Stream:
             self.logits, self.last = logits[:, -1], tokens[start : start + WINDOW][-1]
         return Score(total, len(tokens), len(text.encode()))
 
-    def generate(
-        self,
-        *,
-        max_tokens: int = 200,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int = 0,
-    ) -> Iterator[str]:
-        """Writes on, piece by piece; half a character is never given. What is written counts as read.
+    def generate(self, *, max_tokens: int = 200, seed: int = 0, **sampling: Unpack[SamplingSettings]) -> Iterator[str]:
+        """Continue the text, in pieces of whole characters. What is generated counts as read.
+
+        Args:
+            max_tokens: largest number of tokens.
+            seed: of the random choices.
+            sampling: fields of `Sampling`: ``temperature``, ``top_k``, ``top_p`` and ``min_p``.
 
         Raises:
             InputError: a setting outside its range.
         """
         check_integer("max_tokens", max_tokens, minimum=0)
         check_integer("seed", seed)
-        return self._write(Sampling(temperature, top_k, top_p, min_p), max_tokens, seed)
+        return self._generate(Sampling(**sampling), max_tokens, seed)
 
-    def _write(self, sampling: Sampling, max_tokens: int, seed: int) -> Iterator[str]:
+    def _generate(self, sampling: Sampling, max_tokens: int, seed: int) -> Iterator[str]:
         decoder = self.tokenizer.decoder(after=self.last)
         for drawn in sample(
             self.model,
@@ -111,43 +120,43 @@ class Stream:
             yield rest
 
     def save(self, path: str | Path) -> None:
-        """Writes what is kept of the text to a safetensors file."""
+        """Write the state of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
-        save_tensors(tensors, Path(path), self._whose())
+        save_tensors(tensors, Path(path), self._owner())
 
     def load(self, path: str | Path) -> "Stream":
-        """Goes on from what `save` wrote; where that is refused, the stream stays where it was.
+        """Continue from a file that `save` wrote. After an error the stream is unchanged.
 
         Raises:
-            InputError: missing, damaged, or of another model.
+            InputError: the file is missing, damaged, or of another model.
         """
-        tensors, whose = load_tensors(Path(path)), self._whose()
-        found = {"weights": whose["weights"], **read_metadata(Path(path))}  # older states do not have them
+        tensors, owner = load_tensors(Path(path)), self._owner()
+        metadata = {"weights": owner["weights"], **read_metadata(Path(path))}  # older states do not have them
         try:
-            if any(found.get(name) != value for name, value in whose.items()):
+            if any(metadata.get(name) != value for name, value in owner.items()):
                 raise ValueError("the saved state does not belong to this model")
-            self.logits, self.state, self.last = self._kept(tensors)
+            self.logits, self.state, self.last = self._parse(tensors)
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
 
-    def _kept(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
-        """Logits, state and last token as `save` wrote them.
+    def _parse(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
+        """Return the logits, the state and the last token that `save` wrote.
 
         Raises:
             ValueError: the tensors are not those of one text read by this model.
         """
         inner = {name.removeprefix("state/"): tensors.pop(name) for name in list(tensors) if name.startswith("state/")}
         state = state_from_dict(inner, self.model.initial_state(1))
-        logits, last = state_from_dict(tensors, _Now(self.logits, torch.tensor(self.last)))
+        logits, last = state_from_dict(tensors, _Position(self.logits, torch.tensor(self.last)))
         if {leaf.shape[:1] for leaf in (logits, *state_leaves(state))} != {(1,)} or last.shape != ():
             raise ValueError("the saved state is not that of one text")
-        odd = [name for name, leaf in inner.items() if not is_finite(leaf)]
+        nonfinite = [name for name, leaf in inner.items() if not is_finite(leaf)]
         if bool(torch.isnan(logits).any() | torch.isposinf(logits).any()):  # a probability of 0 has the logit -inf
-            odd.append("logits")
-        if odd:
-            raise ValueError(f"{odd[0]} holds NaN or infinity")
+            nonfinite.append("logits")
+        if nonfinite:
+            raise ValueError(f"{nonfinite[0]} holds NaN or infinity")
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
         self._try(int(last), state)
@@ -155,14 +164,14 @@ class Stream:
 
     @torch.inference_mode()
     def _try(self, last: int, state: State) -> None:
-        """Raises ValueError where the model cannot go on from a state."""
+        """Raise ValueError if the model cannot continue from a state."""
         try:
             self.model(self._tensor([last]), state)
         except (IndexError, RuntimeError, ValueError) as error:
             raise ValueError(f"the saved state does not belong to this model ({error})") from None
 
-    def _whose(self) -> dict[str, str]:
-        """What tells a state from those of other models: the run, and some values of each of its parameters."""
+    def _owner(self) -> dict[str, str]:
+        """Return what identifies the model of a state: the run, and some values of each of its parameters."""
         names = former_names(self.model)  # the names of the first version, so that its states can still be read
         some = {names[name]: values.detach().flatten() for name, values in self.model.named_parameters()}
         some = {name: values[:: 1 + len(values) // 64] for name, values in some.items()}
@@ -172,8 +181,12 @@ class Stream:
         return torch.tensor([tokens], device=self.device)
 
 
-def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
-    """Raises InputError for a text with symbols never seen in training."""
+def check_known(tokenizer: Tokenizer, text: str) -> None:
+    """Check that a text contains only symbols that occur in training.
+
+    Raises:
+        InputError: it contains others, or is not a text.
+    """
     check_text(text, "the text")
     unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
     if unknown:
@@ -184,6 +197,6 @@ def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
 
 
 def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
-    """Tokens never written: the unknown, and the boundary where it neither ends the text nor a line."""
+    """Return the tokens that are never generated: the unknown one, and the boundary if it ends no text and no line."""
     banned = [] if tokenizer.unknown_id is None else [tokenizer.unknown_id]
     return banned if stop == END or tokenizer.ends_lines else [*banned, END]

@@ -1,4 +1,4 @@
-"""Many texts from one prompt, written in batches, so that memory is bounded however many there are."""
+"""Many texts from one prompt, generated in batches so that the memory is bounded."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +12,10 @@ from ..models.base_models import TextModel
 from .stream import banned_tokens
 
 MEMORY = 1 << 28
-"""Bytes that a batch of texts may take, as estimated by `rows_together`."""
-MOST_ROWS = 256
+"""Largest size of a batch of texts in bytes, as estimated by `rows_together`."""
+MAX_ROWS = 256
 COPIES = 8
-"""Arrays of a row's logits, in float64, that are held while a token is drawn."""
+"""Arrays of a row's logits, in float64, that are in memory while a token is sampled."""
 
 
 def draw_texts(
@@ -28,23 +28,23 @@ def draw_texts(
     seeds: range,
     stop: int | None,
 ) -> Iterator[str]:
-    """Texts that follow a prompt, one for each seed, in order.
+    """Generate texts that follow a prompt, one for each seed, in order.
 
     Args:
         model: in evaluation mode.
-        tokenizer: the model's.
+        tokenizer: the tokenizer of the model.
         prompt: token ids, without the boundary symbol that begins a text.
-        sampling: how to draw.
-        max_tokens: at most this many tokens a text.
-        seeds: of the draws; a text depends on its own seed alone.
+        sampling: how tokens are sampled.
+        max_tokens: largest number of tokens of a text.
+        seeds: the seeds; a text depends on its own seed only.
         stop: the token that ends a text, or None.
     """
     tokens = [END, *prompt]
     beginning = model.initial_state(1)
     start = state_bytes(beginning)
     logits, state = read(model, torch.tensor([tokens], device=model.device), beginning)
-    grown = max(0, state_bytes(state) - start) / len(tokens)
-    together = rows_together(state_bytes(state) + grown * max_tokens, logits.shape[1], max_tokens)
+    growth = max(0, state_bytes(state) - start) / len(tokens)
+    together = rows_together(state_bytes(state) + growth * max_tokens, logits.shape[1], max_tokens)
     banned = banned_tokens(tokenizer, stop)
     for first in range(0, len(seeds), together):
         rows = seeds[first : first + together]
@@ -62,18 +62,18 @@ def draw_texts(
 
 
 def rows_together(state_size: float, vocabulary_size: int, max_tokens: int) -> int:
-    """How many texts are written as one batch.
+    """Return the number of texts that are generated as one batch.
 
     Args:
-        state_size: bytes of a text's state at its end.
-        vocabulary_size: tokens that the model knows.
-        max_tokens: the longest a text can become.
+        state_size: size of a text's state at its end, in bytes.
+        vocabulary_size: number of tokens.
+        max_tokens: largest number of tokens of a text.
     """
     row = 2 * state_size + COPIES * 8 * vocabulary_size + 64 * min(max_tokens, 1 << 20)  # 64: a piece of text
-    return max(1, min(MOST_ROWS, int(MEMORY / row)))
+    return max(1, min(MAX_ROWS, int(MEMORY / row)))
 
 
 def _repeated(logits: Tensor, state: State, rows: int) -> tuple[Tensor, State]:
-    """Logits and state of one text as those of ``rows`` equal ones."""
+    """Return the logits and the state of one text as those of ``rows`` equal ones."""
     index = torch.zeros(rows, dtype=torch.long, device=logits.device)
     return logits[index], select_state(state, index)
