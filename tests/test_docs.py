@@ -52,3 +52,15 @@ def test_every_option_of_a_task_is_listed(name: str) -> None:
     options = TASKS[name].own_options
     for field in options.model_fields if options is not None else ():
         assert f"`{field}`" in page, f"{name}: {field}"
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, DOCS.parent / "CONTRIBUTING.md", DOCS.parent / "README.md"], ids=lambda p: p.name
+)
+def test_a_file_that_a_page_names_exists(page: Path) -> None:
+    """Paths are relative to the repository, to the package or to the layers."""
+    root = DOCS.parent
+    places = (root, root / "src" / "seriatim")
+    for path in re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9]*(?:\.py)?)`", page.read_text(encoding="utf-8")):
+        if path.endswith((".py", "/")) and not path.startswith(("site/", "checkpoints/")):
+            assert any((place / path).exists() for place in places), path
