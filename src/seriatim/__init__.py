@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import layers as layers
     from . import recurrence as recurrence
+    from . import testing as testing
     from .cli.console import ConsoleReporter as ConsoleReporter
     from .comparison.comparing import Comparison as Comparison
     from .comparison.comparing import compare as compare
@@ -62,15 +63,15 @@ _MODULES = {
     "train": "runs.launch",
 }
 """The module that defines each public name."""
-_SUBPACKAGES = ("layers", "recurrence")
+_SUBMODULES = ("layers", "recurrence", "testing")
 
-__all__ = ["__version__", *_SUBPACKAGES, *_MODULES]
+__all__ = ["__version__", *_SUBMODULES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
-    if name in _SUBPACKAGES:
+    if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
