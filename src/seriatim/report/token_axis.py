@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..evaluation.token_scores import visible
+
 LETTERS = 8
 """Size of a token's name, in points."""
 SPACED = 0.14
@@ -35,8 +37,3 @@ def shown(token: str) -> str:
 
     name = visible(token)
     return plain(name if len(name) <= LONGEST else name[: LONGEST - 1] + "…")
-
-
-def visible(text: str) -> str:
-    """A token in a list of others, where spaces and line ends must be seen."""
-    return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "(nothing)"
