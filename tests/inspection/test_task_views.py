@@ -1,0 +1,71 @@
+"""A task from outside the package is inspected, without a view and with one of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import seriatim
+from seriatim.data.vocabulary import Vocabulary
+from seriatim.training.task_view import Example, TaskView
+
+from ..tasks.outside_task import Rater, Rating
+
+
+class RaterView(TaskView[Rater]):
+    """What a user would write to see a rater's gates, gradients and embeddings."""
+
+    title = "rater"
+
+    def read(self, item: object) -> list[Example]:
+        ids = tuple(self.tokenizer.encode(str(item)).tolist())
+        return [Example(ids, (1,), self.token_names(ids))]
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        inputs, _ = self.tensors(batch)
+        return self.model(inputs, torch.full((len(batch),), inputs.shape[1]))
+
+    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+        return -torch.nn.functional.logsigmoid(self.forward(batch).double())
+
+    def embeddings(self) -> Tensor:
+        return self.model.embedding.weight
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
+    folder = tmp_path_factory.mktemp("rated")
+    path = folder / "train.txt"
+    path.write_text("".join(f"{letter * 30}\t{rating}\n" for letter, rating in (("a", 1), ("b", 0), ("ab", 0.5))) * 4)
+    return seriatim.train(
+        {
+            "task": "rate",
+            "data": {"train": str(path)},
+            "model": {"layer": "leaky", "embedding_size": 4, "hidden_size": 4},
+            "training": {"steps": 2},
+            "out": str(folder / "run"),
+        }
+    )
+
+
+def test_a_task_without_a_view_has_a_page(run: seriatim.Run, tmp_path: Path) -> None:
+    page = seriatim.inspect(run, "ab", out=tmp_path / "a.html", permute=2).path.read_text()
+    assert "A model (leaky" in page
+    for missing in ("probabilities of single tokens", "embeddings", "examples to read", "state"):
+        assert f"the task rate offers no {missing}" in page
+    assert "inside the model" in page
+
+
+def test_a_view_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def model_view(task: Rating, model: Rater, vocabulary: Vocabulary) -> RaterView:
+        return RaterView(task.config, model, vocabulary)
+
+    monkeypatch.setattr(Rating, "model_view", model_view)
+    page = seriatim.inspect(run, "ab" * 20, out=tmp_path / "a.html").path.read_text()
+    assert "A rater (leaky" in page
+    assert "Gradient flow of layer 1" in page
+    assert "Map of the embeddings" in page
+    assert "Means of the gates" in page
+    assert "the task rate offers no probabilities of single tokens" in page
