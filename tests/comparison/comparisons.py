@@ -1,8 +1,18 @@
 """Results of a comparison as they might be, for tests of what is made of them."""
 
 import math
+from pathlib import Path
 from typing import Any
 
+SMALL = {
+    "model": {"embedding_size": 8, "hidden_size": 12},
+    "training": {"batch_size": 4, "sequence_length": 16},
+}
+LINES = {
+    "classify": "label\ttext\n" + "yes\tthis is good\nno\tthat is bad\n" * 6,
+    "seq2seq": "ab\tba\ncd e\te dc\nabc\tcba\n" * 4,
+    "tag": "the DET\ncat NOUN\nsees VERB\n\na DET\ndog NOUN\n\n" * 4,
+}
 LAYERS = {
     "prior": ("nothing", True),
     "ngram": ("counts of the last words", True),
@@ -14,6 +24,11 @@ LAYERS = {
     "transformer": ("keys and values of all inputs, or of a window", True),
     "mamba": ("one small matrix, and the last inputs of a short convolution", True),
 }
+
+
+def small(texts: dict[str, str], out: Path | str, **data: str) -> dict[str, Any]:
+    """The configuration of a quick comparison."""
+    return {**SMALL, "data": {"train": texts["train"], "valid": texts["valid"], **data}, "out": str(out)}
 
 
 def made_up(layers: tuple[str, ...] = tuple(LAYERS), *, seeds: int = 1, tune: bool = False) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import pytest
 import seriatim
 from seriatim.comparison import runner
 from seriatim.comparison.worker import WorkerJob
-from seriatim.comparison.worker_process import run_worker
 from seriatim.core.errors import InputError
 from seriatim.layers import REGISTRY
 from seriatim.layers.origins import Origin, import_origins, origin_of
@@ -171,7 +170,6 @@ def test_a_comparison_tells_its_processes_where_the_class_is(texts, tmp_path: Pa
         jobs.append(WorkerJob(**json.loads(json.dumps(vars(job)))))
         raise InputError("enough")
 
-    assert runner.run_worker is run_worker
     monkeypatch.setattr(runner, "run_worker", run)
     config = {
         "data": {"train": texts["train"], "valid": texts["valid"]},

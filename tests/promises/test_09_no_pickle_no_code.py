@@ -21,7 +21,7 @@ LOADS_CODE = {
     "compiler/cpp/toolchain.py": {"ctypes.CDLL", "subprocess.run"},
     "recurrence/triton_runner.py": {"importlib.util.module_from_spec"},
     "core/allocator.py": {"ctypes.CDLL"},
-    "comparison/worker_process.py": {"subprocess.Popen"},
+    "runs/child_process.py": {"subprocess.Popen"},
     "layers/outside_code.py": {"importlib.import_module", "importlib.util.module_from_spec"},
 }
 """Where programs come from: text generated from a cell's equations, of a class in Python and of sizes that are numbers,

@@ -1,25 +1,13 @@
-"""Equal parameters: solve the width of every layer for the same number of parameters.
+"""Equal parameters: the sizes of the layers of a comparison."""
 
-The number of parameters grows with the width, so bisection finds the width. Among the widths within 2 % of the target,
-the roundest is chosen: multiples of 32 compute faster than odd numbers.
-"""
+from collections.abc import Mapping, Sequence
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
-from ..config import Config
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from ..tasks import find
 from ..training.resource_limits import count_parameters
+from ..training.width_solver import TOLERANCE, WidthSolver
 from .plan import Plan, architecture, width_of
-
-TOLERANCE = 0.02
-MULTIPLES = (32, 16, 8, 4, 2, 1)
-MAX_REFUSED = 64
-"""Consecutive widths that a layer may refuse before the search stops."""
-CountParameters = Callable[[int], int | None]
-"""From a size to the number of parameters; None where the layer refuses the size."""
 
 
 def solve_sizes(plan: Plan, layers: Sequence[str], vocabulary: Vocabulary, *, choose_embedding: bool) -> None:
@@ -34,7 +22,7 @@ def solve_sizes(plan: Plan, layers: Sequence[str], vocabulary: Vocabulary, *, ch
     Raises:
         InputError: the target is too small for a layer, or a layer accepts no width.
     """
-    solvers = {layer: WidthSolver(plan.config(layer), vocabulary) for layer in layers}
+    solvers = {layer: WidthSolver(plan.config(layer), vocabulary, find) for layer in layers}
     if plan.parameters is None:
         first = plan.config(layers[0])
         if first.model.tie_weights:
@@ -66,84 +54,6 @@ def set_width(plan: Plan, row: str, vocabulary: Vocabulary) -> None:
     plan.sized[row] = plan.sized[row].model_copy(update={"parameters": parameters})
 
 
-class WidthSolver:
-    """Solves the width of one layer.
-
-    Args:
-        config: everything but ``hidden_size`` and ``embedding_size``.
-        vocabulary: of the data.
-    """
-
-    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
-        self.config, self.vocabulary = config, vocabulary
-        self.tied = config.model.tie_weights
-        self.counts: dict[tuple[int, int], int | None] = {}
-
-    def count(self, hidden_size: int, embedding_size: int) -> int | None:
-        """Return the number of parameters; None where the layer refuses the sizes."""
-        sizes = (hidden_size, hidden_size if self.tied else embedding_size)
-        if sizes not in self.counts:
-            update = {"hidden_size": sizes[0], "embedding_size": sizes[1]}
-            config = self.config.model_copy(update={"model": self.config.model.model_copy(update=update)})
-            try:
-                self.counts[sizes] = count_parameters(find(config), self.vocabulary)
-            except ValueError:
-                self.counts[sizes] = None
-        return self.counts[sizes]
-
-    def minimum(self, embedding_size: int) -> int | None:
-        """Return the smallest possible number of parameters; None where the layer accepts no width."""
-        width = _accepted(lambda size: self.count(size, embedding_size), range(1, MAX_REFUSED + 1))
-        return None if width is None else self.count(width, embedding_size)
-
-    def is_cramped(self, target: int, embedding_size: int) -> bool:
-        """Return whether the embedding leaves the layer less than half of its own width."""
-        count = self.count(max(1, embedding_size // 2), embedding_size)
-        return not self.tied and count is not None and count > target
-
-    def solve(self, target: int, embedding_size: int, *, adjust: bool = True) -> tuple[int, int, int]:
-        """Find the sizes whose number of parameters is nearest to the target.
-
-        Args:
-            target: number of parameters.
-            embedding_size: the size that all layers share.
-            adjust: whether another embedding size may be used where no width comes within 2 %.
-
-        Returns:
-            ``hidden_size``, ``embedding_size`` and the number of parameters.
-
-        Raises:
-            InputError: the layer accepts no width.
-        """
-        largest = max(1024, 4 * math.isqrt(target))  # beyond, a width only pads a layer with hardly any parameters
-        nearest: tuple[int, int] | None = None  # distance, width
-        for multiple in MULTIPLES:
-            for width in _around(lambda size: self.count(size, embedding_size), target, multiple, largest):
-                candidate = (abs((self.count(width, embedding_size) or 0) - target), width)
-                nearest = candidate if nearest is None else min(nearest, candidate)
-            if nearest is not None and nearest[0] <= TOLERANCE * target:
-                break
-        if nearest is None:
-            count_parameters(find(self.config), self.vocabulary)  # raises the error in the options, if there is one
-            name = self.config.model.layer
-            raise InputError(f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}")
-        distance, hidden_size = nearest
-        if distance > TOLERANCE * target and adjust and not self.tied:
-            embedding_size = self._embedding(target, hidden_size, embedding_size)
-        total = self.count(hidden_size, embedding_size)
-        assert total is not None
-        return hidden_size, hidden_size if self.tied else embedding_size, total
-
-    def _embedding(self, target: int, hidden_size: int, usual: int) -> int:
-        """Return the embedding size that comes nearest to the target, the usual one where none is nearer."""
-
-        def distance(size: int) -> int:
-            return abs((self.count(hidden_size, size) or 0) - target)
-
-        sizes = _around(lambda size: self.count(hidden_size, size), target, 1, target)
-        return min((usual, *sizes), key=distance)
-
-
 def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: int) -> int:
     """Halve the configured embedding size until every layer has a width for the target.
 
@@ -168,21 +78,3 @@ def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: in
                 f"{tight[layer]:,}, or a smaller tokenizer.vocabulary_size"
             )
         size //= 2
-
-
-def _around(count: CountParameters, target: int, multiple: int, largest: int) -> list[int]:
-    """Return the largest multiple with at most ``target`` parameters, and the next one, as far as they exist."""
-    low, high = 0, largest // multiple
-    while low < high:  # the last accepted size at or below the target lies in low..high
-        middle = (low + high + 1) // 2
-        size = _accepted(count, (multiple * i for i in range(middle, min(middle + MAX_REFUSED, high) + 1)))
-        if size is not None and (count(size) or 0) <= target:
-            low = size // multiple
-        else:
-            high = middle - 1
-    above = _accepted(count, (multiple * i for i in range(low + 1, low + MAX_REFUSED)))
-    return [size for size in (multiple * low, above) if size]
-
-
-def _accepted(count: CountParameters, sizes: Iterable[int]) -> int | None:
-    return next((size for size in sizes if count(size) is not None), None)

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
 from ..evaluation.intervals import Metrics
 from ..report.notebook_display import framed
+from ..runs.child_process import Listen, Signalled, Stopped, run_module
 from ..storage.atomic_files import remove, to_json, write_whole
 from .assemble import Failure, Finished, assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter
@@ -22,7 +23,6 @@ from .folder import REPORT, read_row
 from .plan import Plan, is_counted
 from .results import ranked
 from .worker import WorkerJob
-from .worker_process import Signalled, Stopped, run_worker
 
 RATE_FACTOR = 3.0
 """The factor between two learning rates that are tried."""
@@ -57,6 +57,11 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Return the report in a frame, for notebooks."""
         return framed(self.folder / REPORT)
+
+
+def run_worker(job: WorkerJob, listen: Listen, signalled: Signalled) -> Metrics:
+    """Do a job in a process of its own; see `run_module`."""
+    return run_module("seriatim.comparison.worker", asdict(job), listen, signalled)
 
 
 class Runner:

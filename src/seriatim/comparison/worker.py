@@ -1,41 +1,33 @@
 """One training of a comparison in a process of its own: ``python -m seriatim.comparison.worker JOBFILE``.
 
-The process tells its parent what it does in lines of JSON on standard output. So the peak of memory belongs to one
-training, and a crash loses one row, not the comparison. If the parent is gone, writing the next line ends the process.
+So the peak of memory belongs to one training, and a crash loses one row, not the comparison.
 """
 
-import json
-import os
-import sys
 import time
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
 import torch
 
 from ..config import resolve
-from ..core.errors import InputError, TrainingError
-from ..evaluation.intervals import Metrics
 from ..layers.origins import Origin, import_origins
+from ..runs.child_process import Tell, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load
 from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.weights import save_tensors
 from ..tasks import find
-from ..training.hardware import choose_device, choose_precision
+from ..training.hardware import choose_device, choose_precision, peak_memory
+from ..training.pace import Pace, pace_of, store_pace
 from ..training.reporting import Record, Reporter
-from .budget import DEVIATION, TOO_FAST, Pace, pace_of, settle_budget, store_pace
+from .budget import DEVIATION, TOO_FAST, settle_budget
 from .folder import check_row
 from .plan import Plan, is_counted, read_plan
 from .row import measure
 
 STEP_SECONDS = 0.2
 """Seconds between two lines about steps."""
-Tell = Callable[[Metrics], None]
-"""Sends an event to the parent: a dict with the key ``event``."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +72,6 @@ class WorkerJob:
     def row(self) -> Path:
         """The file of the finished row."""
         return Path(self.comparison) / "rows" / f"{self.name}.json"
-
-    def write(self, path: Path) -> None:
-        """Write the job to a file for the process."""
-        write_whole(path, json.dumps(asdict(self)))
 
 
 class EventReporter(Reporter):
@@ -185,54 +173,5 @@ def _training_seconds(run: Run) -> float:
     return float(run.summary["tokens"] / run.summary["tokens_per_second"])
 
 
-def peak_memory() -> int | None:
-    """Return the peak of memory of this process in bytes; None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def one_line(error: Exception) -> str:
-    """Return what went wrong in a training, in one line."""
-    if isinstance(error, InputError | TrainingError):
-        return str(error)
-    reason = next(iter(str(error).strip().splitlines()), "")
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "alloc" in reason):
-        return "out of memory; lower training.batch_size, training.sequence_length or the sizes"
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}; check space and permissions"
-    return f"the training process failed ({type(error).__name__}: {reason})"
-
-
-def main(path: str, out: TextIO) -> int:
-    """Do the job in a file, and return the exit code."""
-
-    def tell(event: Metrics) -> None:
-        out.write(to_json(event) + "\n")
-        out.flush()
-
-    def warn(message: Warning | str, *_: object, **__: object) -> None:
-        tell({"event": "warning", "text": str(message)})
-
-    warnings.showwarning = warn
-    try:
-        work(WorkerJob(**json.loads(Path(path).read_text(encoding="utf-8"))), tell)
-    except BrokenPipeError:  # the parent is gone
-        return 1
-    except KeyboardInterrupt as error:
-        tell({"event": "interrupted", "text": str(error)})
-        return 130
-    except Exception as error:
-        tell({"event": "error", "text": one_line(error), "input": isinstance(error, InputError)})
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # keeps what other code prints out of the lines of JSON
-    sys.exit(main(sys.argv[1], lines))
+    serve(lambda arguments, tell: work(WorkerJob(**arguments), tell))

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import math
 import platform
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,3 +104,13 @@ def _processor() -> str:
         lines = []
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
     return f"{name or platform.processor() or platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def peak_memory() -> int | None:
+    """Return the peak of memory of this process in bytes; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

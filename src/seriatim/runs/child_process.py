@@ -1,4 +1,8 @@
-"""The parent's side of a `worker`: start the process, pass on its events, and let it stop when a signal comes."""
+"""Work in a process of its own, which tells its parent what it does in lines of JSON on standard output.
+
+`run_module` is the parent's side: it starts the process, passes on its events, and lets it stop when a signal comes.
+`serve` is the child's side. If the parent is gone, writing the next line ends the child.
+"""
 
 import json
 import os
@@ -16,27 +20,30 @@ from typing import IO
 
 from ..core.errors import InputError, TrainingError
 from ..evaluation.intervals import Metrics
-from .worker import WorkerJob
+from ..storage.atomic_files import to_json
 
 POLL_SECONDS = 0.2
 """Seconds between two looks at whether a signal has come."""
 TAIL = 2000
 """Bytes at the end of standard error that are searched for the reason of a failure."""
+Tell = Callable[[Metrics], None]
+"""Sends an event to the parent: a dict with the key ``event``."""
 Listen = Callable[[Metrics], None]
-"""Receives the events of a worker."""
+"""Receives the events of the child."""
 Signalled = Callable[[], int | None]
 """Returns the number of a signal that has come, or None."""
 
 
 class Stopped(Exception):  # noqa: N818
-    """A worker has saved its state and stopped after a signal."""
+    """A child process has saved its state and stopped after a signal."""
 
 
-def run_worker(job: WorkerJob, listen: Listen, signalled: Signalled) -> Metrics:
-    """Do a job in a process of its own.
+def run_module(module: str, arguments: Metrics, listen: Listen, signalled: Signalled) -> Metrics:
+    """Run a module that calls `serve` in a process of its own.
 
     Args:
-        job: the work.
+        module: its name.
+        arguments: passed to the module as JSON.
         listen: receives the events of the process.
         signalled: tells whether to stop.
 
@@ -45,13 +52,13 @@ def run_worker(job: WorkerJob, listen: Listen, signalled: Signalled) -> Metrics:
 
     Raises:
         Stopped: a signal came, and the process has stopped.
-        InputError, TrainingError: the job failed; the reason is one line.
+        InputError, TrainingError: the work failed; the reason is one line.
     """
     with tempfile.TemporaryDirectory(prefix="seriatim-") as folder, tempfile.TemporaryFile() as errors:
         path = Path(folder) / "work.json"
-        job.write(path)
+        path.write_text(json.dumps(arguments), encoding="utf-8")
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "seriatim.comparison.worker", str(path)],
+            [sys.executable, "-P", "-m", module, str(path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -133,3 +140,44 @@ def _environment() -> dict[str, str]:
     if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         return dict(os.environ)  # on the path as it is; in front, installed packages would hide the standard library
     return {**os.environ, "PYTHONPATH": root if not path else f"{root}{os.pathsep}{path}"}
+
+
+def serve(work: Callable[[Metrics, Tell], None]) -> None:
+    """Do the work of a child process with the arguments in the file that the command line names, and exit.
+
+    The last event is ``done`` if the work succeeded, else ``error`` or ``interrupted``.
+    """
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # keeps what other code prints out of the lines of JSON
+
+    def tell(event: Metrics) -> None:
+        lines.write(to_json(event) + "\n")
+        lines.flush()
+
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        tell({"event": "warning", "text": str(message)})
+
+    warnings.showwarning = warn
+    try:
+        work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), tell)
+    except BrokenPipeError:  # the parent is gone
+        sys.exit(1)
+    except KeyboardInterrupt as error:
+        tell({"event": "interrupted", "text": str(error)})
+        sys.exit(130)
+    except Exception as error:
+        tell({"event": "error", "text": one_line(error), "input": isinstance(error, InputError)})
+        sys.exit(1)
+
+
+def one_line(error: Exception) -> str:
+    """Return what went wrong, in one line."""
+    if isinstance(error, InputError | TrainingError):
+        return str(error)
+    reason = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "alloc" in reason):
+        return "out of memory; lower training.batch_size, training.sequence_length or the sizes"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; check space and permissions"
+    return f"the training process failed ({type(error).__name__}: {reason})"

@@ -1,0 +1,130 @@
+"""The training speed of a layer, which is measured once on a machine and cached.
+
+The cache key covers everything that the speed depends on. If the speed were measured for every training, two trainings
+with the same seed and a budget in minutes would take different numbers of steps and give different figures.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from ..config import Config
+from ..core.allocator import freed_memory_kept
+from ..data.corpus import Corpus
+from ..storage.atomic_files import write_whole
+from ..storage.disk_cache import cache_folder, cached, seal
+from .estimator import Job
+from .hardware import environment
+from .loop import Trainer
+from .reporting import Reporter
+from .setup import prepare
+from .task import AnyTask
+from .task_data import TaskBatch
+
+FORMAT = 1
+SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
+"""Time to measure the speed: its share of a budget in minutes, and its bounds in seconds."""
+ROUGH = 0.5
+"""Seconds to measure the speed without a budget in minutes."""
+MIN_STEPS = 3
+"""Steps that are timed, if they take less than `LONGEST` seconds."""
+PART = 10_000
+"""Tokens of a running text that are validated to estimate the time for all of it."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The speed of a layer: seconds and tokens of a step, and seconds of a validation (0 without held-out data)."""
+
+    step_seconds: float
+    step_tokens: float
+    validation_seconds: float
+
+
+def pace_of(task: AnyTask, device: torch.device, seconds: float | None) -> tuple[Pace, str]:
+    """Return the speed of a layer on this machine, and the name of its cache entry.
+
+    Args:
+        task: with a settled configuration.
+        device: where it trains.
+        seconds: the budget; None for a budget of tokens or steps.
+    """
+    torch.manual_seed(0)
+    job = prepare(task, Path("unused"))
+    name = f"pace-{FORMAT}-{_key(task.config, job, device)}"
+
+    def write(folder: Path) -> None:
+        (folder / "pace.json").write_text(json.dumps(asdict(_measure(job, device, seconds))), encoding="utf-8")
+
+    for _ in range(2):
+        folder = cached(name, write)
+        try:
+            return Pace(**json.loads((folder / "pace.json").read_text(encoding="utf-8"))), name
+        except (OSError, ValueError, TypeError):
+            shutil.rmtree(folder, ignore_errors=True)
+    raise AssertionError("a cache entry cannot be read right after it was written")
+
+
+def store_pace(name: str, pace: Pace) -> None:
+    """Replace a measured speed in the cache by the speed that a training showed."""
+    with suppress(OSError):  # a full cache must not cost the row
+        write_whole(cache_folder() / name / "pace.json", json.dumps(asdict(pace)))
+        seal(cache_folder() / name)
+
+
+def _key(config: Config, job: Job[AnyTask], device: torch.device) -> str:
+    """Return a digest of everything that the speed depends on; seed, learning rate and budget are left out."""
+    same = {"seed": 0, "learning_rate": 1.0, "warmup_steps": 0, "evaluate_every": None, "checkpoint_every": 1}
+    same |= {"epochs": None, "steps": 1, "tokens": None, "minutes": None}
+    training = config.training.model_copy(update=same)
+    texts = [
+        config.model_copy(update={"training": training}).to_yaml(),
+        job.vocabulary.fingerprint(),
+        job.train.key,
+        "" if job.valid is None else job.valid.key,
+        json.dumps(environment(device)),
+    ]
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
+
+
+def _measure(job: Job[AnyTask], device: torch.device, seconds: float | None) -> Pace:
+    """Measure the speed by training a model for a moment, which is thrown away."""
+    limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
+    trainer = Trainer(job, device, Reporter(), {})
+    trainer.model.train()
+    trainer.began = time.perf_counter()
+    batches = _endless_batches(trainer)
+    with freed_memory_kept():
+        trainer.step(next(batches))  # compiles the layer
+        trainer.step(next(batches))
+        before, steps, started = trainer.progress.tokens, 0, time.perf_counter()
+        while (spent := time.perf_counter() - started) < limit or (steps < MIN_STEPS and spent < LONGEST) or not steps:
+            trainer.step(next(batches))
+            steps += 1
+        tokens = trainer.progress.tokens - before
+        return Pace(spent / steps, tokens / steps, _validation_seconds(trainer))
+
+
+def _endless_batches(trainer: Trainer) -> Iterator[list[TaskBatch]]:
+    while True:
+        yield from trainer.steps_of_epoch()
+        trainer.progress.epoch, trainer.progress.window = trainer.progress.epoch + 1, 0
+
+
+def _validation_seconds(trainer: Trainer) -> float:
+    """Return the seconds of a validation, estimated from a part of a long running text."""
+    valid, factor = trainer.job.valid, 1.0
+    if valid is None:
+        return 0.0
+    if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > PART:
+        factor, valid = len(valid.ids) / PART, replace(valid, ids=valid.ids[:PART])
+    started = time.perf_counter()
+    trainer.task.validate(trainer.model, valid)
+    return factor * (time.perf_counter() - started)

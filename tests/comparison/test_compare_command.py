@@ -1,0 +1,130 @@
+"""The command `seriatim compare`: its processes, its output, and bad input."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.cli import comparison_console as console_comparison
+from seriatim.cli.main import main
+from seriatim.comparison import comparing
+from seriatim.core.errors import InputError
+
+from .comparisons import small
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--widths", "8,x"), "--widths: 'x' is not a width"),
+        (("--widths", "0"), "--widths: 0 is not a width"),
+        (("--widths", ","), "--widths: no width is given"),
+        (("--widths", "8,8"), "rnn@8 is named twice"),
+        (("--widths", "8", "--parameters", "1M"), "--parameters: the widths of all layers are given"),
+        (("--layers", "rnn@8", "--widths", "8"), "--layers: rnn@8 already has a width"),
+        (("--layers", "rnn@"), "--layers: rnn@: '' is not a width"),
+        (("--layers", "ngram@8"), "--layers: ngram@8: ngram has no width"),
+        (("--layers", "transformer", "--widths", "7", "--model.options.num_heads", "2"), "does not accept the width 7"),
+    ],
+)
+def test_widths_that_do_not_fit(capsys, texts, tmp_path: Path, monkeypatch, arguments: tuple, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    layers = () if "--layers" in arguments else ("--layers", "rnn")
+    assert main(["compare", "lm", "--data", texts["train"], "--valid", texts["valid"], *layers, *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    sizes = ("--model.hidden_size", "12", "--model.embedding_size=8", "--training.batch_size", "4")
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--no-report", *sizes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 0
+    printed = capsys.readouterr()
+    assert "perplexity per token" in printed.out
+    assert "1 of 1  rnn" in printed.err
+    results = json.loads(Path(out, "results.json").read_text())
+    assert results["command"].startswith("seriatim compare lm --data")
+    assert results["rows"][0]["memory_bytes"] > 10**7
+    assert results["rows"][0]["failed"] is None
+
+    assert main(["compare", "--resume", out, "--json", "--quiet", "--no-report"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["rows"] == results["rows"]
+    assert printed.err == ""
+    assert main(["compare", "--resume", out, "--steps", "9"]) == 2
+    assert "--resume: steps stays as it is" in capsys.readouterr().err
+    assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_a_comparison_with_a_failed_layer_exits_with_1(capsys, texts, tmp_path: Path, gru_fails: Callable) -> None:
+    out = str(tmp_path / "a")
+    sizes = ("--model.hidden_size", "12", "--model.embedding_size=8", "--training.batch_size", "4")
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], *sizes, "--steps", "2", "--out", out)
+    assert main([*begin, "--layers", "rnn,gru", "--quiet"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "1 of 2 layers failed: gru (its process was ended by SIGKILL); to retry: seriatim compare --resume" in line
+    assert Path(out, "report.html").exists()
+    gru_fails()
+    assert main(["compare", "--resume", out, "--quiet", "--no-report"]) == 0
+
+
+def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(console_comparison, "find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr(comparing, "fit_plan", lambda plan: 1 / 0)
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layers", "rnn")
+    assert main([*begin, "--out", str(tmp_path / "a")]) == 1
+    assert capsys.readouterr().err.startswith(
+        "report.html will not be written, because jinja2 cannot be imported; install"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layers", "lstmm,rnn"), "--layers: unknown layer 'lstmm'; did you mean 'lstm'"),
+        (("--layers", ","), "--layers: no layer is named"),
+        ((), "compare: no layers"),
+        (("--layers", "rnn,rnn"), "--layers: rnn is named twice"),
+        (("--layers", "rnn+ngram"), "--layers: ngram is a whole model; use it alone"),
+        (("--layers", "rnn", "--steps", "0"), "--steps: must be a whole number above 0, got 0"),
+        (("--layers", "rnn", "--steps", "5", "--minutes", "2"), "the budget is already given in"),
+        (("--layers", "rnn", "--steps", "5", "--training.minutes", "2"), "the budget is already given in"),
+        (("--layers", "rnn", "--tokens", "5"), "--tokens: 5 is too little, one step reads 2,048"),
+        (("--layers", "rnn", "--training.epochs", "2"), "training.epochs: a comparison gives every layer the same"),
+        (("--layers", "rnn", "--seeds", "0"), "--seeds: must be from 1 to 100, got 0"),
+        (("--layers", "rnn", "--tune", "1"), "--tune: must be from 2 to 100, got 1"),
+        (
+            ("--layers", "rnn", "--tune", "3", "--steps", "5"),
+            "--steps: 5 is too little to be shared with trials; give 6",
+        ),
+        (("--layers", "rnn", "--metric", "accuracy"), "--metric: lm has no 'accuracy'; choose from loss, perplexity"),
+        (("--layers", "rnn", "--parameters", "5"), "--parameters: 5 is less than rnn can have"),
+        (("--layers", "rnn", "--parameters", "many"), "--parameters: 'many' is not a number"),
+        (("--layers", "rnn", "--layer", "gru"), "model.layer: a comparison has several"),
+        (("--layers", "rnn", "--data.test", "/nothing/there"), "/nothing/there: no such file"),
+        (("--resume", "/nothing/there"), "not a comparison"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, texts, tmp_path: Path, monkeypatch, arguments: tuple, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    begin = () if "--resume" in arguments else ("lm", "--data", texts["train"], "--valid", texts["valid"])
+    assert main(["compare", *begin, *arguments]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert len(errors.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_that_are_no_comparisons_are_left_alone(texts, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match=r"not a comparison, and its letter\.txt would be lost"):
+        seriatim.compare(small(texts, tmp_path), layers=["rnn"], steps=1, overwrite=True)
+    assert (tmp_path / "letter.txt").read_text() == "dear"

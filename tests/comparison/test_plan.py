@@ -1,0 +1,190 @@
+"""Plans of comparisons: equal parameters, budgets, options, learning rates and paired differences."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import seriatim
+from seriatim.comparison import samples
+from seriatim.comparison.budget import VALIDATING, VALIDATIONS, evaluate_every, settle_budget
+from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan, parse_parameters, share_options
+from seriatim.comparison.distance import known_distances
+from seriatim.comparison.metric import FIGURE_OF_SUMS, difference, higher_is_better
+from seriatim.comparison.plan import Budget, read_plan
+from seriatim.comparison.shared_data import fit_plan
+from seriatim.config import resolve
+from seriatim.core.errors import InputError
+from seriatim.evaluation.intervals import paired
+from seriatim.evaluation.label_metrics import classification_measures, tagging_measures
+from seriatim.evaluation.translation import translation_measures
+from seriatim.layers import find, names
+from seriatim.tasks import TASKS
+from seriatim.training.pace import Pace
+from seriatim.training.setup import learn
+from seriatim.training.width_solver import TOLERANCE, WidthSolver
+
+from .comparisons import LINES, small
+
+
+@pytest.mark.parametrize("name", names())
+def test_widths_are_solved_to_within_two_percent(name: str, texts: dict[str, str]) -> None:
+    for target in (30_000, 400_000):
+        plan = make_plan(
+            {"data": {"train": texts["train"], "valid": texts["valid"]}}, ComparisonSettings([name], parameters=target)
+        )
+        vocabulary = fit_plan(plan)
+        sized = plan.sized[name]
+        assert abs(sized.parameters - target) <= TOLERANCE * target
+        made = seriatim.tasks.find(plan.config(name, 1)).make_model(vocabulary)
+        assert sum(parameter.numel() for parameter in made.parameters()) == sized.parameters
+
+
+@pytest.mark.parametrize("name", ["gru", "convolution", "transformer"])
+@pytest.mark.parametrize("task", ["classify", "seq2seq"])
+def test_widths_of_other_tasks(name: str, task: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.tsv"
+    path.write_text(LINES[task])
+    options = {"tokenizer": {"kind": "char"}, "model": {"layer": name}}
+    config = resolve({"task": task, "data": {"train": str(path)}, **options})
+    vocabulary, _ = learn(seriatim.tasks.find(config))
+    _, _, parameters = WidthSolver(config, vocabulary, seriatim.tasks.find).solve(150_000, 32)
+    assert abs(parameters - 150_000) <= TOLERANCE * 150_000
+
+
+def test_widths_are_round_where_that_is_near_enough(texts: dict[str, str]) -> None:
+    plan = make_plan(
+        {"data": {"train": texts["train"], "valid": texts["valid"]}}, ComparisonSettings(["rnn"], parameters="1M")
+    )
+    fit_plan(plan)
+    assert plan.sized["rnn"].hidden_size % 8 == 0
+
+
+def test_the_first_layer_says_how_many_parameters(texts: dict[str, str], tmp_path: Path) -> None:
+    plan = make_plan(small(texts, tmp_path / "x"), ComparisonSettings(["ngram", "lstm", "rnn"]))
+    fit_plan(plan)
+    assert plan.sized["lstm"].hidden_size == 12
+    assert plan.sized["lstm"].parameters == plan.parameters
+    assert plan.sized["ngram"].parameters is None
+    assert plan.sized["rnn"].hidden_size > 12
+
+
+def test_a_large_vocabulary_narrows_the_embedding_of_all(texts: dict[str, str]) -> None:
+    data = {"train": texts["train"], "valid": texts["valid"]}
+    plan = make_plan(
+        {"data": data, "tokenizer": {"kind": "word"}}, ComparisonSettings(["rnn", "transformer"], parameters=6_000)
+    )
+    fit_plan(plan)
+    assert plan.base.model.embedding_size < 128
+    assert len({sized.embedding_size for sized in plan.sized.values()}) == 1
+    with pytest.raises(
+        InputError, match=r"--parameters: 5 is less than .* can have with this vocabulary; give at least"
+    ):
+        fit_plan(make_plan({"data": data}, ComparisonSettings(["rnn", "lstm"], parameters=5)))
+
+
+@pytest.mark.parametrize(("text", "number"), [("1M", 10**6), ("500k", 500_000), ("1_000_000", 10**6), (7, 7)])
+def test_numbers_of_parameters(text: object, number: int) -> None:
+    assert parse_parameters(text) == number
+
+
+@pytest.mark.parametrize("step_seconds", [0.001, 0.3])
+@pytest.mark.parametrize("share", [1.0, 0.5, 1 / 6])
+def test_steps_fit_the_minutes(step_seconds: float, share: float) -> None:
+    fields = settle_budget(resolve({}), Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), share=share, automatic=[])
+    steps = fields["training.steps"]
+    assert steps * step_seconds <= 30 * share < (steps + 1) * step_seconds + 1e-9
+    assert "training.evaluate_every" not in fields
+
+
+@pytest.mark.parametrize("validation_seconds", [0.0, 0.1, 3.0, 1e3])
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_validations_are_worth_their_time(validation_seconds: float, steps: int) -> None:
+    every = evaluate_every(steps, Pace(0.01, 64, validation_seconds))
+    times = -(-steps // every)
+    assert 1 <= every <= steps
+    assert times <= VALIDATIONS[0]
+    assert times == 1 or times * validation_seconds <= VALIDATING * steps * 0.01 + 1e-9
+
+
+def test_a_budget_shorter_than_a_step() -> None:
+    with pytest.raises(InputError, match=r"--minutes: 0\.01 is too little, one step takes 2 s; give 0\.034 or more"):
+        settle_budget(resolve({}), Budget(minutes=0.01), Pace(2.0, 64, 0), share=1.0, automatic=[])
+
+
+def test_options_go_to_the_layers_that_know_them() -> None:
+    shared = share_options(["ngram", "transformer", "rnn"], {"order": 3, "num_heads": 2}, "lm")
+    assert shared == {"ngram": {"order": 3}, "transformer": {"num_heads": 2}, "rnn": {}}
+    assert share_options(["rnn"], {"pooling": "mean"}, "classify") == {"rnn": {"pooling": "mean"}}
+    with pytest.raises(InputError, match="none of rnn, gru has such an option; did you mean 'activation'"):
+        share_options(["rnn", "gru"], {"activaton": "relu"}, "lm")
+
+
+def test_rates_are_the_layers_own(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find("mamba"), "learning_rates", {"lm": 5e-4})
+    config = {"data": {"train": texts["train"], "valid": texts["valid"]}}
+    plan = make_plan(config, ComparisonSettings(["mamba", "mamba+gru", "gru"]))
+    assert plan.sized["mamba"].learning_rate == plan.sized["mamba+gru"].learning_rate == 5e-4
+    assert plan.sized["gru"].learning_rate == find("gru").learning_rate_for("lm")
+    assert plan.config("mamba+gru", 1).model.layer == "mamba,gru"
+    plan = make_plan({**config, "training": {"learning_rate": 1e-2}}, ComparisonSettings(["mamba", "gru"]))
+    assert {sized.learning_rate for sized in plan.sized.values()} == {1e-2}
+
+
+def test_a_plan_is_read_as_it_was_written(texts: dict[str, str], tmp_path: Path) -> None:
+    plan = make_plan(small(texts, tmp_path), ComparisonSettings(["ngram", "mamba+gru"], tokens=5000, seeds=3, tune=2))
+    (tmp_path / "comparison.yaml").write_text(plan.to_yaml())
+    assert read_plan(tmp_path) == plan.model_copy(update={"base": plan.base.model_copy(update={"out": None})})
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_figure_has_a_direction(task: str) -> None:
+    for figure in TASKS[task].figures:
+        assert higher_is_better(figure.key) == ("loss" not in figure.name and "perplexity" not in figure.name and
+                                              "bits" not in figure.name and "error" not in figure.name)  # fmt: skip
+
+
+def test_figures_of_sums_are_those_of_the_tasks() -> None:
+    random = np.random.default_rng(0)
+    probabilities = random.dirichlet(np.ones(3), size=20)
+    tags = [[["B-X", "I-X", "O", "B-Y"][i] for i in random.integers(4, size=5)] for _ in range(8)]
+    found = {
+        **classification_measures(random.integers(3, size=20), probabilities, ["a", "b", "c"]),
+        **tagging_measures(tags, tags[1:] + tags[:1]),
+        **translation_measures(["a b c", "d"], ["a b d", "d e"]),
+    }
+    for name, measure in found.items():
+        sums = measure.statistics.sum(0)
+        assert FIGURE_OF_SUMS[name](sums) == measure.compute(sums)
+
+
+def test_differences_are_paired() -> None:
+    random = np.random.default_rng(1)
+    first, second = (np.stack([random.random(50), np.ones(50)], 1) for _ in range(2))
+    found = difference({"loss": first}, {"loss": second}, "bits_per_byte")
+    assert found == {"key": "loss", **paired(first, second, FIGURE_OF_SUMS["loss"])._asdict()}
+    assert difference({"loss": first}, {"loss": second}, "calibration_error") is None
+    assert difference({"loss": first}, {"loss": second[1:]}, "loss") is None
+
+
+def test_distances_of_tasks_go_to_twice_the_longest() -> None:
+    assert known_distances("copy")[-1] == 200
+    assert known_distances("adding")[0] == 4
+    assert known_distances("reversal") == [2, 5, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"), [("* * * *\n____ The 3 cats — see\nit now", "The cats see it"), ("1 2 3", "1 2 3")]
+)
+def test_prompts_are_of_words(text: str, prompt: str) -> None:
+    ids = np.array([1 + ord(letter) for letter in text])
+    tokenizer = SimpleNamespace(
+        unknown_id=1, ends_lines=False, decode=lambda ids: "".join(chr(token - 1) for token in ids)
+    )
+    assert samples.prompt_of(SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(ids=ids)) == prompt
+
+
+def test_a_comparison_needs_something_to_measure_on(texts) -> None:
+    with pytest.raises(InputError, match=r"no held-out data to measure on; give --valid FILE, or --data\.test FILE"):
+        fit_plan(make_plan({"data": {"train": texts["train"]}}, ComparisonSettings(["rnn"])))
