@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "comparisons" / "picture"
 LAYERS = "prior,ngram,window,rnn,lstm,gru,transformer,mamba"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, HEIGHT = 1040, 1420
+WIDTH, HEIGHT = 1040, 1385
 """Size of the picture in CSS pixels."""
 SCALE = 1.25
 """Pixels of the picture for one CSS pixel."""
