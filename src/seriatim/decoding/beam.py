@@ -93,7 +93,7 @@ class Beam:
             raise InputError(f"banned: without token {self.stop}, which ends a sequence, none ends")
 
     def penalty(self, length: int) -> float:
-        """What divides the log probability of a sequence of ``length`` symbols."""
+        """Return the divisor of the log probability of a sequence of ``length`` symbols."""
         return math.pow((5 + length) / 6, self.length_penalty)
 
 
@@ -111,7 +111,7 @@ def beam_search(
     banned: Sequence[int] = (),
     start: int = 0,
 ) -> list[list[Hypothesis]]:
-    """The best sequences that beam search finds, for every row of a state.
+    """Return the best sequences that beam search finds for each row of a state.
 
     Args:
         model: in evaluation mode.
@@ -202,7 +202,7 @@ class _Search:
         return log_p
 
     def end(self, ending: Tensor, parents: Tensor, totals: Tensor) -> None:
-        """Takes the hypotheses that end ``(R, k)`` out of the beam."""
+        """Remove the hypotheses that end ``(R, k)`` from the beam."""
         length = self.written.shape[2]
         penalty = self.how.penalty(length + 1)
         for row, rank in ending.nonzero().tolist():
@@ -215,7 +215,7 @@ class _Search:
         self.room = self.room - ending.sum(1)
 
     def go_on(self, alive: Tensor, parents: Tensor, tokens: Tensor, totals: Tensor) -> Tensor:
-        """Keeps what goes on ``(R, k)``, of the rows that are not decided; returns its tokens ``(R · W,)``."""
+        """Keep the hypotheses that continue ``(R, k)`` in undecided rows and return their tokens ``(R · W,)``."""
         totals = totals.masked_fill(~alive, -math.inf)
         bound = totals.amax(1) / ((6 + self.limits).double() / 6) ** self.how.length_penalty
         rows = (bound > self.worst).nonzero().squeeze(1)
@@ -264,7 +264,7 @@ class _Carried:
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The greatest of each row ``(rows, values)``, the greatest first, of equal ones the first: values and places.
+    """Return the largest values of each row ``(rows, values)`` and their places, largest first, in a stable order.
 
     The k greatest lie in the k blocks with the greatest maxima, so that no more than these need to be sorted.
     """

@@ -19,7 +19,7 @@ CANDIDATES = 32
 
 
 def best_alignments(log_p: Tensor, places: Tensor) -> list[Hypothesis]:
-    """The answer of each row's likeliest alignment, with that alignment's log probability.
+    """Return the answer of each row's most probable alignment, with the log probability of the alignment.
 
     Args:
         log_p: ``(batch, places, vocabulary)``.
@@ -36,7 +36,7 @@ def best_alignments(log_p: Tensor, places: Tensor) -> list[Hypothesis]:
 
 
 def search(log_p: Tensor, *, beam: int, n_best: int = 1) -> list[Hypothesis]:
-    """The likeliest answers of one row.
+    """Return the most probable answers of one row.
 
     Args:
         log_p: ``(places, vocabulary)``.

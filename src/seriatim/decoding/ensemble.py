@@ -30,7 +30,7 @@ class Ensemble:
         self.models = list(models)
 
     def initial_state(self, batch_size: int) -> State:
-        """The tuple of the models' initial states."""
+        """Return the tuple of the initial states of the models."""
         return tuple(model.initial_state(batch_size) for model in self.models)
 
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -58,7 +58,7 @@ class EncoderDecoders(nn.Module):
         self.step = Ensemble(models).step
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
-        """The tuple of the models' states."""
+        """Return the tuple of the states of the models."""
         return tuple(model.encode(source, source_lengths) for model in self.models)
 
     def token_losses(self, *given: Tensor | None) -> Tensor:
@@ -67,7 +67,7 @@ class EncoderDecoders(nn.Module):
         return math.log(len(losses)) - torch.logsumexp(-losses, dim=0)
 
     def attention(self, *given: Tensor | None) -> Tensor:
-        """The mean of the models' weights."""
+        """Return the mean of the attention weights of the models."""
         return torch.stack([model.attention(*given) for model in self.models]).mean(0)
 
 
@@ -80,6 +80,6 @@ class Classifiers(nn.Module):
         self.output = models[0].output
 
     def probabilities(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The mean of the models' probabilities ``(batch, labels)``."""
+        """Return the mean of the probabilities of the models ``(batch, labels)``."""
         found = [model.probabilities(tokens, lengths) for model in self.models]
         return torch.stack(found).mean(0)

@@ -99,7 +99,7 @@ class Drawn(NamedTuple):
 
 @torch.inference_mode()
 def read(model: NextToken, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-    """Reads tokens ``(batch, time)``, at least one, in windows; returns the last logits and the state."""
+    """Read tokens ``(batch, time)``, at least one, in windows, and return the last logits and the state."""
     for window in torch.split(tokens, WINDOW, dim=1):
         logits, state = model(window, state)
     return logits[:, -1], state
@@ -151,7 +151,7 @@ def sample(
 
 
 def _end_stuck(going: list[bool], stuck: Tensor) -> list[bool]:
-    """Ends the rows that cannot go on, and warns where that cuts a text off."""
+    """End the rows that cannot continue, and warn if this cuts a text off."""
     ending = [alive and bool(end) for alive, end in zip(going, stuck.tolist(), strict=True)]
     if any(ending):
         warnings.warn(

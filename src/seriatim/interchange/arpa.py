@@ -35,7 +35,7 @@ SPECIAL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 
 def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> None:
-    """Writes a model, whole or not at all.
+    """Write a model completely, or not at all.
 
     Args:
         orders: shortest first.
@@ -56,7 +56,7 @@ def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> Non
 
 
 def spelled(tokenizer: Tokenizer, token: int) -> str:
-    """A token in one piece."""
+    """Return a token without white space, as ARPA files need it."""
     if token == END:
         return FINISH
     if token == tokenizer.unknown_id:
@@ -95,6 +95,6 @@ def _line(probability: float, words: str, backoff: float) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    r"""A character that would part words; ``\xNN`` is a byte, so that all beyond ASCII are written with more digits."""
+    r"""Return the escape of a character that would separate words: ``\xNN``, with more digits beyond ASCII."""
     point = ord(found[0])
     return f"\\x{point:02x}" if point < 0x80 else f"\\u{point:04x}"

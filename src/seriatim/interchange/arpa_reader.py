@@ -46,7 +46,7 @@ class Arpa(NamedTuple):
 
 
 def read_arpa(path: Path) -> Arpa:
-    """Reads a model.
+    """Read a model.
 
     Raises:
         InputError: the file is missing, not in this format, damaged, or cut off; with the line.
@@ -73,7 +73,7 @@ class _Reader:
         self.meant: set[bytes] = set()
 
     def read(self) -> Arpa:
-        """The whole file."""
+        """Read the whole file."""
         counts = self.header()
         orders = [self.unigrams(counts[0], longest=len(counts) == 1)]
         for n, count in enumerate(counts[1:], 2):
@@ -85,14 +85,14 @@ class _Reader:
         return Arpa(self.words, orders)
 
     def line(self) -> str:
-        """The next line with something in it."""
+        """Return the next line that is not empty."""
         line = self.next()
         if line is None:
             raise self.wrong("ends too early", "is the file whole?")
         return line
 
     def next(self) -> str | None:
-        """The same, or None at the end."""
+        """Return the next line that is not empty, or None at the end of the file."""
         for raw in self.lines:
             self.number += 1
             if len(raw) == LONGEST:
@@ -111,7 +111,7 @@ class _Reader:
         return None
 
     def wrong(self, what: str, hint: str) -> InputError:
-        """An error at this line."""
+        """Return an error that names this line."""
         return InputError(f"{self.path}:{max(1, self.number)}: {what}; {hint}")
 
     def header(self) -> list[int]:
@@ -139,7 +139,7 @@ class _Reader:
         return counts
 
     def expect(self, line: str, n: int) -> None:
-        """Raises InputError where a section does not begin."""
+        """Raise InputError if a section does not begin."""
         if line.strip() != f"\\{n}-grams:":
             raise self.wrong(f"\\{n}-grams: should be here, not {line[:40]!r}", "are the counts at the top right?")
 
@@ -160,7 +160,7 @@ class _Reader:
         return 10**p if p > NOTHING else 0.0, words, 10**backoff if backoff > NOTHING else 0.0
 
     def figure(self, text: str) -> float:
-        """A number that is one."""
+        """Return a finite number."""
         try:
             value = math.nan if "_" in text else float(text)
         except ValueError:
@@ -192,7 +192,7 @@ class _Reader:
         return Order(np.arange(len(known)), np.array(known), np.ones(0) if longest else np.array(left))
 
     def plain(self, word: str) -> str:
-        """A token as it is in a text."""
+        """Return a token as it is written in a text."""
         if not self.escaped:
             return word
         try:
@@ -205,7 +205,7 @@ class _Reader:
         return meant.decode("utf-8", "replace")
 
     def section(self, n: int, count: int, orders: Sequence[Order], *, longest: bool) -> Order:
-        """The n-grams of one order, in the order of their words."""
+        """Return the n-grams of one order, sorted by their words."""
         self.expect(self.line(), n)
         found, at = array("q"), array("q")  # which grow as lines come: what a header promises may never come
         p, backoff = array("d"), array("d")

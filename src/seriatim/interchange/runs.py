@@ -21,7 +21,7 @@ FORMATS = ("arpa",)
 
 
 def export_run(run: Run, file_format: str, out: str) -> None:
-    """Writes a run's model as another program reads it.
+    """Write the model of a run in the format of another program.
 
     Args:
         run: of a model that the format can hold.
@@ -45,14 +45,14 @@ def export_run(run: Run, file_format: str, out: str) -> None:
 
 
 def sizes(run: Run) -> str:
-    """What the n-grams of a run are, in one line: how many of each order, and of how many words."""
+    """Describe the n-grams of a run in one line: how many of each order, and of how many words."""
     counts = [len(order.probability) for order in run.model.table.orders]
     listed = ", ".join(f"{count:,} {n}-grams" for n, count in enumerate(counts, 1))
     return f"order {len(counts)}, {sum(counts):,} n-grams ({listed})"
 
 
 def import_run(source: str, out: str | None, *, overwrite: bool = False) -> Run:
-    """Makes a run of an ARPA file: a language model of lines, whose tokens are words.
+    """Make a run of an ARPA file: a language model of lines whose tokens are words.
 
     Raises:
         InputError: the file is not what it should be, or ``out`` cannot be written.

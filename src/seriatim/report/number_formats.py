@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def in_short(number: float) -> str:
-    """A number as an axis shows it: ``200``, ``5k``, ``10M``, ``1.5T``."""
+    """Return a number as an axis shows it: ``200``, ``5k``, ``10M``, ``1.5T``."""
     for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{letter}"
@@ -47,5 +47,5 @@ def times(ratio: float) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Join words: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -141,7 +141,7 @@ class Section:
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """A page, whole: its style, its script and its drawings stand in it, and it fetches nothing.
+    """Return a complete page: it contains its style, script and drawings, and loads nothing.
 
     Args:
         title: of the page.
@@ -169,7 +169,7 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def write_page(path: Path, html: str) -> None:
-    """Writes a page, whole or not at all.
+    """Write a page completely, or not at all.
 
     Raises:
         InputError: there is no such folder, or nothing may be written there.

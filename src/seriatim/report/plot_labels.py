@@ -15,7 +15,7 @@ _LINE = SIZE * 1.25
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Moves places apart until neighbours are ``gap`` from each other, all of them as little as possible.
+    """Move places as little as possible, so that the distance of neighbours is at least ``gap``.
 
     The least sum of squared moves: an isotonic regression of what is left of the places without the gaps, by pooling
     neighbours that stand in the wrong order.
@@ -37,7 +37,7 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
 
 
 def end_labels(axes: Any, ends: Sequence[tuple[int, str, float]]) -> None:
-    """A legend to the right of the plot, each name as near as may be to the height at which its line ends.
+    """Draw a legend to the right of the plot, with each name as close as possible to the end of its line.
 
     Args:
         axes: the plot, its limits and scales settled.
@@ -62,7 +62,7 @@ def _fraction(axes: Any, value: float) -> float:
 
 
 def point_labels(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
-    """A name beside each point, where it covers neither a point nor another name; a line leads to what is not level.
+    """Write a name beside each point where it covers no point and no name; a line connects distant names.
 
     Args:
         axes: the plot, its limits and scales settled.

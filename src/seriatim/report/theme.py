@@ -113,7 +113,7 @@ class PageFigure(Figure):
     """A Matplotlib figure that a notebook shows without pyplot and its inline backend."""
 
     def _repr_png_(self) -> bytes:
-        """The figure on white paper, for notebooks."""
+        """Return the figure on a white background, for notebooks."""
         with io.BytesIO() as stream, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")
             warnings.filterwarnings("ignore", "constrained_layout not applied")
@@ -130,7 +130,7 @@ def new_figure(
     sharex: bool = False,
     sharey: bool = False,
 ) -> tuple[Figure, Any]:
-    """An empty figure in the look of the pages.
+    """Return an empty figure in the style of the pages.
 
     Its letters are legible where the page shows it 320 pixels wide, if it is about 4.2 inches wide. What is wider than
     6 inches gets the whole width of a page.
@@ -153,7 +153,7 @@ def new_figure(
 
 
 def to_svg(figure: Figure, *, title: str, description: str, name: str = "") -> str:
-    """A figure as SVG to be put into a page: as wide as its place, its text text, its colours those of the page.
+    """Return a figure as SVG for a page: as wide as its place, with real text and the colours of the page.
 
     Args:
         figure: by preference of `new_figure`.
@@ -182,7 +182,7 @@ def to_svg(figure: Figure, *, title: str, description: str, name: str = "") -> s
 
 
 def _drawn(figure: Figure) -> str:
-    """What Matplotlib writes, without what differs from one time to the next."""
+    """Return the SVG of Matplotlib without the parts that differ between two calls."""
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "seriatim", "svg.image_inline": True}
     with mpl.rc_context(settings), io.StringIO() as stream, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the page's fonts have what Matplotlib's lack
