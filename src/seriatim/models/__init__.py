@@ -1,4 +1,4 @@
-"""Models: a sequence layer with what a task puts around it."""
+"""Models: a sequence layer with the embeddings, outputs and losses of a task."""
 
 from .classifier import Classifier
 from .language_model import LanguageModel

@@ -1,4 +1,4 @@
-"""Recurrent decoders with attention to everything the encoder read.
+"""Recurrent decoders with attention to all outputs of the encoder.
 
 M.-T. Luong, H. Pham and C. Manning, "Effective approaches to attention-based neural machine translation", EMNLP 2015:
 `LuongDecoder`, which attends after the recurrence.
@@ -14,8 +14,8 @@ D. Bahdanau, K. Cho and Y. Bengio, "Neural machine translation by jointly learni
     s_t = f(s_{t−1}, [x_t; c_t]);  y_t as above (the paper's maxout layer, which also reads x_t, is left out)
 
 x_t inputs · f ``layer``, any causal sequence layer · s_t its state, h_t its output · m ``memory`` · α ``weights`` · W
-``map`` · y_t outputs. A decoder makes its recurrence by a function of the width it reads, which these forms make wider
-than an input:
+``map`` · y_t outputs. A decoder builds its recurrence with a function of the input width, because the recurrence may
+read more than x_t:
 
     LuongDecoder(lambda width: seriatim.layer("lstm", width, 512), 256, 512, input_feeding=True)
 """
@@ -25,27 +25,27 @@ from torch import Tensor
 
 from ..core.contract import SequenceLayer
 from ..core.state import State, state_leaves
-from .attention_decoder import AttentionDecoder, Own
+from .attention_decoder import AttentionDecoder, StepState
 from .bridge import linear
 from .memory_attention import Seen
 from .recurrent_decoder import MakeLayer
 
 
 class LuongDecoder(AttentionDecoder):
-    """Attends after the recurrence. Without input feeding all steps of a sequence run at once.
+    """Attends after the recurrence. Without input feeding the recurrence runs over a whole sequence in one call.
 
     Args:
-        recurrence: makes the recurrence for a width of inputs.
+        recurrence: builds the recurrence for an input width.
         input_size: width of an input.
         memory_size: width of the encoder's outputs.
         score: `dot`, `scaled-dot`, `bilinear` or `additive`.
         readout: `tanh` or `direct`; see `AttentionDecoder`.
-        input_feeding: whether a step also reads the outputs of the one before, zeros at first.
+        input_feeding: whether a step also reads the outputs of the step before; the first step reads zeros.
         bridge: `map`, `copy` or `none`.
         summary: `last`, `ends` or `mean`.
 
     Raises:
-        InputError: an unknown name, or a dot product of different widths.
+        InputError: a name is unknown, or a dot product has vectors of different widths.
     """
 
     paper = "Luong et al. 2015"
@@ -63,27 +63,29 @@ class LuongDecoder(AttentionDecoder):
         summary: str = "last",
     ) -> None:
         width = input_size
-        if input_feeding:  # how wide its outputs are, only a recurrence says; one of any width of inputs
+        if input_feeding:  # a recurrence must be built to know the width of its outputs
             width += recurrence(input_size).output_size + (memory_size if readout == "direct" else 0)
         layer = recurrence(width)
         super().__init__(layer, input_size, memory_size, score=score, readout=readout, bridge=bridge, summary=summary)
         self.input_feeding = input_feeding
 
     def before_first(self, start: State, context: Tensor) -> State:
-        """Zeros, with input feeding."""
+        """Return zeros for input feeding, else ``()``."""
         return self.zeros(len(context), self.output_size) if self.input_feeding else ()
 
-    def run(self, inputs: Tensor, own: Own, seen: Seen, lengths: Tensor | None) -> tuple[Tensor, Tensor, Own]:
-        """Without input feeding the recurrence runs first, then attention of all steps."""
+    def run(
+        self, inputs: Tensor, start: StepState, seen: Seen, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor, StepState]:
+        """Run the recurrence over the sequence and then attention for all steps, unless there is input feeding."""
         if self.input_feeding:
-            return super().run(inputs, own, seen, lengths)
-        hidden, layer = self.layer(inputs, own[0], lengths=lengths)
+            return super().run(inputs, start, seen, lengths)
+        hidden, layer = self.layer(inputs, start[0], lengths=lengths)
         contexts, weights = self.attend(hidden, seen)
         return self.readout(torch.cat([contexts, hidden], dim=2)), weights, (layer, ())
 
-    def advance(self, inputs: Tensor, own: Own, seen: Seen) -> tuple[Tensor, Tensor, Own]:
-        """The recurrence, then attention."""
-        layer, before = own
+    def advance(self, inputs: Tensor, state: StepState, seen: Seen) -> tuple[Tensor, Tensor, StepState]:
+        """Run one step of the recurrence, then attention."""
+        layer, before = state
         if isinstance(before, Tensor):
             inputs = torch.cat([inputs, before], dim=1)
         hidden, layer = self.layer.step(inputs, layer)
@@ -91,19 +93,19 @@ class LuongDecoder(AttentionDecoder):
         outputs = self.readout(torch.cat([context, hidden], dim=1))
         return outputs, weights, (layer, outputs if self.input_feeding else ())
 
-    def finish(self, found: Tensor) -> Tensor:
-        """Outputs as they are: the next step may have needed them."""
-        return found
+    def finish(self, features: Tensor) -> Tensor:
+        """Return the features, which are the outputs already: with input feeding the next step needs them."""
+        return features
 
 
 class BahdanauDecoder(AttentionDecoder):
-    """Attends before the recurrence, with its output of the step before.
+    """Attends before the recurrence, with the output of the step before as the query.
 
-    Where that output is a part of the recurrence's state, as in an RNN, a GRU and an LSTM, the first query is that part
-    of the first state, as in the paper; elsewhere it is a map of the summary of its own.
+    If the output is a part of the recurrence's state, as in an RNN, a GRU and an LSTM, the first query is that part of
+    the initial state, as in the paper. Otherwise it is a learned map of the summary.
 
     Args:
-        recurrence: makes the recurrence for a width of inputs.
+        recurrence: builds the recurrence for an input width.
         input_size: width of an input.
         memory_size: width of the encoder's outputs.
         score: `dot`, `scaled-dot`, `bilinear` or `additive`.
@@ -112,7 +114,7 @@ class BahdanauDecoder(AttentionDecoder):
         summary: `last`, `ends` or `mean`.
 
     Raises:
-        InputError: an unknown name, or a dot product of different widths.
+        InputError: a name is unknown, or a dot product has vectors of different widths.
     """
 
     paper = "Bahdanau et al. 2015"
@@ -134,27 +136,27 @@ class BahdanauDecoder(AttentionDecoder):
         self.first = None if self.part is not None else linear(memory_size, layer.output_size)
 
     def before_first(self, start: State, context: Tensor) -> State:
-        """h_0."""
+        """Return h_0."""
         if self.first is not None:
             return torch.tanh(self.first(context))
         assert self.part is not None
         return state_leaves(start)[self.part]
 
-    def advance(self, inputs: Tensor, own: Own, seen: Seen) -> tuple[Tensor, Tensor, Own]:
-        """Attention, then the recurrence."""
-        layer, before = own
+    def advance(self, inputs: Tensor, state: StepState, seen: Seen) -> tuple[Tensor, Tensor, StepState]:
+        """Run attention, then one step of the recurrence."""
+        layer, before = state
         assert isinstance(before, Tensor)
         context, weights = self.look(before, seen)
         hidden, layer = self.layer.step(torch.cat([inputs, context], dim=1), layer)
         return torch.cat([context, hidden], dim=1), weights, (layer, hidden)
 
-    def finish(self, found: Tensor) -> Tensor:
-        """The readout, of all steps at once."""
-        return self.readout(found)
+    def finish(self, features: Tensor) -> Tensor:
+        """Return the readout."""
+        return self.readout(features)
 
 
 def output_part(layer: SequenceLayer) -> int | None:
-    """Which part of its state a layer gives as its output: found by trying, None where there is none."""
+    """Return which part of its state a layer returns as its output, by running a step; None if there is none."""
     with torch.no_grad():
         inputs = layer.zeros(1, layer.input_size) + 1
         outputs, state = layer.step(inputs, layer.initial_state(1))

@@ -1,26 +1,26 @@
-"""A model is built no larger than its file, whatever sizes the configuration beside it asks for."""
+"""Refuses to build a model that is larger than its file, whatever sizes the configuration beside it names."""
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..compiler.constants import Tree
 from ..core.errors import InputError
 
 CONSTRUCTORS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
 METHODS = {torch.Tensor.new_empty, torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_full}
-TIMES, SPARE = 4, 1 << 20
-"""How much more may be asked for: tied parameters are made twice, and some values come and go."""
-CALLS, BYTES = 1 << 17, 256
-"""Calls of PyTorch while one model is built: some hundred a layer; and bytes of a file that let it make one more."""
+FACTOR, SPARE = 4, 1 << 20
+"""Tolerance: tied parameters are created twice, and some tensors are temporary."""
+CALLS, BYTES_PER_CALL = 1 << 17, 256
+"""Calls of PyTorch while one model is built (about a hundred per layer), and bytes of the file that allow one more."""
 
 
 class TooLargeError(Exception):
-    """More was asked for than there may be: ``values`` in all, as far as they were counted."""
+    """A model is too large: it has at least ``values`` values."""
 
     def __init__(self, values: int) -> None:
         super().__init__(f"{values:,} values")
@@ -28,26 +28,28 @@ class TooLargeError(Exception):
 
 
 class bounded(TorchFunctionMode):  # noqa: N801 (a context manager, used like a function)
-    """Counts the values of new tensors before they are made.
+    """Counts the values of new tensors before they are created.
 
     Args:
-        values: that may be made.
-        calls: of PyTorch that may be made.
+        values: number of values that may be created.
+        calls: number of calls of PyTorch.
 
     Raises:
-        TooLargeError: more are asked for.
+        TooLargeError: one of the limits is exceeded.
     """
 
     def __init__(self, values: int, *, calls: int) -> None:
         super().__init__()
         self.values, self.left, self.calls = values, values, calls
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
+    ) -> object:
         self.calls -= 1
         if func in CONSTRUCTORS:
-            self.left -= _asked(func, args, kwargs or {})
+            self.left -= _num_values(func, args, kwargs or {})
         elif func in METHODS:
-            self.left -= _asked(func, args[1:], kwargs or {})
+            self.left -= _num_values(func, args[1:], kwargs or {})
         if self.left < 0 or self.calls < 0:
             raise TooLargeError(self.values - self.left)
         return func(*args, **(kwargs or {}))
@@ -55,14 +57,14 @@ class bounded(TorchFunctionMode):  # noqa: N801 (a context manager, used like a 
 
 @contextlib.contextmanager
 def no_larger_than(*files: Path) -> Iterator[None]:
-    """Within it a model is built whose values, of four bytes each, the largest of some files holds.
+    """Within this context a model may have as many values of four bytes as the largest of some files holds.
 
     Raises:
-        InputError: it is larger, or cannot be built.
+        InputError: the model is larger, or cannot be built.
     """
     size = max((file.stat().st_size for file in files if file.is_file()), default=0)
     try:
-        with bounded(TIMES * size // 4 + SPARE, calls=CALLS + size // BYTES):
+        with bounded(FACTOR * size // 4 + SPARE, calls=CALLS + size // BYTES_PER_CALL):
             yield
     except (TooLargeError, RuntimeError, OverflowError, MemoryError, ZeroDivisionError):
         raise InputError(
@@ -71,8 +73,8 @@ def no_larger_than(*files: Path) -> Iterator[None]:
         ) from None
 
 
-def _asked(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """How many values a constructor makes."""
+def _num_values(func: Callable[..., object], args: Tree, kwargs: Tree) -> int:
+    """Return how many values a constructor creates."""
     if func is torch.arange:
         return int(max(args, key=abs, default=0))
     sizes = kwargs.get("size", args[:1] if func in (torch.full, torch.Tensor.new_full) else args)

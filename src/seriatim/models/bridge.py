@@ -1,11 +1,11 @@
-"""From what an encoder gives to the state a decoder begins with.
+"""Computes the initial state of a decoder from its encoder.
 
 I. Sutskever, O. Vinyals and Q. Le, "Sequence to sequence learning with neural networks", NeurIPS 2014 (the encoder's
 last state); K. Cho et al., "Learning phrase representations using RNN encoder-decoder", EMNLP 2014 (a map of it).
 
-    map    every vector of the state is tanh(W c + b), with a W and a b of its own; c summarises the memory
-    copy   the state is the encoder's last one: both have layers of the same structure and widths
-    none   the state is the layer's own initial state
+    map    every vector of the state is tanh(W c + b), each with its own W and b; c summarizes the memory
+    copy   the last state of the encoder, whose layer has the same structure and widths
+    none   the initial state of the decoder's layer
 """
 
 import torch
@@ -20,13 +20,13 @@ SUMMARIES = ("last", "ends", "mean")
 
 
 def summarise(memory: Tensor, lengths: Tensor, summary: str) -> Tensor:
-    """One vector a row of a memory: zeros where a row has none.
+    """Reduce each row of a memory to one vector; rows of length 0 become zeros.
 
     Args:
         memory: an encoder's outputs ``(batch, memory_time, memory_size)``, zero on padding.
         lengths: ``(batch,)``.
-        summary: `last`, the last valid output; `ends`, for an encoder that reads in both directions, the last output
-            of each: the first half of the features of the last output, the second half of the first; `mean`.
+        summary: `last`, the last valid output; `ends`, for a bidirectional encoder the last output of each direction:
+            the first half of the features at the last position, the second half at the first position; `mean`.
 
     Returns:
         ``(batch, memory_size)``.
@@ -44,15 +44,15 @@ def summarise(memory: Tensor, lengths: Tensor, summary: str) -> Tensor:
 
 
 class Bridge(nn.Module):
-    """Gives a decoder's layer its initial state.
+    """Computes the initial state of a decoder's layer.
 
     Args:
-        layer: of the decoder.
+        layer: the decoder's layer.
         memory_size: width of the summary.
-        kind: one of `BRIDGES`. What is no vector ``(batch, size)`` in a state is not mapped.
+        kind: one of `BRIDGES`. Only vectors ``(batch, size)`` in a state are mapped.
 
     Raises:
-        InputError: an unknown kind.
+        InputError: the kind is unknown.
     """
 
     def __init__(self, layer: SequenceLayer, memory_size: int, *, kind: str) -> None:
@@ -66,15 +66,15 @@ class Bridge(nn.Module):
         self.maps = nn.ModuleList(linear(memory_size, width) for width in widths if kind == "map")
 
     def forward(self, start: State, summary: Tensor, encoder_state: State | None) -> State:
-        """The state to begin with.
+        """Return the initial state.
 
         Args:
-            start: the layer's own initial state.
+            start: the initial state of the layer.
             summary: ``(batch, memory_size)``.
-            encoder_state: after the encoder's last input, for a copy.
+            encoder_state: the state after the encoder's last input, for `copy`.
 
         Raises:
-            ValueError: a copy of nothing, or of a state of another structure.
+            ValueError: the encoder's state is missing or has another structure.
         """
         if self.kind == "none":
             return start
@@ -88,13 +88,13 @@ class Bridge(nn.Module):
         return map_state(lambda _: next(leaves), start)
 
     def check(self, encoder_state: State) -> None:
-        """Raises InputError where an encoder's state has not the structure of the decoder's."""
-        found = [leaf.shape for leaf in state_leaves(encoder_state)]
-        if len(found) != len(self.shapes) or not all(map(fits, found, self.shapes)):
-            theirs, ours = ([tuple(shape[1:]) for shape in shapes] for shapes in (found, self.shapes))
+        """Raise InputError if an encoder's state differs from the decoder's state in structure."""
+        shapes = [leaf.shape for leaf in state_leaves(encoder_state)]
+        if len(shapes) != len(self.shapes) or not all(map(fits, shapes, self.shapes)):
+            source, target = ([tuple(shape[1:]) for shape in part] for part in (shapes, self.shapes))
             raise InputError(
-                f"bridge copy: the encoder keeps {theirs}, the decoder {ours}; give both layers of one kind and size, "
-                "or take the bridge map"
+                f"bridge copy: the encoder keeps {source}, the decoder {target}; give both layers of one kind and "
+                "size, or take the bridge map"
             )
 
 
@@ -103,9 +103,9 @@ def _is_vector(leaf: Tensor) -> bool:
 
 
 def linear(input_size: int, output_size: int, *, bias: bool = True) -> nn.Linear:
-    """A map with Glorot-uniform weights and no bias to begin with."""
-    made = nn.Linear(input_size, output_size, bias=bias)
-    nn.init.xavier_uniform_(made.weight)
+    """Return a linear map with Glorot-uniform weights and a bias of zero."""
+    layer = nn.Linear(input_size, output_size, bias=bias)
+    nn.init.xavier_uniform_(layer.weight)
     if bias:
-        nn.init.zeros_(made.bias)
-    return made
+        nn.init.zeros_(layer.bias)
+    return layer

@@ -1,4 +1,4 @@
-"""A word's vector from its characters, for words seen seldom or never.
+"""Vectors of words from their characters, for words that are rare or unseen in training.
 
 Convolution: X. Ma and E. Hovy, "End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF", ACL 2016.
 Recurrence: G. Lample, M. Ballesteros, S. Subramanian, K. Kawakami and C. Dyer, "Neural architectures for named entity
@@ -7,8 +7,8 @@ recognition", NAACL 2016.
     convolution   v = tanh(max_t (W [c_{t−1}; c_t; c_{t+1}] + b))
     recurrence    v = [h→_n ; h←_1]
 
-c_t embedding of character t of n, zero before the first and after the last · h→, h← outputs of any layer, read in both
-directions.
+c_t embedding of character t of n, zero before the first and after the last · h→, h← outputs of any layer that reads the
+word forwards and backwards.
 """
 
 import torch
@@ -20,22 +20,22 @@ from ..layers import layer as build_layer
 
 
 class CharacterModel(nn.Module):
-    """Ids of characters ``(words, max_length)`` and lengths ``(words,)`` to vectors ``(words, output_size)``."""
+    """Character ids ``(words, max_length)`` and lengths ``(words,)`` to vectors ``(words, output_size)``."""
 
     output_size: int
 
 
 class ConvolutionalCharacters(CharacterModel):
-    """The strongest response of each filter anywhere in the word.
+    """The maximum response of each filter in the word.
 
     Args:
         num_characters: number of character ids.
         embedding_size: width of c.
         filters: width of v.
-        width: characters a filter sees at once, an odd number.
+        width: characters that a filter covers, an odd number.
 
     Raises:
-        ValueError: an even width.
+        ValueError: the width is even.
     """
 
     def __init__(self, num_characters: int, *, embedding_size: int = 30, filters: int = 30, width: int = 3) -> None:
@@ -47,15 +47,15 @@ class ConvolutionalCharacters(CharacterModel):
         self.width, self.output_size = width, filters
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
-        """``(words, max_length)`` to ``(words, filters)``."""
+        """Return vectors ``(words, filters)`` for ids ``(words, max_length)``."""
         valid = valid_mask(lengths, characters.shape[1])
-        embedded = self.embedding(characters[valid])  # (N, E): the characters of all words, one word behind another
-        place = torch.arange(characters.shape[1], device=lengths.device).expand_as(valid)[valid].unsqueeze(1)
+        embedded = self.embedding(characters[valid])  # (N, E): the characters of all words in a row
+        position = torch.arange(characters.shape[1], device=lengths.device).expand_as(valid)[valid].unsqueeze(1)
         last = lengths.repeat_interleave(lengths).unsqueeze(1) - 1
         side = self.width // 2
         padded = F.pad(embedded, (0, 0, side, side))
         windows = [
-            padded[side + i : side + i + len(embedded)] * ((place + i >= 0) & (place + i <= last))
+            padded[side + i : side + i + len(embedded)] * ((position + i >= 0) & (position + i <= last))
             for i in range(-side, side + 1)
         ]
         responses = self.filters(torch.cat(windows, dim=1))  # (N, filters)
@@ -63,13 +63,13 @@ class ConvolutionalCharacters(CharacterModel):
 
 
 class RecurrentCharacters(CharacterModel):
-    """What a layer has read at the end of the word and, from right to left, at its beginning.
+    """The outputs of a layer at the end of the word and, read backwards, at its beginning.
 
     Args:
         num_characters: number of character ids.
         embedding_size: width of c.
         hidden_size: width of each direction.
-        layer: name of any causal layer.
+        layer: the name of any causal layer.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RecurrentCharacters(CharacterModel):
         self.output_size = self.layer.output_size
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
-        """``(words, max_length)`` to ``(words, 2 · hidden_size)``."""
+        """Return vectors ``(words, 2 · hidden_size)`` for ids ``(words, max_length)``."""
         outputs, _ = self.layer(self.embedding(characters), lengths=lengths)
         half = self.output_size // 2
         rows = torch.arange(len(lengths), device=outputs.device)
@@ -89,7 +89,7 @@ class RecurrentCharacters(CharacterModel):
 
 
 def character_embedding(num_characters: int, size: int) -> nn.Embedding:
-    """Characters start near one another: uniform in ±√(3 / size), as both papers have it."""
+    """Return an embedding whose weights are uniform in ±√(3 / size), as in both papers."""
     embedding = nn.Embedding(num_characters, size)
     nn.init.uniform_(embedding.weight, -((3 / size) ** 0.5), (3 / size) ** 0.5)
     return embedding

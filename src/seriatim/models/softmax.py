@@ -1,31 +1,33 @@
-"""A softmax over a vocabulary and its loss, in chunks: the logits of a whole batch are never held at once.
+"""A softmax over a vocabulary and its loss, computed in chunks, so that the logits of a batch are never held at once.
 
-For every position, −log P(target) = log Σ_v exp(z_v) − z_target with z = W h + b. The gradient of the sum is formed
-in the same pass, while a chunk's probabilities p are at hand: ∂z = p − 1[target], ∂h = ∂z W, ∂W = ∂zᵀ h, ∂b = Σ ∂z.
+For every position, −log P(target) = log Σ_v exp(z_v) − z_target with z = W h + b. The gradient of the sum is computed
+in the same pass from the probabilities p of a chunk: ∂z = p − 1[target], ∂h = ∂z W, ∂W = ∂zᵀ h, ∂b = Σ ∂z.
 
 With label smoothing ε the target's distribution is q = (1 − ε) 1[target] + ε/V (C. Szegedy et al., "Rethinking the
 Inception architecture for computer vision", CVPR 2016), so that the loss is log Σ_v exp(z_v) − qᵀz and ∂z = p − q.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 CHUNK_ELEMENTS = 1 << 22
-"""Logits held at once: 16 MB in float32, below what the allocator returns to the system after every use."""
+"""Logits held at once: 16 MB in float32; the allocator returns larger blocks to the system after every use."""
 CHUNK_ROWS = 64
-"""Fewer positions than this a chunk would leave the matrix products bound by memory."""
+"""Positions in a chunk, at least; with fewer the matrix products would be limited by the memory bandwidth."""
 SMALLEST = 1e-30
-"""A probability that float32 still holds with all its digits."""
+"""A probability that float32 represents with full precision."""
+Context: TypeAlias = Any
+"""The context of a `torch.autograd.Function`."""
 
 
 def summed_loss(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
 ) -> Tensor:
-    """The sum over positions of −log P(target), in nats, differentiable.
+    """Return the sum over positions of −log P(target), in nats; differentiable.
 
     Args:
         hidden: ``(positions, size)``.
@@ -44,10 +46,12 @@ def summed_loss(
 def token_losses(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
 ) -> Tensor:
-    """−log P(target) of each position ``(positions,)``, in nats; shapes as in `summed_loss`, no gradient."""
+    """Return −log P(target) of each position ``(positions,)``, in nats, without gradient; see `summed_loss`."""
     losses = []
     for rows in _chunks(len(targets), weight.shape[0]):
-        logits = F.linear(hidden[rows], weight, bias).float() if _low() else F.linear(hidden[rows], weight, bias)
+        logits = (
+            F.linear(hidden[rows], weight, bias).float() if _has_autocast() else F.linear(hidden[rows], weight, bias)
+        )
         losses.append(F.cross_entropy(logits, targets[rows], reduction="none", label_smoothing=label_smoothing))
     return torch.cat(losses) if losses else hidden.new_zeros(0)
 
@@ -55,9 +59,9 @@ def token_losses(
 class _SummedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Context, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
     ) -> Tensor:
-        dtype = torch.get_autocast_dtype(hidden.device.type) if _low() else weight.dtype
+        dtype = torch.get_autocast_dtype(hidden.device.type) if _has_autocast() else weight.dtype
         with torch.autocast(hidden.device.type, enabled=False):
             total, *gradients = _loss_and_gradients(
                 hidden.to(dtype), weight, weight.to(dtype), bias, targets, smoothing
@@ -67,7 +71,7 @@ class _SummedLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         scale = outputs[0]
         hidden, weight, bias = (gradient * scale for gradient in ctx.saved_tensors)
         return hidden.to(ctx.input_dtype), weight, bias if ctx.has_bias else None, None, None
@@ -76,7 +80,7 @@ class _SummedLoss(torch.autograd.Function):
 def _loss_and_gradients(
     hidden: Tensor, weight: Tensor, cast: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The summed loss and its gradients for hidden, weight and bias; products in ``cast``'s type, sums in float."""
+    """Return the summed loss and the gradients of hidden, weight and bias; products are in the type of ``cast``."""
     vocabulary, wide = weight.shape[0], weight.dtype
     total = torch.zeros((), dtype=wide, device=hidden.device)
     hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
@@ -103,7 +107,7 @@ def _loss_and_gradients(
             weight_gradient.addmm_(narrow.t(), h)
         else:
             weight_gradient += narrow.t() @ h
-    if smoothing:  # − ε Σ_v z_v / V, linear in what makes z: its gradients need no pass over all logits
+    if smoothing:  # − ε Σ_v z_v / V is linear in h, W and b: its gradients need no pass over all logits
         share, sum_h, mean_w = smoothing / vocabulary, hidden.to(wide).sum(0), weight.mean(0)
         total -= smoothing * (sum_h @ mean_w)
         hidden_gradient -= (smoothing * mean_w).to(hidden.dtype)
@@ -115,18 +119,18 @@ def _loss_and_gradients(
 
 
 def _log_probabilities(logits: Tensor, p: Tensor, target: Tensor) -> Tensor:
-    """The logarithms of P(target) ``(rows, 1)``, by way of the greatest where the probability is too small a number."""
-    wanted = p.gather(1, target)
-    found = wanted.log()
-    if bool((wanted < SMALLEST).any()):
-        greatest, place = logits.max(dim=1, keepdim=True)
-        exact = logits.gather(1, target) - greatest + p.gather(1, place).log()
-        found = torch.where(wanted < SMALLEST, exact, found)
-    return found
+    """Return log P(target) ``(rows, 1)``, from the largest logit if the probability is too small for its type."""
+    probabilities = p.gather(1, target)
+    logarithms = probabilities.log()
+    if bool((probabilities < SMALLEST).any()):
+        largest, index = logits.max(dim=1, keepdim=True)
+        exact = logits.gather(1, target) - largest + p.gather(1, index).log()
+        logarithms = torch.where(probabilities < SMALLEST, exact, logarithms)
+    return logarithms
 
 
-def _low() -> bool:
-    """Whether a lower precision is asked for around this call."""
+def _has_autocast() -> bool:
+    """Return whether autocast is enabled."""
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 

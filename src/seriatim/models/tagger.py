@@ -1,16 +1,15 @@
-"""A tagger: a tag for every word of a sentence, by any sequence layer.
+"""A tagger: a tag for every word of a sentence, with any sequence layer.
 
     x_t = [E[w_t] ; characters(w_t)],  h = layer(x),  s_t = W h_t + b
-    P(y) = Π_t softmax(s_t)[y_t], each tag for itself; or that of a conditional random field over all (`CRF`)
+    P(y) = Π_t softmax(s_t)[y_t], independent tags; or a conditional random field over all tags (`CRF`)
 
 Z. Huang, W. Xu and K. Yu, "Bidirectional LSTM-CRF models for sequence tagging", 2015; characters and word dropout after
-Ma & Hovy 2016 and Lample et al. 2016 (see `seriatim.models.characters`): in training a word seen once is at times taken
-for an unknown one, so that the unknown word's embedding learns too.
+Ma & Hovy 2016 and Lample et al. 2016 (see `seriatim.models.characters` and `seriatim.models.base_models.drop_words`).
 """
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +20,16 @@ from ..core.errors import InputError
 from ..core.lengths import valid_mask
 from ..data.tagged_corpus import NO_TAG, TaggedBatch
 from ..layers.pointwise import dropout as make_dropout
-from .base_models import drop_words
+from .base_models import LayerModel, drop_words
 from .characters import CharacterModel
 from .crf import CRF
 
 
 class TagModel(nn.Module):
-    """What gives scores of tags ``(batch, time, num_tags)`` to a `TaggedBatch`, and what follows from them.
+    """A model that scores tags ``(batch, time, num_tags)``, with the loss and the predictions that follow.
 
     Args:
-        crf: what scores sequences of tags; None where each tag is chosen for itself.
+        crf: scores sequences of tags; None if tags are independent.
     """
 
     def __init__(self, crf: CRF | None) -> None:
@@ -38,7 +37,7 @@ class TagModel(nn.Module):
         self.crf = crf
 
     def losses(self, scores: Tensor, batch: TaggedBatch) -> Tensor:
-        """−log P(tags) of each sentence ``(batch,)``, in nats, with its gradient; unknown tags are summed out.
+        """Return −log P(tags) of each sentence ``(batch,)``, in nats, with its gradient; unknown tags are summed out.
 
         Raises:
             ValueError: the batch has no tags.
@@ -51,46 +50,47 @@ class TagModel(nn.Module):
         return by_word.view_as(batch.tags).sum(1)
 
     def loss(self, batch: TaggedBatch) -> Tensor:
-        """The sum of `losses`."""
+        """Return the sum of `losses`."""
         return self.losses(self(batch), batch).sum()
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-        """The best tags of each sentence, without padding."""
+        """Return the best tags of each sentence, without padding."""
         if self.crf is not None:
             return self.crf.decode(scores, lengths)[0]
-        return _unpadded(scores.argmax(2), lengths)
+        rows = zip(scores.argmax(2).tolist(), lengths.tolist(), strict=True)
+        return [row[:length] for row, length in rows]
 
     @torch.no_grad()
     def probabilities(self, scores: Tensor, lengths: Tensor, tags: list[list[int]]) -> list[list[float]]:
-        """P(tag of a word | sentence) of each of ``tags``, those of `decode`: softmax, or the field's marginals."""
-        found = self.marginals(scores, lengths)
+        """Return P(tag of a word | sentence) of the tags that `decode` returns: softmax, or the CRF's marginals."""
+        marginals = self.marginals(scores, lengths)
         chosen = torch.zeros(scores.shape[:2], dtype=torch.long)
         chosen[valid_mask(lengths, scores.shape[1])] = torch.tensor(list(itertools.chain(*tags)), dtype=torch.long)
-        return _unpadded(found.gather(2, chosen.to(found.device).unsqueeze(2)).squeeze(2), lengths)
+        return _unpadded(marginals.gather(2, chosen.to(marginals.device).unsqueeze(2)).squeeze(2), lengths)
 
     def marginals(self, scores: Tensor, lengths: Tensor) -> Tensor:
-        """Each tag's probability at each word ``(batch, time, num_tags)``; of no meaning on padding."""
+        """Return the probability of each tag at each word ``(batch, time, num_tags)``; meaningless on padding."""
         return scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
 
 
-class Tagger(TagModel):
-    """Sentences to scores of tags ``(batch, time, num_tags)``, and what follows from them.
+class Tagger(TagModel, LayerModel):
+    """Sentences to scores of tags ``(batch, time, num_tags)``.
 
     Args:
-        layer: any sequence layer that needs no memory, usually a bidirectional one. It reads the words' embeddings,
-            and behind them what the characters give.
-        word_vocabulary: number of ids of words.
+        layer: any sequence layer that takes no memory, usually a bidirectional one. It reads the embedding of each
+            word, followed by the vector of the word's characters.
+        word_vocabulary: number of word ids.
         num_tags: number of tags.
-        characters: what makes a vector of a word's characters; None for words alone.
-        crf: what scores sequences of tags; None where each tag is chosen for itself.
-        dropout: rate on what the layer reads and on what it gives.
-        variational: one dropout mask a sentence instead of one a word.
-        word_dropout: rate at which words seen once are taken for unknown in training.
+        characters: computes a vector from a word's characters; None for words alone.
+        crf: scores sequences of tags; None if tags are independent.
+        dropout: dropout rate of the layer's inputs and outputs.
+        variational: use one dropout mask per sentence instead of one per word.
+        word_dropout: the probability with which a rare word is replaced by the unknown word in training.
         output_bias: whether the output layer has a bias.
 
     Raises:
-        InputError: a layer that takes a memory, widths that leave nothing for words, or a rate outside [0, 1).
+        InputError: the layer takes a memory, no features are left for the words, or a rate is outside [0, 1).
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class Tagger(TagModel):
         nn.init.uniform_(self.embedding.weight, -bound, bound)
 
     def set_vectors(self, ids: Tensor, vectors: Tensor) -> None:
-        """Begins with vectors made elsewhere: ``vectors`` ``(n, size)`` for the words ``ids`` ``(n,)``."""
+        """Use pretrained vectors ``(n, size)`` as the embeddings of the words ``ids`` ``(n,)``."""
         with torch.no_grad():
             self.embedding.weight[ids] = vectors.to(self.embedding.weight)
 
     def forward(self, batch: TaggedBatch) -> Tensor:
-        """Each word's score of each tag ``(batch, time, num_tags)``; of no meaning on padding."""
+        """Return the score of each tag for each word ``(batch, time, num_tags)``; meaningless on padding."""
         words = drop_words(batch.words, batch.once, self.word_dropout if self.training else 0.0)
         inputs = self.embedding(words)
         if self.characters is not None:
@@ -141,21 +141,21 @@ class Tagger(TagModel):
 
 
 class Taggers(TagModel):
-    """Several taggers of one vocabulary as one: a word's tags have the mean of the models' probabilities.
+    """An ensemble of taggers with the same vocabulary: the mean of the models' probabilities for each word.
 
-    Where a field forbids transitions, sequences have the product of these, among those that are allowed.
+    If a CRF forbids transitions, the score of an allowed sequence is the product of these means.
     """
 
     def __init__(self, models: Sequence[Tagger]) -> None:
         allowed = next((model.crf.allowed for model in models if model.crf is not None), None)
         super().__init__(None if allowed is None else CRF(len(allowed) - 1, allowed))
-        self.models: Any = nn.ModuleList(models)
+        self.models = cast(Sequence[Tagger], nn.ModuleList(models))
 
     def forward(self, batch: TaggedBatch) -> Tensor:
-        """The logarithm of the mean of the models' marginals ``(batch, time, num_tags)``."""
-        found = torch.stack([model.marginals(model(batch), batch.lengths) for model in self.models]).mean(0)
-        return found.clamp_min(torch.finfo(found.dtype).tiny).log()
+        """Return the logarithm of the mean of the models' marginals ``(batch, time, num_tags)``."""
+        mean = torch.stack([model.marginals(model(batch), batch.lengths) for model in self.models]).mean(0)
+        return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
 
 
-def _unpadded(values: Tensor, lengths: Tensor) -> list[list[Any]]:
+def _unpadded(values: Tensor, lengths: Tensor) -> list[list[float]]:
     return [row[:length] for row, length in zip(values.tolist(), lengths.tolist(), strict=True)]
