@@ -32,7 +32,7 @@ def name_tokens(axis: Any, tokens: Sequence[str], inches: float) -> None:
 
 
 def shown(token: str) -> str:
-    """A token for a label: white space made visible, long ones cut."""
+    """Return the label of a token: white space is made visible, and long tokens are shortened."""
     from .theme import plain
 
     name = visible(token)

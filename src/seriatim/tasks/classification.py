@@ -67,7 +67,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Words unless told otherwise, and both directions."""
+        """Set the defaults: words, and both directions."""
         return settled_options(Options, seeing_everything(with_kind(config, "word")))
 
     def __init__(self, config: Config) -> None:
@@ -90,7 +90,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         return ClassifierView(self.config, model, vocabulary, read_rows, read_documents)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """A tokenizer of the training texts, and their labels in order."""
+        """Learn a tokenizer from the training texts, and collect their labels in order."""
         rows = list(self.rows(self.training_spec(), "train"))
         first = {str(row.label): row for row in reversed(rows)}
         for label, row in reversed(first.items()):
@@ -101,7 +101,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}, labels)
 
     def make_model(self, vocabulary: Vocabulary) -> Classifier:
-        """A classifier."""
+        """Build a classifier."""
         return Classifier.from_config(
             self.config.model,
             vocabulary.tokenizer.vocabulary_size,
@@ -111,7 +111,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         )
 
     def rows(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Labelled]:
-        """The texts that ``spec`` names, with their labels."""
+        """Read the texts that ``spec`` names, with their labels."""
         data = self.config.data
         wanted = file_format or data.format
         sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
@@ -122,7 +122,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         return ((row.text, str(row.label)) for row in self.rows(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
-        """Encoded texts."""
+        """Return the encoded texts."""
         numbers = {label: i for i, label in enumerate(vocabulary.labels)}
         texts, labels = [], []
         for row in self.rows(spec, split, file_format):
@@ -136,12 +136,12 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         return found
 
     def skim(self, spec: str, split: str) -> None:
-        """As of every task."""
+        """Read the data without a vocabulary and discard it."""
         for _ in self.rows(spec, split):
             pass
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Texts and labels."""
+        """Return the number of texts and of each label."""
         documents = self.read(spec, split, vocabulary)
         counts = Counter(vocabulary.labels[label] for label in documents.labels)
         return {
@@ -154,7 +154,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         }
 
     def batches(self, data: Documents) -> Buckets[DocumentBatch]:
-        """Texts of like length."""
+        """Return batches of texts of similar length."""
         counts = np.bincount(data.labels, minlength=len(data.vocabulary.labels))
         balanced = len(data.labels) / (np.count_nonzero(counts) * counts.clip(1))
         weights = balanced if self.options.class_weights == "balanced" else None
@@ -166,43 +166,43 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
     def loss(
         self, model: Classifier, batch: DocumentBatch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, None]:
-        """Cross-entropy."""
+        """Return the cross-entropy of a batch."""
         device = model.embedding.weight.device
         weights = None if batch.weights is None else batch.weights.to(device)
         inputs = drop_words(batch.inputs, batch.once, self.options.word_dropout).to(device)
         return model.loss(inputs, batch.lengths, batch.labels.to(device), weights), None
 
     def evaluate(self, model: Classifier, data: Documents, **settings: object) -> Metrics:
-        """See `seriatim.evaluation.label_metrics`."""
+        """Return the metrics; see `seriatim.evaluation.label_metrics`."""
         metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
         counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
         return {**metrics, **counts}
 
     def measures(self, model: Classifier, data: Documents, **settings: object) -> dict[str, Measure]:
-        """By texts."""
+        """Return the metrics with what a bootstrap over texts needs."""
         return classification_measures(data.labels, probabilities(model, data), data.vocabulary.labels)
 
     def combine(self, models: Sequence[Classifier]) -> Classifiers:
-        """The mean of their probabilities."""
+        """Return a model that averages the probabilities of the models."""
         return Classifiers(models)
 
     def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
-        """The label that is commonest in training, for every text."""
+        """Return the metrics of a model that always answers the most frequent label of the training data."""
         return {"accuracy": float((valid.labels == np.bincount(train.labels).argmax()).mean())}
 
     def describe(self, data: Documents) -> str:
-        """Texts and tokens."""
+        """Describe the data: texts and tokens."""
         return f"{len(data.labels):,} texts ({data.lengths.sum():,} tokens, {data.unknown():,} unknown)"
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
-        """Lines, or the texts of a table or of JSONL, as the name says; labels are not looked at."""
+        """Read lines, or the texts of a table or of JSONL, by the name of the file; labels are ignored."""
         rows = read_labelled(sources, file_format=file_format or "auto", text=self.config.data.text, label=None)
         return (row.text for row in rows)
 
     def answer(
         self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
-        """The likeliest label of each text, and the probability of each label; see `overlong` for long texts."""
+        """Return the most probable label of each text, and all probabilities; see `overlong` for long texts."""
         data = encode(items, [0] * len(items), vocabulary)
         data = data._replace(lengths=read_lengths(data.lengths, learned_positions(model)))
         warn_of_long(data.lengths, self.config, name="predict", items="texts")

@@ -37,7 +37,7 @@ class Gaps(NamedTuple):
 def fill(
     model: MaskedLanguageModel, tokenizer: Tokenizer, lines: Sequence[str], *, unit: str, length: int
 ) -> list[dict[str, Any]]:
-    """Every line with its gaps filled, each by its likeliest token given the line without all of them.
+    """Fill each gap of each line with its most probable token, given the line with all its gaps.
 
     The boundary, the unknown and line ends are never filled in. A line without a gap comes back as it is.
 
@@ -61,7 +61,7 @@ def fill(
 
 
 def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
-    """Encodes the text around the gaps; pieces of words carry the space before them, and so do gaps among them."""
+    """Encode the text around the gaps; subwords include the space before them, and so do gaps between them."""
     pieces, spaced = line.split(MASK_TEXT), []
     for i, piece in enumerate(pieces[:-1]):
         spaced.append(tokenizer.kind in ("bpe", "unigram") and piece.endswith(" "))
@@ -74,7 +74,7 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
 
 
 def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], length: int) -> Iterator[Tensor]:
-    """P of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
+    """Yield the probabilities of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
 
     Args:
         model: in evaluation mode.
@@ -113,7 +113,7 @@ def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4)
 def writable(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
-    """Tokens that may fill a gap, and those of them that begin with a space."""
+    """Return which tokens may fill a gap, and which of them begin with a space."""
     written = {token: tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)}
     plain = [
         token

@@ -75,7 +75,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Characters unless told otherwise, one direction, and a bound on what attention keeps of a running text."""
+        """Set the defaults: characters, one direction, and a window for attention over running text."""
         model = config.model.model_copy(update={"bidirectional": bool(config.model.bidirectional)})
         return with_window(with_kind(config.model_copy(update={"model": model}), "char"))
 
@@ -93,12 +93,12 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         return lambda spec, file_format: self.read(spec, "test", vocabulary, file_format=file_format)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """A tokenizer of the training text."""
+        """Learn a tokenizer from the training text."""
         sources = find_sources(self.training_spec(), file_format=self.config.data.format, split="train")
         return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=self.unit)})
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
-        """A language model."""
+        """Build a language model."""
         return LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, self.layer_options)
 
     def stepper(self, model: nn.Module) -> Stepper | None:
@@ -110,7 +110,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         return model
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
-        """An encoded text."""
+        """Return an encoded text."""
         sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
         corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.unit)
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
@@ -119,17 +119,17 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         return corpus
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Of a text."""
+        """Return the counts of a text."""
         data = self.config.data
         sources = find_sources(spec, file_format=data.format, split=split)
         return count_text(sources, vocabulary.tokenizer, unit=data.unit)
 
     def batches(self, data: Corpus) -> Batches:
-        """Windows of ``training.sequence_length`` tokens."""
+        """Return windows of ``training.sequence_length`` tokens."""
         return Batches(data, self.config.training.batch_size, self.config.training.sequence_length)
 
     def name_batch(self, batch: Batch) -> str:
-        """Which lines; of a running text, which tokens of each of the parts that are read side by side."""
+        """Name the lines of a batch, or the tokens of each part of a running text that is read in parallel."""
         if self.unit == "line":
             return super().name_batch(batch)
         rows, time = batch.targets.shape
@@ -138,7 +138,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
     def loss(
         self, model: TextModel, batch: Batch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, State]:
-        """Teacher forcing or scheduled sampling, from the state that the window before left."""
+        """Return the loss with teacher forcing or scheduled sampling, from the state after the previous window."""
         assert isinstance(model, LanguageModel)
         device = model.device
         return model.loss(
@@ -150,42 +150,42 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         )
 
     def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
-        """See `seriatim.evaluation.perplexity`."""
+        """Return the metrics; see `seriatim.evaluation.perplexity`."""
         return evaluate_language_model(model, data, window=read_settings(EvaluationSettings, settings).window)
 
     def measures(self, model: TextModel, data: Corpus, **settings: object) -> dict[str, Measure]:
-        """By lines, or by blocks of a running text."""
+        """Return the metrics by lines, or by blocks of a running text."""
         return block_measures(*block_losses(model, data, read_settings(EvaluationSettings, settings).window))
 
     def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
-        """Both in one pass."""
+        """Return the results of `evaluate` and `measures` from one pass."""
         losses, sizes = block_losses(model, data, WINDOW)
         return text_metrics(losses, sizes, data.statistics), block_measures(losses, sizes)
 
     def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
-        """A unigram."""
+        """Return the metrics of a unigram model."""
         return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size)
 
     def describe(self, data: Corpus) -> str:
-        """Tokens and words."""
+        """Describe the data: tokens and words."""
         counts = data.statistics
         unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
         return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown})"
 
     def facts(self, train: Corpus) -> Metrics:
-        """How many documents there were: of one alone no end is known."""
+        """Return the number of documents; a single one shows no end of a text."""
         return {"documents": train.statistics.documents}
 
     def combine(self, models: Sequence[TextModel]) -> TextModel:
-        """Their mean."""
+        """Return a model that averages the probabilities of the models."""
         return Mixture(models)
 
     def carried(self, model: TextModel) -> State:
-        """That of the sequences of a batch."""
+        """Return the initial state for the sequences of a batch."""
         return model.initial_state(1)
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:
-        """Raises InputError where a stream is too short for its batches, or positions are too few."""
+        """Raise InputError if a stream is too short for its batches, or the model has too few positions."""
         self.check_held_out()
         check_sizes(self.config, train)
         check_positions(self.config, {"data.train": train, "data.valid": valid})
@@ -197,13 +197,13 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
 
 
 def block_measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:
-    """Of blocks: summed losses, and how many tokens."""
+    """Return the summed losses and the numbers of tokens of blocks, as measures."""
     statistics = np.stack([losses, sizes], axis=1)
     return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
 
 
 def with_window(config: Config) -> Config:
-    """Bounds what attention keeps of a running text, which has no end, unless a window is given.
+    """Set a default window for attention over running text, which has no end.
 
     Raises:
         InputError: an option that does not exist, or positions that end before the text does.
@@ -223,7 +223,7 @@ def with_window(config: Config) -> Config:
 
 
 def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Source]) -> None:
-    """Raises InputError for a text in which nothing is known."""
+    """Raise InputError for a text in which all tokens are unknown."""
     if not corpus.statistics.unknown_tokens:
         return
     blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
@@ -235,7 +235,7 @@ def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Sourc
 
 
 def check_positions(config: Config, corpora: Mapping[str, Corpus | None]) -> None:
-    """Raises InputError where learned positions are fewer than the tokens of a line, its end included."""
+    """Raise InputError if a line, with its end, has more tokens than the model has learned positions."""
     options = config.model.options
     if options.get("position") != "learned":
         return
@@ -252,7 +252,7 @@ def check_positions(config: Config, corpora: Mapping[str, Corpus | None]) -> Non
 
 
 def check_sizes(config: Config, train: Corpus) -> None:
-    """Raises InputError where a stream is too short for its batches."""
+    """Raise InputError if a stream is too short for its batches."""
     tokens, settings = len(train.ids), config.training
     if config.data.unit == "line":
         return

@@ -91,7 +91,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Words unless told otherwise, and both directions."""
+        """Set the defaults: words, and both directions."""
         return settled_options(Options, seeing_everything(with_kind(config, "word")))
 
     def __init__(self, config: Config) -> None:
@@ -112,31 +112,31 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
         return MaskedLanguageModelView(self.config, model, vocabulary, read_corpus, self.every)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """A tokenizer of the training text."""
+        """Learn a tokenizer from the training text."""
         data = self.config.data
         sources = find_sources(self.training_spec(), file_format=data.format, split="train")
         return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=data.unit)})
 
     def make_model(self, vocabulary: Vocabulary) -> MaskedLanguageModel:
-        """A masked language model."""
+        """Build a masked language model."""
         size = vocabulary.tokenizer.vocabulary_size
         return MaskedLanguageModel.from_config(self.config.model, size, self.layer_options)
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Windows:
-        """An encoded text in windows of at most ``training.sequence_length`` tokens."""
+        """Return an encoded text in windows of at most ``training.sequence_length`` tokens."""
         sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
         corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.config.data.unit)
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
         return cut(corpus, self.length)
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Of a text."""
+        """Return the counts of a text."""
         data = self.config.data
         sources = find_sources(spec, file_format=data.format, split=split)
         return count_text(sources, vocabulary.tokenizer, unit=data.unit)
 
     def batches(self, data: Windows) -> Buckets[WindowBatch]:
-        """Windows of like length."""
+        """Return batches of windows of similar length."""
 
         def make(rows: np.ndarray) -> WindowBatch:
             lengths = data.lengths[rows]
@@ -148,14 +148,14 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     def loss(
         self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, None]:
-        """Over tokens chosen by torch's generator."""
+        """Return the loss over tokens that the random generator of torch chooses."""
         masked, positions, targets = choose(batch, model.vocabulary_size)
         device = model.embedding.weight.device
         inputs, positions, targets = (x.to(device) for x in (masked, positions, targets))
         return model.loss(inputs, positions, targets, lengths=batch.lengths), None
 
     def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:
-        """See `seriatim.evaluation.pseudo_likelihood`.
+        """Return the metrics; see `seriatim.evaluation.pseudo_likelihood`.
 
         As many tokens are masked at once as in training (every 7th at the usual ``mask_rate``); ``exact`` masks each
         alone, which takes as many passes as a window has tokens.
@@ -164,7 +164,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
             return evaluate_masked_language_model(model, data, every=self.spacing(settings))
 
     def measures(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> dict[str, Measure]:
-        """By lines, or by blocks of a running text."""
+        """Return the metrics by lines, or by blocks of a running text."""
         with evaluating(model):
             return pseudo_measures(model, data, self.spacing(settings))
 
@@ -178,17 +178,17 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
         return max(1, round(1 / self.options.mask_rate))
 
     def baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
-        """A unigram."""
+        """Return the metrics of a unigram model."""
         return unigram_metrics(train.corpus, valid.corpus, vocabulary.tokenizer.vocabulary_size)
 
     def describe(self, data: Windows) -> str:
-        """Tokens and windows."""
+        """Describe the data: tokens and windows."""
         counts = data.corpus.statistics
         unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
         return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown}) in {len(data.starts):,} windows"
 
     def check(self, train: Windows, valid: Windows | None) -> None:
-        """Raises InputError where learned positions are fewer than the tokens of a window."""
+        """Raise InputError if a window has more tokens than the model has learned positions."""
         self.check_held_out()
         options = self.layer_options
         most = options.get("max_length", MAX_LENGTH)
@@ -199,20 +199,20 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
             )
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
-        """Lines: an answer is the line itself."""
+        """Yield the lines; an answer is the line with its gaps filled."""
         self.refuse_format(file_format)
         return read_items(sources, one_line=True)
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
-        """See `seriatim.tasks.filling`."""
+        """Return the answers; see `seriatim.tasks.filling`."""
         with evaluating(model):
             return fill(model, vocabulary.tokenizer, items, unit=self.config.data.unit, length=self.length)
 
 
 def choose(batch: WindowBatch, vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What is read, which positions are predicted, and what stood there.
+    """Return the inputs, the positions that are predicted, and the original tokens at these positions.
 
     Exactly ``batch.terms`` positions are chosen, as the mean over a step needs their number beforehand.
 

@@ -12,7 +12,7 @@ LONG = 10_000
 
 
 def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) -> None:
-    """Warns where attention without a window is to read a very long sequence.
+    """Warn if attention without a window reads a very long sequence.
 
     Args:
         lengths: tokens of each sequence ``(sequences,)``.
@@ -32,7 +32,7 @@ def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) 
 
 
 def _sees_everything(config: Config) -> bool:
-    """Whether a layer attends to all inputs: it could have a window, and has none."""
+    """Return whether a layer attends to all inputs because it has no window."""
     options = config.model.options
     layers = set(split_names(config.model.layer)) & set(names())  # a counted model has no layer
     known = [options_of(layer, options) for layer in layers]
@@ -40,7 +40,7 @@ def _sees_everything(config: Config) -> bool:
 
 
 def read_lengths(lengths: np.ndarray, most: int | None) -> np.ndarray:
-    """How much of each text is read ``(texts,)``: all of it, or its first ``most`` tokens, of which a warning tells."""
+    """Return how many tokens of each text are read ``(texts,)``: all, or the first ``most`` with a warning."""
     if most is None or int(lengths.max(initial=0)) <= most:
         return lengths
     warnings.warn(
@@ -53,6 +53,6 @@ def read_lengths(lengths: np.ndarray, most: int | None) -> np.ndarray:
 
 
 def parts_of(words: list[str], most: int | None) -> list[list[str]]:
-    """A sentence in one part, or in parts of at most ``most`` words."""
+    """Split a sentence into parts of at most ``most`` words."""
     step = most or max(1, len(words))
     return [words[start : start + step] for start in range(0, len(words), step)]

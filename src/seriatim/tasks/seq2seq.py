@@ -72,7 +72,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Byte pairs unless told otherwise, an encoder that sees everything, and options written out."""
+        """Set the defaults: byte pairs, an encoder that reads in both directions, and all options of the task."""
         config = with_kind(config, "bpe")
         own, rest = split_options(Options, config)
         encoder = seeing_everything(
@@ -102,7 +102,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return EncoderDecoderView(self.config, model, *rest)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """A tokenizer of both sides, or one for each.
+        """Learn one tokenizer for both sides, or one for each side.
 
         Raises:
             InputError: the pairs cannot be read, or every target is empty, so that there is nothing to learn.
@@ -120,12 +120,12 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
 
     def make_model(self, vocabulary: Vocabulary) -> EncoderDecoder | CTCTranslator:
-        """An encoder-decoder, or what gives all of a target at once."""
+        """Build an encoder-decoder, or a model that predicts all of a target at once."""
         sizes = vocabulary.tokenizer.vocabulary_size, vocabulary.target.vocabulary_size
         return translator(self.options, self.config.model, self.layer_options, *sizes)
 
     def pairs(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Pair]:
-        """The pairs that ``spec`` names."""
+        """Read the pairs that ``spec`` names."""
         wanted = file_format or self.config.data.format
         return read_pairs(spec, file_format=wanted, split=split)
 
@@ -142,7 +142,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
-        """Encoded pairs.
+        """Return the encoded pairs.
 
         Raises:
             InputError: a target longer than answers may be.
@@ -171,16 +171,16 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return self.options.factorisation == "ctc"
 
     def written_by(self, vocabulary: Vocabulary) -> Tokenizer:
-        """That of targets."""
+        """Return the tokenizer of the targets."""
         return vocabulary.target
 
     def skim(self, spec: str, split: str) -> None:
-        """As of every task."""
+        """Read the data without a vocabulary and discard it."""
         for _ in self.pairs(spec, split):
             pass
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Pairs and both sides."""
+        """Return the number of pairs, and the counts of both sides."""
         pairs = self.read(spec, split, vocabulary)
         return {
             "pairs": len(pairs.sources),
@@ -194,7 +194,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         }
 
     def batches(self, data: Pairs) -> Buckets[PairBatch]:
-        """Pairs of like length."""
+        """Return batches of pairs of similar length."""
         return Buckets(data.source.lengths + data.target.lengths, self.config.training.batch_size, data.batch)
 
     def loss(
@@ -215,30 +215,30 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return total, None
 
     def validate(self, model: Translator, data: Pairs) -> Metrics:
-        """The loss alone: writing every answer after every epoch would take as long as the epoch."""
+        """Return the loss alone; answering every source after every epoch would take as long as the epoch."""
         return _likelihood(self.losses(model, data))
 
     def evaluate(self, model: Translator, data: Pairs, **settings: object) -> Metrics:
-        """The loss, and what the answers are like beside the targets."""
+        """Return the loss, and the metrics that compare the answers with the targets."""
         return _metrics(self.losses(model, data), self.texts(model, data, **settings), data)
 
     def measures(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
-        """By pairs."""
+        """Return the metrics by pairs."""
         losses = Measure(self.losses(model, data), mean)
         return {"loss": losses, **translation_measures(self.texts(model, data, **settings), data.targets)}
 
     def examine(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
-        """Both from the same answers."""
+        """Return the results of `evaluate` and `measures` from the same answers."""
         losses, answers = self.losses(model, data), self.texts(model, data)
         measures = {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
         return _metrics(losses, answers, data), measures
 
     def texts(self, model: Translator, data: Pairs, **settings: object) -> list[str]:
-        """The answer to every source."""
+        """Return the answer to every source."""
         return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
 
     def losses(self, model: Translator, data: Pairs) -> np.ndarray:
-        """Of every pair: summed −log P in nats, and target tokens ``(pairs, 2)``."""
+        """Return for each pair the summed −log P in nats and the number of target tokens ``(pairs, 2)``."""
         batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
         found = np.zeros((len(data.sources), 2))
         with evaluating(model) as device:
@@ -255,7 +255,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return found
 
     def combine(self, models: Sequence[Translator]) -> EncoderDecoders:
-        """The mean of their probabilities at every step.
+        """Return a model that averages the probabilities of the models at every step.
 
         Raises:
             InputError: all of an answer is given at once, so that there are no steps.
@@ -265,15 +265,15 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return EncoderDecoders(models)
 
     def baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
-        """The source as its own answer."""
+        """Return the metrics of a model that answers every source with itself."""
         return translation_metrics(valid.sources, valid.targets)
 
     def describe(self, data: Pairs) -> str:
-        """Pairs and tokens."""
+        """Describe the data: pairs and tokens."""
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
-        """Lines, or the sources of TSV or of JSONL; targets are not looked at."""
+        """Read lines, or the sources of TSV or JSONL; targets are ignored."""
         return read_unpaired(sources, file_format=file_format)
 
     def answer(
@@ -320,7 +320,7 @@ def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
 
 
 def _likelihood(losses: np.ndarray) -> Metrics:
-    """Loss and perplexity, with intervals, of what `losses` gives."""
+    """Return loss and perplexity with intervals, from the result of `losses`."""
     found = with_interval("loss", losses, mean)
     return found | {
         name.replace("loss", "perplexity"): None if value is None else safe_exp(value) for name, value in found.items()
@@ -328,7 +328,7 @@ def _likelihood(losses: np.ndarray) -> Metrics:
 
 
 def _metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:
-    """Every figure of some pairs."""
+    """Return all metrics of some pairs."""
     counts = {
         "pairs": len(data.sources),
         "source_tokens": int(data.source.lengths.sum()),

@@ -64,7 +64,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Words, and both directions."""
+        """Set the defaults: words, and both directions."""
         return settled_options(Options, seeing_everything(with_kind(config, "word")))
 
     def __init__(self, config: Config) -> None:
@@ -81,7 +81,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return TaggerView(self.config, model, vocabulary, lambda spec, form: self.sentences(spec, "test", form))
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Words, characters and tags of the training sentences, and the vectors to begin with.
+        """Learn words, characters and tags of the training sentences, and read the pretrained vectors.
 
         Raises:
             InputError: also for settings that do not go together, and vectors that are damaged, or not as wide as the
@@ -104,7 +104,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return vocabulary
 
     def make_model(self, vocabulary: Vocabulary) -> Tagger:
-        """A tagger, which begins with the vectors that came with the vocabulary, if any."""
+        """Build a tagger; its embeddings start as the pretrained vectors of the vocabulary, if there are any."""
         chunks = marks_chunks(vocabulary.labels)
         field = self.options.output == "crf" or (self.options.output is None and chunks)
         model = tagger(self.options, self.config.model, self.layer_options, vocabulary, field=field)
@@ -124,12 +124,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return tuple(figure for figure in self.figures if figure.key not in ("f1", "precision", "recall"))
 
     def named_files(self) -> dict[str, str]:
-        """As of every task, and the vectors."""
+        """Return the data files that the configuration names, and the file of vectors."""
         vectors = self.options.vectors
         return super().named_files() | ({} if vectors is None else {"model.options.vectors": vectors})
 
     def with_vector(self, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-        """The id of each word that has a vector, and whether the vocabulary knows it."""
+        """Return the id of each word with a pretrained vector, and whether the vocabulary contains it."""
         assert self.vectors is not None
         ids = word_ids(self.vectors[0], vocabulary.tokenizer).astype(np.int64)
         return ids, ids != WordTokenizer.unknown_id
@@ -137,7 +137,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     def sentences(
         self, spec: str, split: str, file_format: str | None = None, repairs: Repairs | None = None
     ) -> Iterator[Sentence]:
-        """The sentences that ``spec`` names, with their tags; ``repairs`` records what was repaired."""
+        """Read the sentences that ``spec`` names, with their tags; ``repairs`` records the repairs."""
         data = self.config.data
         repairs = repairs or Repairs(strict=data.strict)
         wanted = file_format or data.format
@@ -150,7 +150,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
-        """Encoded sentences. Repairs are warned of, and tags never seen in training, which will count as wrong."""
+        """Return encoded sentences; warn about repairs and about unseen tags, which count as wrong."""
         repairs = Repairs(strict=self.config.data.strict)
         found = TaggedCorpus(self.sentences(spec, split, file_format, repairs), vocabulary)
         warn_of_long(found.lengths, self.config, name=spec, items="sentences")
@@ -165,7 +165,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return found
 
     def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
-        """Raises InputError where there is nothing that the loss, or the metric that selects weights, could measure."""
+        """Raise InputError if the data has nothing that the loss or the selection metric can measure."""
         super().check(train, valid)
         if valid is not None and valid.unseen_tags() == len(valid.words):
             raise InputError(
@@ -179,12 +179,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
             )
 
     def skim(self, spec: str, split: str) -> None:
-        """As of every task."""
+        """Read the data without a vocabulary and discard it."""
         for _ in self.sentences(spec, split):
             pass
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Sentences, words and tags."""
+        """Return the numbers of sentences, words and tags."""
         corpus = self.read(spec, split, vocabulary)
         assert corpus.tags is not None
         counts = Counter(corpus.tag_names[tag] for tag in corpus.tags.tolist())
@@ -201,18 +201,18 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         }
 
     def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
-        """Sentences of like length, which know what stands once among all."""
+        """Return batches of sentences of similar length, which know the words that occur once."""
         once = data.seen_once() if self.options.word_dropout else None
         return Buckets(data.lengths, self.config.training.batch_size, lambda rows: data.batch(rows, once))
 
     def loss(
         self, model: Tagger, batch: TaggedBatch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, None]:
-        """Cross-entropy of tags, or of sequences of them."""
+        """Return the cross-entropy of tags, or of sequences of tags."""
         return model.loss(batch.to(model.output.weight.device)), None
 
     def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: object) -> Metrics:
-        """The loss over tags seen in training (NaN where there are none), and `tagging_metrics` over all tags."""
+        """Return the loss over known tags (NaN if there are none), and `tagging_metrics` over all tags."""
         losses, found = self.tagged(model, data)
         counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
         metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}
@@ -221,12 +221,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return metrics | ({"repairs": data.repairs.facts()} if any(data.repairs) else {})
 
     def measures(self, model: Tagger, data: TaggedCorpus, **settings: object) -> dict[str, Measure]:
-        """By sentences."""
+        """Return the metrics by sentences."""
         losses, found = self.tagged(model, data)
         return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), found)}
 
     def tagged(self, model: Tagger, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
-        """Of every sentence: summed −log P in nats with the number of tags it is of, and the best tags."""
+        """Return for each sentence the summed −log P in nats with its number of tags, and the best tags."""
         batches = Buckets(data.lengths, TOGETHER, data.batch, max_tokens=TOKENS_TOGETHER)
         found: list[list[str]] = [[]] * len(data.lengths)
         losses = np.zeros((len(found), 2))
@@ -241,11 +241,11 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return losses, found
 
     def combine(self, models: Sequence[Tagger]) -> Taggers:
-        """The mean of their probabilities of each word's tags."""
+        """Return a model that averages the probabilities of the tags of each word."""
         return Taggers(models)
 
     def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
-        """The tag that a word has most often in training; for unknown words, the commonest of all."""
+        """Return the metrics of the most frequent tag of each word; unknown words get the most frequent tag of all."""
         assert train.tags is not None
         counts = Counter(zip(train.words.tolist(), train.tags.tolist(), strict=True))
         best = {word: tag for (word, tag), _ in reversed(counts.most_common())}
@@ -257,23 +257,23 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return {figure.key: metrics[figure.key] for figure in self.figures if figure.key in metrics}
 
     def describe(self, data: TaggedCorpus) -> str:
-        """Sentences, words, and what is known of the words."""
+        """Describe the data: sentences, words and known words."""
         vectors = "".join(f", {count:,} words with a vector" for count in self.facts(data).values())
         return f"{len(data.lengths):,} sentences ({len(data.words):,} words, {data.unknown_words():,} unknown){vectors}"
 
     def facts(self, train: TaggedCorpus) -> Metrics:
-        """How many different words have a vector, where vectors were read."""
+        """Return how many words have a pretrained vector, if vectors were read."""
         if self.vectors is None:
             return {}
         ids, known = self.with_vector(train.vocabulary)
         return {"words_with_vectors": int(np.isin(np.unique(train.words), ids[known]).sum())}
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Sentence | str]:
-        """Sentences of files in columns, lines of plain text."""
+        """Read sentences of files in columns, or lines of plain text."""
         return read_untagged(sources, file_format=file_format, column=self.config.data.column)
 
     def check_item(self, item: object, name: str) -> None:
-        """A line of text, a list of words, or a `Sentence` of a file in columns.
+        """Return the sentence of a line of text, a list of words, or a `Sentence` of a file in columns.
 
         Raises:
             InputError: anything else, or a word that is empty.
@@ -289,7 +289,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
                 raise InputError(f"{name}: a word is empty; remove it")
 
     def answer(self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Item], **settings: object) -> list[Metrics]:
-        """The tags of each sentence: the lines of its file with other tags, or one line for a line or a list of words.
+        """Return the tags of each sentence: its lines with new tags, or one line for a line or a list of words.
 
         Where positions are learned, a sentence longer than they are is tagged in parts.
         """
@@ -310,13 +310,13 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
 
 
 def marks_chunks(tags: Iterable[str]) -> bool:
-    """Whether tags mark chunks, as BIO does; the rule of `tagging_metrics`."""
+    """Return whether tags mark chunks as BIO does, by the rule of `tagging_metrics`."""
     others = set(tags) - {"O"}
     return bool(others) and all(CHUNK.fullmatch(tag) for tag in others)
 
 
 def tags_of(data: TaggedCorpus) -> set[str]:
-    """The tags that stand in some data."""
+    """Return the set of tags in some data."""
     assert data.tags is not None
     return {data.tag_names[tag] for tag in np.unique(data.tags).tolist()}
 
@@ -332,7 +332,7 @@ def _of_words(words: list[str]) -> Sentence:
 
 
 def _answer(item: Item, sentence: Sentence, tagged: list[tuple[str, float]]) -> Metrics:
-    """What a command prints for an item ends in a line end that is not part of the text."""
+    """Return the record of an answer; its text has no line end, because the command that prints it adds one."""
     tags, shares = [tag for tag, _ in tagged], [share for _, share in tagged]
     text = write(item, tags).removesuffix("\n") if isinstance(item, Sentence) else " ".join(tags)
     return {"text": text, "words": sentence.words, "tags": tags, "probabilities": shares}
