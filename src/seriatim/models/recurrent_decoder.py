@@ -62,7 +62,7 @@ class RecurrentDecoder(MemoryLayer):
         *,
         encoder_state: State | None = None,
     ) -> State:
-        """The state before the first input.
+        """Return the state before the first input.
 
         Args:
             batch_size: rows of the batch.
@@ -89,7 +89,7 @@ class RecurrentDecoder(MemoryLayer):
         return self.begin_with(start, context, memory, lengths)
 
     def check_encoder(self, encoder: SequenceLayer) -> None:
-        """Raises InputError where this cannot begin where ``encoder`` ends."""
+        """Raise InputError if this decoder cannot start from the final state of ``encoder``."""
         if self.memory_size != encoder.output_size:
             raise InputError(
                 f"the encoder gives {encoder.output_size} features, the decoder takes {self.memory_size}; "
@@ -99,7 +99,7 @@ class RecurrentDecoder(MemoryLayer):
             self.bridge.check(encoder.initial_state(1))
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
-        """The decoder's state, of its recurrence's and what else there is."""
+        """Return the state of the decoder, made of the state of its recurrence and the other parts."""
         raise NotImplementedError
 
 
@@ -151,13 +151,13 @@ class ContextDecoder(RecurrentDecoder):
         self.output_size = self.layer.output_size + self.outputs * memory_size
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
-        """The recurrence's state, and c."""
+        """Return the state of the recurrence, and c."""
         return ContextState(start, context if self.updates or self.outputs else ())
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Runs the recurrence over ``(batch, time, input_size)`` in one call; see `SequenceLayer.forward`."""
+        """Run the recurrence over ``(batch, time, input_size)`` in one call; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         kept, context = cast(ContextState, state)
         outputs, kept = self.layer(self.joined(inputs, context, self.updates), kept, lengths=lengths)

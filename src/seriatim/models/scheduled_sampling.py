@@ -43,7 +43,7 @@ class ScheduledSampling(Section):
         return value
 
     def own_predictions(self, progress: float) -> float:
-        """The probability 1 − ε that a step reads the model's own prediction.
+        """Return the probability 1 − ε that a step reads the model's own prediction.
 
         Args:
             progress: share of the budget that is spent, 0 to 1.
@@ -65,7 +65,7 @@ def sampled_features(
     own_predictions: float,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, State]:
-    """What the output layer reads where some inputs are the model's own predictions, step by step.
+    """Return the inputs of the output layer if some inputs of the model are its own predictions.
 
     Args:
         features: one step of the model.

@@ -49,7 +49,7 @@ READING = {"form", "input_feeding", "readout"}
 
 
 def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
-    """The options with what they imply written out.
+    """Return the options with their implied values filled in.
 
     Raises:
         InputError: values that do not fit each other.
@@ -78,7 +78,7 @@ def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
 
 
 def _refuse_idle(options: Options) -> None:
-    """Raises InputError for an option that says nothing beside the others."""
+    """Raise InputError for an option that has no effect beside the others."""
     if options.factorisation == "ctc":
         idle, beside = (
             {*READING, "context", "bridge", *ScheduledSampling.model_fields, "label_smoothing"},
@@ -100,7 +100,7 @@ def _refuse_idle(options: Options) -> None:
 def translator(
     options: Options, config: Model, rest: dict[str, Any], source: int, target: int
 ) -> EncoderDecoder | CTCTranslator:
-    """An encoder-decoder, or an encoder alone that gives all of a target at once.
+    """Build an encoder-decoder, or an encoder that predicts all of a target at once.
 
     Args:
         options: as `settled` made them.
@@ -158,12 +158,12 @@ def _decoder(options: Options, config: Model, rest: dict[str, Any], memory_size:
 
 
 def _known(name: str, rest: dict[str, Any]) -> set[str]:
-    """The options of a layer, or of any of several."""
+    """Return the options of a layer, or of any layer of a stack."""
     return {key for one in split_names(name) for key in options_of(one, rest)}
 
 
 def _layer(config: Model, name: str, width: int, size: int, rest: dict[str, Any], *, encodes: bool) -> SequenceLayer:
-    """A layer with those of the options that it knows."""
+    """Build a layer with those of the options that it has."""
     own = {key: value for key, value in rest.items() if key in _known(name, rest)}
     check_options(name, own)
     return layer(

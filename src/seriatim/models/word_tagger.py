@@ -34,7 +34,7 @@ class Options(Section):
 
 
 def refuse_contradictions(config: Config, options: Options) -> None:
-    """Raises InputError where settings do not go together."""
+    """Raise InputError if settings contradict each other."""
     if config.tokenizer.kind != "word":
         raise InputError(
             f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out, or take word "
@@ -54,7 +54,7 @@ def refuse_contradictions(config: Config, options: Options) -> None:
 def tagger(
     options: Options, config: Model, layer_options: Mapping[str, Any], vocabulary: Vocabulary, *, field: bool
 ) -> Tagger:
-    """Builds it.
+    """Build the tagger.
 
     Args:
         options: its own.
@@ -79,7 +79,7 @@ def tagger(
 
 
 def _characters(options: Options, vocabulary: Vocabulary) -> CharacterModel | None:
-    """What reads the letters of words."""
+    """Build the layer that reads the characters of words."""
     if options.characters == "none":
         return None
     letters = vocabulary.tokenizers["characters"].vocabulary_size
