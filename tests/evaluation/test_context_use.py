@@ -1,4 +1,4 @@
-"""Use of context and size of the state, compared with ordinary evaluation and with what architectures can see."""
+"""Use of context, compared with ordinary evaluation and with the inputs that architectures can use."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def text_of(tokens: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer", "mamba", "window"])
-def test_the_longest_context_is_ordinary_evaluation(name: str) -> None:
+def test_the_full_context_equals_ordinary_evaluation(name: str) -> None:
     model, ids = model_of(name), text_of(63)
     found = by_context(model, ids, [1, len(ids)], positions=range(len(ids)))
     losses = each_loss(model, Corpus(ids, None, Statistics()))
@@ -60,14 +60,14 @@ def test_short_contexts_are_short_texts() -> None:
 
 
 @pytest.mark.parametrize(("name", "options", "sees"), [("prior", {}, 0), ("window", {"context": 4}, 4)])
-def test_what_is_out_of_sight_changes_nothing(name: str, options: dict, sees: int) -> None:
+def test_tokens_beyond_the_window_change_nothing(name: str, options: dict, sees: int) -> None:
     found = by_context(model_of(name, **options), text_of(100), [1, 2, 4, 8, 16, 32])
     for size, seen in found.items():
         beyond = size is None or size >= sees
         assert (seen.loss == pytest.approx(found[None].loss, abs=1e-6)) == beyond
 
 
-def test_a_count_of_ngrams_sees_its_order(texts, tmp_path: Path) -> None:
+def test_an_ngram_model_uses_its_order(texts, tmp_path: Path) -> None:
     config = {"task": "lm", "data": {"train": texts["train"]}, "tokenizer": {"kind": "word"}}
     run = seriatim.train(
         {

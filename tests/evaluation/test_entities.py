@@ -1,4 +1,4 @@
-"""Chunks as conlleval reads them: by hand, and against a second statement of its rules."""
+"""Chunks as conlleval reads them: examples by hand, and a second implementation of its rules."""
 
 import random
 
@@ -41,8 +41,8 @@ def test_by_hand(tags: str, expected: list[tuple[int, int, str]]) -> None:
     assert spans(tags) == expected
 
 
-def second_reading(tags: list[str]) -> list[Chunk]:
-    """A machine that is in a chunk or not: for B, I, O, E, S, where no chunk starts before another has ended."""
+def second_implementation(tags: list[str]) -> list[Chunk]:
+    """Return the chunks by a state machine for B, I, O, E, S, where no chunk starts before another has ended."""
     found, start, kind, closed = [], None, None, True
     for i, tag in enumerate(tags):
         prefix, own = tag.split("-", 1) if "-" in tag else (tag, "")
@@ -67,11 +67,11 @@ def random_tags(source: random.Random, prefixes: str = "BIOESO", length: int = 8
     return [tag() for _ in range(source.randrange(length + 1))]
 
 
-def test_chunks_agree_with_a_second_reading_of_the_rules() -> None:
+def test_chunks_agree_with_a_second_implementation_of_the_rules() -> None:
     source = random.Random(0)
     for _ in range(5000):
         tags = random_tags(source)
-        assert chunks(tags) == second_reading(tags), tags
+        assert chunks(tags) == second_implementation(tags), tags
 
 
 def test_counts_are_those_of_the_common_chunks() -> None:
@@ -79,7 +79,7 @@ def test_counts_are_those_of_the_common_chunks() -> None:
     for _ in range(5000):
         truth = random_tags(source)
         found = [tag if source.random() < 0.7 else source.choice(("O", "B-X", "I-X", "I-Y")) for tag in truth]
-        gold, guessed = second_reading(truth), second_reading(found)
+        gold, guessed = second_implementation(truth), second_implementation(found)
         assert counts(truth, found) == (len(set(gold) & set(guessed)), len(guessed), len(gold))
         for kind, own in counts_by_type(truth, found).items():
             of_kind = [{chunk for chunk in side if chunk.type == kind} for side in (gold, guessed)]

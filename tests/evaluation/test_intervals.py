@@ -1,4 +1,4 @@
-"""Intervals cover what they say, and two systems are told apart only where they differ."""
+"""Intervals have their stated coverage, and a paired test finds only differences that exist."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_a_system_does_not_differ_from_itself() -> None:
     assert paired(statistics, statistics.copy(), mean) == (0.0, 0.0, 0.0, 1.0)
 
 
-def test_a_better_system_is_found_better() -> None:
+def test_a_better_system_is_detected() -> None:
     random = np.random.default_rng(0)
     hard = random.normal(size=200)  # what both find hard cancels: the pairing sees a difference that intervals hide
     first, second = values_and_ones(hard + 0.2 + 0.1 * random.normal(size=200)), values_and_ones(hard)
@@ -128,7 +128,7 @@ def test_a_mean_of_nothing_is_not_a_number_and_is_shown_as_a_dash() -> None:
 
 
 def test_items_that_count_nothing_do_not_move_an_interval() -> None:
-    """A resample of such items alone has no mean, which leaves the interval that of the others."""
+    """A resample without counted items has no mean and does not change the interval."""
     low, high = interval(np.array([[2.0, 1.0], [0.0, 0.0]]), mean)[1:]
     assert low == pytest.approx(2)
     assert high == pytest.approx(2)

@@ -1,4 +1,4 @@
-"""Figures of classifiers and taggers against their definitions, item by item."""
+"""Metrics of classifiers and taggers, compared with their definitions."""
 
 import json
 
@@ -19,7 +19,7 @@ LABELS = ["a", "b", "c", "d", "never"]
 
 
 def example(items: int, seed: int = 0, skill: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Truth of four of the five classes, and probabilities that know something of it."""
+    """Return true labels of four of five classes, and probabilities that depend on them."""
     random = np.random.default_rng(seed)
     truth = random.integers(0, 4, items)
     scores = random.normal(size=(items, 5)) + skill * np.eye(5)[truth] - 9 * (np.arange(5) == 4)
@@ -68,7 +68,7 @@ def test_calibration_by_definition() -> None:
     assert metrics["calibration_error"] == pytest.approx(error)
 
 
-def test_a_calibrated_model_has_a_small_error_and_a_boastful_one_a_large() -> None:
+def test_the_calibration_error_is_small_only_for_a_calibrated_model() -> None:
     random = np.random.default_rng(0)
     sure = random.uniform(0.5, 1, 20000)
     probabilities = np.stack([sure, 1 - sure], 1)
@@ -115,7 +115,7 @@ def test_two_classifiers_are_compared_on_the_same_items() -> None:
         ([0], [[0.5, 0.5]], ["a", "a"], "'a' names two classes"),
     ],
 )
-def test_what_is_refused(truth: list, probabilities: list, labels: list[str], message: str) -> None:
+def test_bad_input_is_refused(truth: list, probabilities: list, labels: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         classification_metrics(np.array(truth), np.array(probabilities), labels)
 

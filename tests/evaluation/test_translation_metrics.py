@@ -1,4 +1,4 @@
-"""Figures of produced texts: sacrebleu's own, and error rates against brute force."""
+"""Metrics of generated texts, compared with sacrebleu and with brute force."""
 
 import json
 import random
@@ -18,7 +18,7 @@ from ..conftest import sentences
 
 
 def garbled(texts: list[str], share: float, seed: int = 0) -> list[str]:
-    """Texts with some words dropped, doubled or replaced."""
+    """Return texts with some words dropped, doubled or replaced."""
     source = random.Random(seed)
 
     def change(word: str) -> str:
@@ -68,7 +68,7 @@ def test_sums_of_the_statistics_give_sacrebleus_figures(hypotheses: list[str], r
 
 
 def test_resamples_give_sacrebleus_figures() -> None:
-    """Of any selection of sentences, not only of all."""
+    """The figures are equal for any selection of sentences."""
     measures = translation_measures(HYPOTHESES, REFERENCES)
     source = np.random.default_rng(0)
     chosen = source.integers(0, 80, (30, 6))
@@ -128,7 +128,7 @@ def test_edit_distance_by_brute_force() -> None:
 
 
 def test_edit_distance_of_long_sequences() -> None:
-    """Beyond a machine word, against a row of the textbook's table at a time."""
+    """Sequences longer than a machine word, compared with the dynamic programme row by row."""
     source = random.Random(1)
     for length in (64, 65, 200):
         a, b = source.choices("abcd", k=length), source.choices("abcd", k=length + 13)
@@ -149,7 +149,7 @@ def test_edit_distance_of_long_sequences() -> None:
         (["a"], ["a"], "13b", "did you mean '13a'"),
     ],
 )
-def test_what_is_refused(hypotheses: list, references: list, tokenize: str, message: str) -> None:
+def test_bad_input_is_refused(hypotheses: list, references: list, tokenize: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         translation_metrics(hypotheses, references, tokenize=tokenize)
 

@@ -1,4 +1,4 @@
-"""Small runs of every task to look into, trained for some steps."""
+"""Small runs of every task for the tests of inspection, trained for a few steps."""
 
 import random
 from pathlib import Path
@@ -13,7 +13,7 @@ TAGS = {"the": "DET", "a": "DET", ".": "PUNCT", **dict.fromkeys(VERBS, "VERB")}
 
 
 def write_data(folder: Path) -> dict[str, str]:
-    """Files of every task, by its name: training, held-out data."""
+    """Write training and held-out data for every task, and return the suffixes of the files by task."""
     lines, rest = sentences(200), sentences(40, seed=1)
     rows = {"train": lines, "test": rest}
     for part, some in rows.items():
@@ -47,7 +47,7 @@ KINDS = {"lm": "char", "lm-lines": "char", "seq2seq": "char", "seq2seq-heads": "
 
 
 def make_runs(folder: Path) -> dict[str, seriatim.Run]:
-    """A run of every kind, by its name in `MODELS`."""
+    """Train the runs in `MODELS`, and return them by name."""
     endings, found = write_data(folder), {}
     with uncompiled():
         for name, (task, layer, options) in MODELS.items():
@@ -72,4 +72,4 @@ def make_runs(folder: Path) -> dict[str, seriatim.Run]:
 
 SENTENCE = f"{SUBJECTS[0]} {VERBS[0]} {OBJECTS[0]} ."
 TEXTS = {"seq2seq": "axbxcx", "seq2seq-heads": "axbxcx", "ctc": "axbxcx"}
-"""What each run is given to read; `SENTENCE` where nothing stands here."""
+"""Texts for runs that cannot read `SENTENCE`."""

@@ -1,4 +1,4 @@
-"""Where attention looks: maps against other ways of computing them."""
+"""Attention maps, compared with other ways to compute the same weights."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +25,13 @@ KINDS = [
 
 @pytest.fixture(autouse=True)
 def _uncompiled() -> Iterator[None]:
-    """Nothing here needs compiled code, which takes seconds to make."""
+    """Disable compiled code, which these tests do not need and which takes seconds to build."""
     with uncompiled():
         yield
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_maps_are_weights_that_give_the_outputs(name: str) -> None:
+def test_recording_maps_does_not_change_the_outputs(name: str) -> None:
     layer = build(name)
     inputs, _ = example(layer, TIME)
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_maps_are_weights_that_give_the_outputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_weights_of_the_fused_function_are_those_it_uses(heads: int) -> None:
+def test_weights_reproduce_the_fused_function(heads: int) -> None:
     queries, keys, values = randn(2, 2, 3, 4), randn(2, heads, 5, 4), randn(2, heads, 5, 4)
     mask = torch.rand(2, 1, 3, 5) > 0.3
     mask[..., 0] = True
@@ -65,8 +65,8 @@ def test_weights_of_the_fused_function_are_those_it_uses(heads: int) -> None:
         torch.testing.assert_close(weights @ values, expected)
 
 
-def test_maps_are_those_of_torch() -> None:
-    """The same maps in `torch.nn.MultiheadAttention`, which gives its weights."""
+def test_maps_equal_those_of_torch() -> None:
+    """`torch.nn.MultiheadAttention` returns its weights."""
     layer = seriatim.layer("attention", 8, 8, num_heads=2, position="none", causal=False).eval()
     theirs = nn.MultiheadAttention(8, 2, bias=False, batch_first=True)
     theirs.in_proj_weight.data, theirs.out_proj.weight.data = layer.qkv_proj.weight.data, layer.o_proj.weight.data
@@ -94,7 +94,7 @@ def translator(folder: Path, layer: str, options: dict) -> seriatim.Run:
 
 
 @pytest.mark.parametrize("options", [{}, {"input_feeding": True}, {"form": "bahdanau", "attention": "additive"}])
-def test_a_decoder_of_one_head_looks_where_it_says(tmp_path: Path, options: dict) -> None:
+def test_the_map_of_a_single_head_is_the_alignment(tmp_path: Path, options: dict) -> None:
     run = translator(tmp_path, "mingru", options)
     (answer,) = run.predict(["ab gh"], alignments=True, details=True)
     if not answer["text"]:
@@ -117,7 +117,7 @@ def test_a_translator_of_many_heads_has_three_kinds_of_maps(tmp_path: Path) -> N
     assert (crossed.queries, crossed.keys) == (("</s>", "g", "h"), tuple("ab gh"))
 
 
-def test_no_more_is_read_than_positions_are_learned(tmp_path: Path) -> None:
+def test_texts_are_cut_to_the_number_of_learned_positions(tmp_path: Path) -> None:
     path = tmp_path / "labels.tsv"
     path.write_text("label\ttext\n" + "a\tred green\nb\tblue red\n" * 8)
     model = {"layer": "transformer", "embedding_size": 8, "hidden_size": 8}
@@ -134,7 +134,7 @@ def test_no_more_is_read_than_positions_are_learned(tmp_path: Path) -> None:
     assert found.queries == ("red", "green", "blue")
 
 
-def test_what_is_left_out_is_said(tmp_path: Path, texts: dict[str, str]) -> None:
+def test_the_limits_of_a_map_are_stated(tmp_path: Path, texts: dict[str, str]) -> None:
     run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "transformer"}, training={"steps": 1}))
     part, whole = attention_maps(run, "the cat sees it", max_tokens=5), attention_maps(run, "the cat sees it")
     assert whole.limits == ""

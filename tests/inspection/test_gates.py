@@ -1,4 +1,4 @@
-"""Gates: of every architecture each has a name, and they are those of the equations."""
+"""Gates: every one has a name, and its values are those of the equations."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..laws.eight_laws import INPUT_SIZE, build
 
 @pytest.fixture(autouse=True)
 def _uncompiled() -> Iterator[None]:
-    """Nothing here needs compiled code, which takes seconds to make."""
+    """Disable compiled code, which these tests do not need and which takes seconds to build."""
     with uncompiled():
         yield
 
@@ -39,7 +39,7 @@ def test_every_gate_of_an_architecture_has_a_name(name: str) -> None:
     assert named <= {gate_names(steps.leaf.layer) for steps in found}
 
 
-def test_gates_are_those_of_the_equations() -> None:
+def test_gates_equal_the_equations() -> None:
     layer = build("lstm")
     inputs = randn(1, 3, INPUT_SIZE)
     hidden = torch.zeros(1, 6, dtype=torch.float64)
@@ -58,13 +58,13 @@ def test_gates_are_those_of_the_equations() -> None:
         hidden, state = layer.step(inputs[:, t], state)
 
 
-def test_step_sizes_of_mamba_are_those_it_selects() -> None:
+def test_step_sizes_of_mamba_are_positive_rates() -> None:
     layer = build("bare-mamba")
     found = noted(layer, randn(1, 5, INPUT_SIZE))
     assert all(is_rate and bool((values > 0).all()) for ((values, is_rate),) in found)
 
 
-def test_a_cell_of_ones_own_has_no_names() -> None:
+def test_a_cell_without_gate_names_has_no_names() -> None:
     class Leaky(seriatim.RecurrentCell):
         def __init__(self) -> None:
             super().__init__()
@@ -84,7 +84,7 @@ def test_a_cell_of_ones_own_has_no_names() -> None:
     assert [len(found) for found in noted(layer, torch.randn(1, 3, 4))] == [2] * 3
 
 
-def test_gates_of_a_run_stand_beside_its_tokens(texts: dict[str, str], tmp_path: Path) -> None:
+def test_gates_of_a_run_belong_to_its_tokens(texts: dict[str, str], tmp_path: Path) -> None:
     config = small_config(texts, tmp_path / "run", model={"layer": "mingru,mamba"}, training={"steps": 2})
     run = seriatim.train({**config, "tokenizer": {"kind": "word"}})
     found = gates(run, "the cat sees the moon .", max_tokens=4)
@@ -102,7 +102,7 @@ def test_gates_of_a_run_stand_beside_its_tokens(texts: dict[str, str], tmp_path:
     torch.testing.assert_close(gate.mean, gate.values.mean(1))
 
 
-def test_both_directions_stand_in_the_order_of_the_text(tmp_path: Path) -> None:
+def test_both_directions_are_in_the_order_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "labels.tsv"
     path.write_text("label\ttext\n" + "a\tred green\nb\tblue red\n" * 8)
     config = {
@@ -121,7 +121,7 @@ def test_both_directions_stand_in_the_order_of_the_text(tmp_path: Path) -> None:
         torch.testing.assert_close(gate.values, mirrored.values.flip(0))
 
 
-def test_every_token_goes_to_its_experts(texts: dict[str, str], tmp_path: Path) -> None:
+def test_every_token_has_its_experts(texts: dict[str, str], tmp_path: Path) -> None:
     options = {"num_experts": 3, "experts_per_token": 2, "feed_forward": "gelu"}
     model = {"layer": "transformer", "options": options, "num_layers": 2}
     run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 2}))

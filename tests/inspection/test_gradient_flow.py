@@ -1,4 +1,4 @@
-"""How far back a loss reaches: gradients of kept states against independent computations, in float64."""
+"""Gradient flow, compared with independent computations of the same gradients in float64."""
 
 import math
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ BATCH, TIME = 3, 7
 
 @pytest.fixture(autouse=True)
 def _uncompiled() -> Iterator[None]:
-    """Nothing here needs compiled code, which takes seconds to make."""
+    """Disable compiled code, which these tests do not need and which takes seconds to build."""
     with uncompiled():
         yield
 
 
 def only(layer: SequenceLayer, inputs: Tensor, weight: Tensor) -> Tensor:
-    """The norms of a loss that is a fixed function of the last output, for a model of one leaf."""
+    """Return the norms for a model with one leaf and a loss that is a fixed function of the last output."""
     (norms,) = norms_by_lag(layer, lambda: (layer(inputs)[0][:, -1] * weight).sum(1)).values()
     return norms
 
@@ -50,8 +50,8 @@ def test_elman_is_a_product_of_jacobians() -> None:
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "mgu", "mingru", "mamba", "s4d", "block-lstm", "convolution"])
-def test_whole_states_by_differentiating_the_rest_of_the_sequence(name: str) -> None:
-    """A function of the state before the last k steps, differentiated by itself."""
+def test_constant_states_equal_separate_differentiation(name: str) -> None:
+    """The last k steps are a function of the state before them, which is differentiated separately."""
     layer = build(name)
     inputs = randn(BATCH, TIME, 5)
     weight = randn(layer.output_size)
@@ -71,7 +71,7 @@ def test_whole_states_by_differentiating_the_rest_of_the_sequence(name: str) -> 
 
 
 def _each_leaf(state: object, parts: list[list[Tensor]]) -> object:
-    """The state as tensors to differentiate by, those of one leaf of the model together."""
+    """Return the state as tensors that require gradients; ``parts`` gets those of each leaf of the model."""
     if isinstance(state, Tensor):
         tensor = state.clone().requires_grad_()
         parts.append([tensor])
@@ -84,8 +84,8 @@ def _each_leaf(state: object, parts: list[list[Tensor]]) -> object:
 
 
 @pytest.mark.parametrize("options", [{}, {"position": "alibi"}, {"window": 3}, {"score": "additive"}])
-def test_attention_by_its_own_equation(options: dict) -> None:
-    """The gradient with respect to the keys and values of one position."""
+def test_attention_equals_its_equation(options: dict) -> None:
+    """The norm at a lag is that of the gradient with respect to the keys and values of one position."""
     torch.manual_seed(0)
     layer = seriatim.layer("attention", 4, 6, num_heads=2, **options).double().eval()
     inputs, weight = randn(BATCH, TIME, 4), randn(6)
@@ -108,7 +108,7 @@ def test_nothing_reaches_beyond_a_window() -> None:
     assert reach(norms.mean(0).tolist()) == 4
 
 
-def test_a_layer_that_sees_everything_is_measured_by_what_it_reads() -> None:
+def test_a_layer_that_is_not_causal_is_measured_by_its_inputs() -> None:
     layer = build("encoder")
     inputs, weight = randn(BATCH, TIME, 5), randn(6)
     top = list(norms_by_lag(layer, lambda: (layer(inputs)[0][:, -1] * weight).sum(1)).values())
@@ -117,7 +117,7 @@ def test_a_layer_that_sees_everything_is_measured_by_what_it_reads() -> None:
 
 
 def test_the_direction_back_counts_from_its_own_end() -> None:
-    """Both directions of a palindrome, with the same weights, reach equally far from their ends."""
+    """For a palindrome and equal weights, both directions reach equally far from their ends."""
     layer = seriatim.layer("gru", 4, 6, bidirectional=True).double().eval()
     layer.backwards.load_state_dict(layer.forwards.state_dict())
     half, weight = randn(BATCH, 4, 4), randn(6)
@@ -131,7 +131,7 @@ def test_the_direction_back_counts_from_its_own_end() -> None:
     torch.testing.assert_close(there, back)
 
 
-def test_parameters_and_their_gradients_stay_as_they_were() -> None:
+def test_parameters_and_their_gradients_do_not_change() -> None:
     layer = build("lstm")
     only(layer, randn(BATCH, TIME, 5), randn(6))
     assert all(parameter.grad is None for parameter in layer.parameters())
@@ -144,8 +144,8 @@ def test_reach_is_the_first_lag_below_a_hundredth_of_the_start() -> None:
     assert reach([0.0, 0.0]) == 1
 
 
-def test_windows_of_other_lengths_and_losses_change_no_reach() -> None:
-    """Of curves of one form the mean has that form, whichever windows reach far back and however large their losses."""
+def test_lengths_and_losses_of_windows_do_not_change_the_reach() -> None:
+    """The mean of curves of the same shape has that shape, for windows of any length and losses of any size."""
     short, long = 100 * 0.5 ** torch.arange(3.0), 0.01 * 0.5 ** torch.arange(9.0)
     for rows in ([short, long], [0.01 * short, 100 * long]):
         means = torch.tensor(_mean(rows))
@@ -157,7 +157,7 @@ def test_windows_of_other_lengths_and_losses_change_no_reach() -> None:
 
 
 def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:
-    """The fresh model is the one that training began with; the trained one is another; the run stays as it was."""
+    """The fresh model is the one before training, the trained model differs from it, and the run is unchanged."""
 
     def trained(name: str, steps: int, rate: float) -> seriatim.Run:
         model = {"layer": "mingru", "num_layers": 2}
@@ -192,7 +192,7 @@ def test_the_rate_of_a_linear_recurrence_is_its_spectral_radius(factor: float, k
     assert rate.kind == kind
 
 
-def test_no_rate_is_named_that_the_numbers_do_not_support() -> None:
+def test_no_rate_is_stated_without_support() -> None:
     falling = 0.8 ** torch.arange(40.0, dtype=torch.float64)
     assert trend([falling[: MIN_LAGS - 1]] * 9) is None, "too short"
     assert trend([falling] * 3) is None, "too few windows"
@@ -212,7 +212,7 @@ def test_no_rate_is_named_that_the_numbers_do_not_support() -> None:
 
 @pytest.mark.parametrize(("factor", "kind"), [(1e4, "exploding"), (1e-4, "vanishing")])
 def test_a_norm_that_leaves_the_range_of_numbers_at_once_is_named(factor: float, kind: str) -> None:
-    """Overflow and underflow end a window after a few steps; the end of what a layer sees does so without either."""
+    """Overflow and underflow end a window after a few steps, and so does the end of a layer's window."""
     norms = factor ** torch.arange(60.0)
     rate = trend([norms, 2 * norms, 3 * norms, 4 * norms])
     assert rate is not None

@@ -1,4 +1,4 @@
-"""The page of a run: whole for every task, and one clear line where it cannot be made."""
+"""The page of a run: complete for every task, and one line of error if it cannot be written."""
 
 import json
 import math
@@ -30,7 +30,7 @@ SECTIONS = (
 
 @pytest.fixture(autouse=True)
 def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    """Nothing here needs compiled code; and how figures become SVG others test, which takes seconds a page."""
+    """Disable compiled code and the conversion of figures to SVG, which takes seconds for a page."""
     if not request.node.name.endswith("[lm]"):
         monkeypatch.setattr("seriatim.report.page.to_svg", lambda *_, title, **__: f"<svg>{title}</svg>")
     with uncompiled():
@@ -53,10 +53,10 @@ def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
         "masked model",
         "has no layers",
     )
-    assert all(any(reason in line for reason in allowed) for line in unseen), "nothing fails unseen"
+    assert all(any(reason in line for reason in allowed) for line in unseen), "no section fails silently"
 
 
-def test_what_has_no_meaning_is_left_out_with_a_sentence(inspected, tmp_path: Path) -> None:
+def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path: Path) -> None:
     pages = {
         name: seriatim.inspect(inspected[name], text, out=tmp_path / f"{name}.html").path.read_text()
         for name, text in {"ngram": SENTENCE, "lm": "a", "classify": SENTENCE}.items()
@@ -69,7 +69,7 @@ def test_what_has_no_meaning_is_left_out_with_a_sentence(inspected, tmp_path: Pa
     assert "too few to say how much context" in pages["lm"]
 
 
-def test_long_texts_say_what_is_looked_at(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_long_texts_are_stated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CausalTextView, "max_tokens", 30)
     monkeypatch.setattr(TaskView, "max_tokens", 3)
     given = {"beam": 1, "data": None, "file_format": None}
@@ -164,7 +164,7 @@ def test_the_command(inspected, tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_alignments_are_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     run = inspected["seq2seq"]
     (expected,) = run.predict(["axbxcx"], alignments=True, details=True)
     greedy, beam = align(run, "axbxcx", beam=3)

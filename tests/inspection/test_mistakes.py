@@ -1,4 +1,4 @@
-"""Mistakes of runs, held against their evaluation."""
+"""Mistakes of runs, compared with their evaluation."""
 
 from collections import Counter
 from pathlib import Path
@@ -24,7 +24,7 @@ def find_mistakes(run: Run, data: str) -> Mistakes:
     return view_of(run).mistakes(data, None)
 
 
-def test_texts_are_judged_as_in_evaluation(inspected) -> None:
+def test_texts_are_scored_as_in_evaluation(inspected) -> None:
     run = inspected["classify"]
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
     assert found.correct / found.total == pytest.approx(expected["accuracy"])
@@ -39,7 +39,7 @@ def test_texts_are_judged_as_in_evaluation(inspected) -> None:
         assert max(answer["probabilities"].values()) == pytest.approx(one.score, abs=1e-6)
 
 
-def test_sentences_are_judged_as_in_evaluation(inspected) -> None:
+def test_sentences_are_scored_as_in_evaluation(inspected) -> None:
     run = inspected["tag"]
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
     assert found.correct / found.total == pytest.approx(expected["accuracy"])
@@ -50,7 +50,7 @@ def test_sentences_are_judged_as_in_evaluation(inspected) -> None:
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-lines", "lm-words", "ngram", "mlm"])
-def test_tokens_are_judged_as_in_evaluation(inspected, name: str) -> None:
+def test_tokens_are_scored_as_in_evaluation(inspected, name: str) -> None:
     run = inspected[name]
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
     assert found.total == expected["tokens"]
@@ -63,7 +63,7 @@ def test_tokens_are_judged_as_in_evaluation(inspected, name: str) -> None:
     assert scores[0] >= expected["loss"]
 
 
-def test_of_much_data_the_beginning_is_looked_at(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_beginning_of_large_data_is_evaluated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     for view in ("classification_view.MAX_ITEMS", "tagging_view.MAX_ITEMS", "seq2seq_view.MAX_PAIRS"):
         monkeypatch.setattr(f"seriatim.tasks.{view}", 5)
     monkeypatch.setattr("seriatim.tasks.text_view.MAX_TOKENS", 100)
@@ -83,7 +83,7 @@ def test_answers_are_the_worst_by_chrf(inspected) -> None:
     assert all(one.truth != one.predicted for one in found.worst)
 
 
-def test_drawings_hold_the_counts() -> None:
+def test_figures_show_the_counts() -> None:
     random = np.random.default_rng(0)
     confusion = random.integers(0, 9, (30, 30))
     shown = most_confused(confusion, count=5)
@@ -97,7 +97,7 @@ def test_drawings_hold_the_counts() -> None:
     assert calibration_figure(bins, 0.25).axes[0].lines[1].get_xydata().tolist() == [[0.5, 0.25]]
 
 
-def test_data_of_another_form_is_refused(inspected, tmp_path: Path) -> None:
+def test_data_of_another_format_is_refused(inspected, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("only words\n")
     for name in ("classify", "seq2seq"):

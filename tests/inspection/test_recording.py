@@ -1,4 +1,4 @@
-"""Watching a model changes nothing of what it computes, and leaves nothing behind."""
+"""Recording a model does not change its results, and leaves no hooks behind."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ LENGTHS = (None, [7, 0, 4, 1], [0, 0, 0, 0])
 
 
 def assert_bare(model: torch.nn.Module) -> None:
-    """No hook is left, and no method of ours."""
+    """Check that no hook and no replaced method is left."""
     for part in model.modules():
         assert not any(getattr(part, name) for name in HOOKS)
         assert "step" not in vars(part)
@@ -47,7 +47,7 @@ NAMES = [
 
 @pytest.fixture(autouse=True)
 def _uncompiled() -> Iterator[None]:
-    """Whether compiled code gives the same, others test."""
+    """Disable compiled code, which has tests of its own."""
     with uncompiled():
         yield
 
@@ -72,7 +72,7 @@ def test_unrolled_gives_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "mgu", "transformer"])
 @pytest.mark.parametrize("decoder", [LuongDecoder, BahdanauDecoder])
-def test_steps_that_a_decoder_takes_by_itself_are_recorded(decoder: type, kind: str) -> None:
+def test_steps_that_a_decoder_calls_are_recorded(decoder: type, kind: str) -> None:
     torch.manual_seed(0)
     feeding = {"input_feeding": True} if decoder is LuongDecoder else {}
     made = decoder(lambda width: seriatim.layer(kind, width, 8, num_layers=2), 5, 8, score="dot", **feeding)
@@ -87,14 +87,14 @@ def test_steps_that_a_decoder_takes_by_itself_are_recorded(decoder: type, kind: 
     assert_bare(made)
 
 
-def test_what_fails_leaves_nothing_behind() -> None:
+def test_an_error_leaves_nothing_behind() -> None:
     layer = build("stack")
     with pytest.raises(ValueError, match="inputs must have shape"), unrolled(layer):
         layer(torch.ones(1, 2, 4, dtype=torch.float64))
     assert_bare(layer)
 
 
-def test_names_say_where_a_leaf_stands() -> None:
+def test_names_of_leaves_say_where_they_are() -> None:
     names = [leaf.name for leaf in leaves(seriatim.layer("gru", 3, 4, num_layers=2, bidirectional=True))]
     assert names == [f"layer {n}, {way}: gru" for n in (1, 2) for way in ("forwards", "backwards")]
     names = [leaf.name for leaf in leaves(seriatim.layer("transformer,mgu", 8, 8, memory_size=3))]
@@ -106,7 +106,7 @@ def test_names_say_where_a_leaf_stands() -> None:
     ]
 
 
-def test_initial_states_are_handed_to_the_first_step() -> None:
+def test_initial_states_are_passed_to_the_first_step() -> None:
     layer = build("lstm")
     start = initial(layer)
     with unrolled(layer) as (steps,):
@@ -118,7 +118,7 @@ TEXT = "the cat sees the moon .\na dog"
 
 
 @pytest.mark.parametrize("inspect", [gradient_flow, gates, attention_maps])
-def test_inspecting_leaves_a_run_as_it_was(texts: dict[str, str], tmp_path: Path, inspect: Callable) -> None:
+def test_inspection_does_not_change_a_run(texts: dict[str, str], tmp_path: Path, inspect: Callable) -> None:
     model = {"layer": "mingru,transformer", "options": {"num_experts": 2}}
     run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
     before = [score.log_probability for score in run.score(["the cat", "a dog"])]
@@ -129,7 +129,7 @@ def test_inspecting_leaves_a_run_as_it_was(texts: dict[str, str], tmp_path: Path
     assert all(parameter.grad is None and parameter.requires_grad for parameter in run.model.parameters())
 
 
-def test_figures_are_drawn_of_what_was_found(texts: dict[str, str], tmp_path: Path) -> None:
+def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Surprisal, and what words do to answers, held against what runs say themselves."""
+"""Surprisal and the effect of words on answers, compared with the results of the runs themselves."""
 
 import math
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_the_bits_of_lines_are_those_of_their_scores(inspected) -> None:
     assert found.total_bits * math.log(2) == pytest.approx(-sum(scores), rel=1e-5)
 
 
-def test_masked_each_alone_is_the_exact_measure(inspected, tmp_path: Path) -> None:
+def test_masking_each_token_alone_is_the_exact_measure(inspected, tmp_path: Path) -> None:
     run, path = inspected["mlm"], tmp_path / "a.txt"
     path.write_text(TEXT)
     view = view_of(run)
@@ -52,7 +52,7 @@ def test_masked_each_alone_is_the_exact_measure(inspected, tmp_path: Path) -> No
     assert together == len(found.scores)
 
 
-def test_alternatives_are_the_likeliest_and_ranks_count_the_likelier(inspected) -> None:
+def test_alternatives_are_the_most_likely_tokens_and_give_the_ranks(inspected) -> None:
     run = inspected["lm"]
     corpus = view_of(run).encode(TEXT)
     found = view_of(run).token_scores(TEXT, alternatives=run.tokenizer.vocabulary_size).scores
@@ -66,7 +66,7 @@ def test_alternatives_are_the_likeliest_and_ranks_count_the_likelier(inspected) 
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "seq2seq-heads"])
-def test_an_answer_costs_what_its_search_says(inspected, name: str) -> None:
+def test_the_bits_of_an_answer_equal_those_of_its_search(inspected, name: str) -> None:
     run = inspected[name]
     (expected,) = run.predict(["axbxcx"], details=True)
     answer = view_of(run).translate("axbxcx")
@@ -78,13 +78,13 @@ def test_an_answer_costs_what_its_search_says(inspected, name: str) -> None:
     assert losses[1] != losses[None]
 
 
-def test_what_gives_all_at_once_has_no_tokens_to_be_surprised_by(inspected) -> None:
+def test_a_ctc_run_has_no_probabilities_of_single_tokens(inspected) -> None:
     with pytest.raises(InputError, match="all of an answer at once"):
         view_of(inspected["ctc"]).context_use("axbxcx")
 
 
 @pytest.mark.parametrize("name", ["classify", "classify-forwards"])
-def test_the_label_without_a_word_is_that_of_the_shorter_text(inspected, name: str) -> None:
+def test_the_label_without_a_word_equals_that_of_the_shorter_text(inspected, name: str) -> None:
     run = inspected[name]
     found, words = view_of(run).label_effect(SENTENCE), SENTENCE.split()
     texts = [SENTENCE, *(" ".join(words[:i] + words[i + 1 :]) for i in range(len(words)))]
@@ -103,7 +103,7 @@ def test_the_label_without_a_word_is_that_of_the_shorter_text(inspected, name: s
         assert label_figure(found).axes[0].lines
 
 
-def test_tags_are_as_sure_as_the_tagger_says(inspected) -> None:
+def test_the_certainty_of_tags_equals_that_of_the_tagger(inspected) -> None:
     (expected,) = inspected["tag"].predict([SENTENCE], details=True)
     found = view_of(inspected["tag"]).token_scores(SENTENCE).scores
     assert [one.text.strip() for one in found] == [
@@ -122,7 +122,7 @@ def test_unknown_words_are_read_and_unknown_characters_refused(inspected) -> Non
             view_of(inspected[name]).encode(text)
 
 
-def test_models_are_left_as_they_were(inspected) -> None:
+def test_models_are_not_changed(inspected) -> None:
     run = inspected["lm"]
     before = {name: values.clone() for name, values in run.model.state_dict().items()}
     view_of(run).token_scores(TEXT)

@@ -1,4 +1,4 @@
-"""Word order, path lengths and embeddings: what a model knows of words and of their places."""
+"""Word order, path lengths and embeddings."""
 
 import copy
 import math
@@ -32,7 +32,7 @@ def _uncompiled():
 
 
 def effect_of(inspected, layer: str, monkeypatch: pytest.MonkeyPatch, **options) -> OrderEffect:
-    """The effect of word order on an untrained language model with one layer."""
+    """Return the effect of word order on an untrained language model with one layer."""
     run = inspected["lm-words"]
     torch.manual_seed(0)
     model = LanguageModel(seriatim.layer(layer, 8, 8, **options), run.tokenizer.vocabulary_size).eval()
@@ -82,7 +82,7 @@ def test_every_task_is_measured(inspected, name: str) -> None:
 
 
 def test_representations_move_with_their_tokens(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer that sees one word at a time gives every word the same vector, wherever it stands."""
+    """A layer that reads single words gives a word the same vector at every place."""
     run, text = inspected["tag"], f"{SENTENCE} {SENTENCE}"
     assert max(layer.every.max() for layer in order_effect(run, text, permutations=3).layers) > 1e-6
     model = copy.deepcopy(run.model)
@@ -106,8 +106,8 @@ def test_texts_without_another_order(inspected) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_path_leads_wherever_a_gradient_flows(name: str) -> None:
-    """No layer declares a path that is not there, or leaves out one that is."""
+def test_a_path_exists_wherever_a_gradient_flows(name: str) -> None:
+    """A layer declares a path exactly where a gradient flows."""
     torch.manual_seed(0)
     layer = seriatim.layer(name, 8, 8).double().eval()
     inputs = randn(1, 40, 8).requires_grad_()
@@ -117,7 +117,7 @@ def test_a_path_leads_wherever_a_gradient_flows(name: str) -> None:
     assert torch.equal(torch.isfinite(layer.path_lengths(39)), flows > 0)
 
 
-def test_path_lengths_of_the_textbook() -> None:
+def test_path_lengths_equal_their_formulas() -> None:
     def paths(name: str, distance: int, **options) -> torch.Tensor:
         return seriatim.layer(name, 8, 8, **options).path_lengths(distance)
 
@@ -168,7 +168,7 @@ def test_every_model_with_embeddings_has_neighbours(inspected, name: str) -> Non
     assert 0 < sum(found.variance) <= 1 + 1e-9
 
 
-def test_random_vectors_are_alike_by_chance_alone() -> None:
+def test_random_vectors_are_similar_only_by_chance() -> None:
     def above_chance(vectors: np.ndarray) -> float:
         units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         similar = units @ units.T - 2 * np.eye(len(units))
@@ -181,14 +181,14 @@ def test_random_vectors_are_alike_by_chance_alone() -> None:
     assert chance_similarity(vectors[:1]) == 0.0
 
 
-def test_what_has_no_embeddings(inspected) -> None:
+def test_ngrams_and_unknown_words_have_no_embeddings(inspected) -> None:
     with pytest.raises(InputError, match="n-gram model has no embeddings"):
         embeddings(inspected["ngram"], SENTENCE)
     with pytest.raises(InputError, match="no token of the text"):
         embeddings(inspected["lm-words"], "entirely unseen")
 
 
-def test_principal_axes_are_those_of_the_covariance() -> None:
+def test_principal_axes_equal_those_of_the_covariance() -> None:
     vectors = randn(12, 5).numpy() * np.array([3.0, 2.0, 1.0, 0.5, 0.1])
     points, variance = principal_axes(vectors)
     values = np.linalg.eigvalsh(np.cov(vectors.T))[::-1]
