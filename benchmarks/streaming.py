@@ -28,8 +28,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.core.state import State, state_bytes
-from seriatim.layers import describe, names
-from seriatim.layers.build import options_of
+from seriatim.layers import describe, names, options_of
 
 BLOCKS, WINDOW, POOL = 100, 256, 256
 MOST, REPEATS = 500, 21

@@ -26,7 +26,7 @@ LARGEST = 1 << 16
 class Section(BaseModel):
     """A group of fields; a key that does not exist is an error."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
 
 
 class Data(Section):

@@ -2,9 +2,10 @@
 
 from .bidirectional import Bidirectional
 from .block import Residual
-from .build import check_options, layer, options_of
+from .declared_options import check_options, options_of
 from .describe import describe
 from .experts import count_experts
+from .factory import layer
 from .registry import REGISTRY, current, find, names, register, split_names
 from .stack import Stack
 from .torch_nn import from_torch, to_torch

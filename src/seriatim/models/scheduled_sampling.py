@@ -29,11 +29,14 @@ Features = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]
 
 
 class ScheduledSampling(Section):
-    """Options of a task whose model reads its own predictions in training; see this module."""
+    """Options of a task whose model reads its own predictions while training; see this module."""
 
     scheduled_sampling: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
+    """Highest probability with which a training step reads the model's own prediction instead of the data."""
     sampling_schedule: Literal["constant", "linear", "inverse-sigmoid"] = "constant"
+    """How this probability rises during the training."""
     sampling_k: Annotated[float, Field(ge=2, le=THOUSANDTHS)] = 100.0
+    """Steepness k of the inverse sigmoid; larger values rise later."""
 
     @field_validator("sampling_schedule")
     @classmethod

@@ -14,34 +14,39 @@ from .scheduled_sampling import ScheduledSampling
 
 
 class Options(ScheduledSampling):
-    """What an encoder-decoder has beside its layers.
-
-    ``factorisation``: `autoregressive`, each token given those before it; `ctc`, all of them at once and none given
-    another, with ``upsample`` places for every token of the source and no decoder. ``decoder``: the decoder's layer;
-    None for the encoder's. ``attention``: how the decoder looks at the source: `none`, one head with a scoring
-    function, or `multi-head`, which blocks (a Transformer's) have inside; None for the last where the decoder has
-    blocks, else `dot`. ``form``: `luong` (after the recurrence) or `bahdanau` (before it). ``context``: where the
-    source enters without attention. ``encoder_size``: of one direction; None for half of ``hidden_size`` where there
-    are two, so that memory and decoder are equally wide. ``readout``: what the logits are made of, [c; h] being
-    the context and the decoder's output: V tanh(W[c; h]) + b (`tanh`), W[c; h] + b (`direct`), or tanh(W[c; h] + b)
-    themselves (`tanh-logits`, in which no probability can be near 1). ``target_kind``: of the targets' tokens; None for
-    that of the sources'. ``max_target_length``: tokens of a target at most.
-    """
+    """Options of an encoder-decoder, beside those of its layers."""
 
     factorisation: Literal["autoregressive", "ctc"] = "autoregressive"
+    """Predict each token given those before it (autoregressive), or all tokens at once and independently (ctc), without
+    a decoder."""
     upsample: Count = 3
+    """Places for tokens of the target per token of the source, with ctc."""
     decoder: str | None = None
+    """Layer of the decoder; by default that of the encoder."""
     attention: Literal["none", "dot", "scaled-dot", "bilinear", "additive", "multi-head"] | None = None
+    """How the decoder attends to the source: not at all, with one head and a scoring function, or inside its blocks
+    (multi-head); by default multi-head where the decoder has blocks, otherwise dot."""
     form: Literal["luong", "bahdanau"] = "luong"
+    """Attend after the recurrence (luong) or before it (bahdanau)."""
     input_feeding: bool = False
+    """Give the decoder the attentional output of the previous step as an input."""
     readout: Literal["tanh", "direct", "tanh-logits"] = "tanh"
+    """Logits from the context c and the decoder's output h: V tanh(W[c; h]) + b (tanh), W[c; h] + b (direct), or
+    tanh(W[c; h] + b) (tanh-logits), with which no probability can be near 1."""
     context: str = "initial"
+    """Where the source enters a decoder without attention."""
     bridge: Literal["map", "copy", "none"] = "map"
+    """How the final state of the encoder becomes the first state of the decoder."""
     encoder_size: Count | None = None
+    """Width of one direction of the encoder; by default hidden_size, halved where there are two directions."""
     shared_vocabulary: bool = False
+    """Use one tokenizer and one embedding for source and target."""
     target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
+    """Kind of the target tokens; by default that of the source tokens."""
     label_smoothing: Rate = 0.0
+    """Share of the probability of the right token that is given to all tokens in the training loss."""
     max_target_length: Count = 256
+    """Tokens of a target at most."""
 
 
 READING = {"form", "input_feeding", "readout"}

@@ -15,22 +15,22 @@ from .tagger import Tagger
 
 
 class Options(Section):
-    """What a tagger has beside its layer.
-
-    ``characters``: what reads a word's letters; ``character_size`` is the width of a letter, ``filters`` that of what
-    a word's letters give (of each direction, where they are read by a recurrence). ``output``: each tag for itself
-    (``softmax``), or the best sequence of tags (``crf``); None for the field where the tags mark chunks.
-    ``word_dropout``: how often a word seen once in training is taken there for an unknown one. ``vectors``: a text
-    file of word vectors to begin with. ``scheme``: how the data marks chunks; answers are always in BIO.
-    """
+    """Options of a tagger, beside those of its layer."""
 
     characters: Literal["convolution", "recurrent", "none"] = "convolution"
+    """What reads the letters of a word."""
     character_size: Count = 30
+    """Width of the embedding of a letter."""
     filters: Count = 50
+    """Width of what the letters of a word give; of each direction where they are read by a recurrence."""
     output: Literal["softmax", "crf"] | None = None
+    """Predict each tag alone (softmax) or the best sequence of tags (crf); by default crf where tags mark chunks."""
     word_dropout: Rate = 0.5
+    """Rate at which a word that occurs once in the training data is replaced by the unknown word while training."""
     vectors: Annotated[str, Field(min_length=1)] | None = None
+    """Text file of word vectors to start from."""
     scheme: Literal["bio", "iob1"] = "bio"
+    """How the data marks chunks; answers are always in BIO."""
 
 
 def refuse_contradictions(config: Config, options: Options) -> None:

@@ -32,16 +32,15 @@ from .overlong import read_lengths, warn_of_long
 
 
 class Options(Section):
-    """What a classifier has beside its layer.
-
-    ``pooling``: how outputs become one vector. ``class_weights`` ``balanced``: every class counts as much as any other
-    in training, however rare it is. ``word_dropout``: the rate at which what stood once in the training texts is taken
-    for unknown there, so that the model knows what to do with the unknown (Iyyer et al. 2015; Lample et al. 2016).
-    """
+    """Options of a classifier, beside those of its layer."""
 
     word_dropout: Rate = 0.3
+    """Rate at which a token that occurs once in the training texts is replaced by the unknown token while training, so
+    that the model learns what to do with unknown tokens (Iyyer et al. 2015; Lample et al. 2016)."""
     pooling: Literal["final", "mean", "max", "attention"] = "final"
+    """How the outputs of the layer become one vector."""
     class_weights: Literal["none", "balanced"] = "none"
+    """Whether every class has the same total weight in training (balanced), however rare it is."""
 
 
 class Classification(Task[Documents, DocumentBatch, Classifier]):

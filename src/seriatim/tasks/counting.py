@@ -41,24 +41,27 @@ MOST = 100
 
 
 class Options(Section):
-    """What ``model.options`` holds of an n-gram model.
-
-    ``order`` is n; ``smoothing`` one of `seriatim.models.ngrams.smoothing`, ``k`` that of ``add-k``. N-grams counted
-    ``prune`` times or less are left out: a number for each order, the last one for all longer ones. With a ``closed``
-    vocabulary the unknown word has no probability but for what stands in the text. ``cache`` is the weight of a unigram
-    of the last ``cache_size`` tokens. ``memory``, in GB, is what counting may hold; what goes beyond lies in files.
-    """
+    """Options of an n-gram model."""
 
     order: Annotated[int, Field(ge=1, le=MOST, strict=True)] = 5
+    """Length n of the longest n-grams."""
     smoothing: Literal["kneser-ney", "absolute", "witten-bell", "add-k", "maximum-likelihood", "stupid-backoff"] = (
         "kneser-ney"
     )
+    """How probability is given to n-grams that were not seen; see `seriatim.models.ngrams.smoothing`."""
     k: Positive = 1.0
+    """Number added to every count, with add-k smoothing."""
     prune: int | list[int] = 0
+    """Leave out n-grams with this count or less; a list gives a number for each order, the last one for all longer
+    n-grams."""
     closed: bool = False
+    """Give the unknown token no probability beyond its own occurrences in the training text."""
     cache: Rate = 0.0
+    """Weight of a unigram model of the last tokens of the text."""
     cache_size: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 200
+    """Number of tokens in the cache."""
     memory: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Memory for counting, in GB; what does not fit is kept in files."""
 
     @field_validator("prune", mode="before")
     @classmethod

@@ -37,12 +37,10 @@ MASKED, REPLACED = 0.8, 0.1
 
 
 class Options(Section):
-    """What a masked language model has beside its layer.
-
-    ``mask_rate``: the share of tokens that are predicted at a step.
-    """
+    """Options of a masked language model, beside those of its layer."""
 
     mask_rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    """Share of the tokens that are predicted at a step."""
 
 
 @dataclass

@@ -1,53 +1,35 @@
-"""The options of a task, which stand beside the layer's own in ``model.options``."""
+"""Settle the options of a task, which share ``model.options`` with those of its layers."""
 
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
-from ..config import Config, Section, explain
-from ..core.errors import InputError, nearest
+from ..config import Config, Section
 from ..data.builtin import builtin_tokens
 from ..layers import options_of, split_names
+from ..layers.declared_options import resolve_options
+from ..layers.origins import stacks_of
 
 Options = TypeVar("Options", bound=Section)
 
 
 def split_options(kind: type[Options], config: Config) -> tuple[Options, dict[str, Any]]:
-    """The task's own options, and what is left for the layer.
+    """Return the options of the task, and what is left for the layers; see `resolve_options`.
 
     Raises:
         InputError: a value that does not fit, or a name that is nearly one of the task's.
     """
-    given = config.model.options
-    own = {name: value for name, value in given.items() if name in kind.model_fields}
-    rest = {name: value for name, value in given.items() if name not in kind.model_fields}
-    try:
-        options = kind.model_validate(own)
-    except ValidationError as error:
-        raise InputError(f"model.options.{explain(error)}") from None
-    _refuse_misspelt(kind, rest, [config.model.layer, getattr(options, "decoder", None) or config.model.layer])
-    return options, rest
-
-
-def _refuse_misspelt(kind: type[Section], rest: dict[str, Any], layers: list[str]) -> None:
-    """An option that no layer has and that looks like one of the task's is meant for the task."""
-    known = {key for name in layers for one in split_names(name) for key in options_of(one, rest)}
-    for key in rest:
-        if key not in known and get_close_matches(key, kind.model_fields, cutoff=0.8):
-            raise InputError(f"model.options.{key}: no such option; {nearest(key, list(kind.model_fields))}")
+    return resolve_options(kind, stacks_of(config), config.model.options)
 
 
 def settled_options(kind: type[Section], config: Config) -> Config:
-    """The configuration with every option of the task written out."""
-    own, rest = split_options(kind, config)
-    return _with_model(config, options={**rest, **own.model_dump()})
+    """Return the configuration with a value for every option of the task."""
+    options, rest = split_options(kind, config)
+    return _with_model(config, options={**rest, **options.model_dump()})
 
 
 def seeing_everything(config: Config) -> Config:
-    """For tasks whose sequences are there from the beginning: both directions, unless the configuration says otherwise.
+    """Return the configuration of a task that reads whole sequences: in both directions, unless it says otherwise.
 
-    Layers that can see later inputs themselves do; others run once from each end.
+    A layer with the option ``causal`` reads later inputs itself; any other layer runs once from each end.
     """
     name, options = config.model.layer, dict(config.model.options)
     if config.model.bidirectional is not None or "causal" in options:
@@ -58,9 +40,10 @@ def seeing_everything(config: Config) -> Config:
 
 
 def with_kind(config: Config, kind: str) -> Config:
-    """The configuration with this kind of tokens, unless it names another, or a run to take its tokenizer from.
+    """Return the configuration with this kind of tokens, unless it names a kind, or a run to take a tokenizer from.
 
-    A built-in task whose texts are letters in a row is read as characters: as words, a text would be one token.
+    A built-in task whose texts are single strings of letters is read as characters; as words, a text would be one
+    token.
     """
     if config.training.init is not None:
         return config

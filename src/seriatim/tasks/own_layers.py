@@ -9,7 +9,7 @@ from ..config import Model
 from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import InputError
 from ..layers import find
-from ..layers.build import constructor_options
+from ..layers.declared_options import accepted
 from ..layers.origins import outside_names
 from ..layers.registry import REGISTRY
 from ..testing import LawError, check_quickly
@@ -32,7 +32,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         try:
             with torch.random.fork_rng():
                 size = model.hidden_size
-                part = architecture(size, size, **constructor_options(architecture, model.options))
+                part = architecture(size, size, **accepted(architecture, model.options))
         except InputError:
             raise
         except Exception as error:

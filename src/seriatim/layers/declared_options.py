@@ -1,0 +1,186 @@
+"""The options that layers and tasks declare, and the one place that resolves ``model.options``.
+
+A layer declares its options as the keyword-only arguments of its constructor, with a type of `option_types`, a default,
+and a line in the ``Args`` of the class docstring. A task declares them as the fields of a `Section`, each with a
+docstring below it. ``seriatim layers --json``, the page `docs/options.md` and the errors are made from these.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from ..config import Section, explain
+from ..core.contract import RecurrentCell, Wrap
+from ..core.errors import InputError, nearest
+from ..recurrence import Recurrent
+from .block import wrapped
+from .cross_attention import CrossAttention
+from .feed_forward import feed_forward
+from .option_types import Json, check_value, describe_type
+from .positions import Positions
+from .registry import find, split_names
+
+Options = Mapping[str, object]
+TaskOptions = TypeVar("TaskOptions", bound=Section)
+ARGUMENT = re.compile(r" {4}(\w+): (.*)")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a layer or a task.
+
+    Attributes:
+        name: the key in ``model.options``.
+        annotation: the type of its values, as declared; `inspect.Parameter.empty` if there is none.
+        default: the value if none is given.
+        help: one line.
+        limits: declared beside the type.
+    """
+
+    name: str
+    annotation: object
+    default: object = None
+    help: str = ""
+    limits: tuple[object, ...] = ()
+
+    def describe(self) -> dict[str, Json]:
+        """Return ``type``, ``default``, ``range``, ``choices`` and ``help``; None where there is no such limit."""
+        kind, span, choices = describe_type(self.annotation, self.limits)
+        return {"type": kind, "default": self.default, "range": span, "choices": choices, "help": self.help}
+
+
+BLOCK = Option(
+    "block",
+    bool | None,
+    None,
+    "Put the layer into a block with norms and a feed-forward network (true), or not (false).",
+)
+
+
+def wrap_of(name: str, options: Options) -> Wrap:
+    """Return what is put around a layer: its own choice, unless the option ``block`` says otherwise."""
+    block = options.get("block")
+    if block is not None:
+        return "block" if block else "none"
+    architecture = find(name)
+    return "none" if issubclass(architecture, RecurrentCell) else architecture.wrap
+
+
+def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
+    """Return the options of one architecture, given others: what is put around it has options, too."""
+    options = options or {}
+    architecture, wrap = find(name), wrap_of(name, options)
+    known = declared(architecture)
+    if issubclass(architecture, RecurrentCell):
+        known |= declared(Recurrent)
+    if options.get("position") == "learned":
+        known |= {"max_length": declared(Positions)["max_length"]}
+    if wrap != "none":
+        known |= {key: value for key, value in declared(wrapped).items() if key in ("norm", "norm_first")}
+        memory = declared(CrossAttention)
+        known |= memory if options.get("memory_size") is not None else {"memory_size": memory["memory_size"]}
+    if wrap == "block":
+        mixture = ("experts_per_token", "balance") if options.get("num_experts") is None else ()
+        known |= {key: value for key, value in declared(feed_forward).items() if key not in mixture}
+    return known | {BLOCK.name: BLOCK}
+
+
+def check_options(name: str, options: Options) -> None:
+    """Raise InputError where no layer of a stack has an option, or its value does not fit."""
+    known = {key: option for layer in split_names(name) for key, option in options_of(layer, options).items()}
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}")
+        check_value(f"model.options.{key}", value, known[key].annotation)
+
+
+def resolve_options(
+    section: type[TaskOptions], stacks: Sequence[str], given: Options
+) -> tuple[TaskOptions, dict[str, Any]]:
+    """Share out ``model.options`` between a task and its layers.
+
+    Args:
+        section: the options of the task.
+        stacks: the layers of its model.
+        given: the options by name.
+
+    Returns:
+        The options of the task, and what is left for the layers; `check_options` checks their values.
+
+    Raises:
+        InputError: a value that does not fit the task, or a name that is nearly one of the task's.
+    """
+    rest = {name: value for name, value in given.items() if name not in section.model_fields}
+    try:
+        options = section.model_validate({name: given[name] for name in given if name not in rest})
+    except ValidationError as error:
+        raise InputError(f"model.options.{explain(error)}") from None
+    known = {key for stack in stacks for layer in split_names(stack) for key in options_of(layer, rest)}
+    for key in rest:
+        if key not in known and get_close_matches(key, section.model_fields, cutoff=0.8):
+            raise InputError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
+    return options, rest
+
+
+def task_options(section: type[Section]) -> dict[str, Option]:
+    """Return the options that a task declares."""
+    return {
+        name: Option(name, field.annotation, field.get_default(), _line(field.description or ""), tuple(field.metadata))
+        for name, field in section.model_fields.items()
+    }
+
+
+def declared(function: Callable[..., object]) -> dict[str, Option]:
+    """Return the keyword-only arguments of a class or a function as options."""
+    parts = reversed(function.__mro__) if isinstance(function, type) else [function]
+    texts = {name: text for part in parts for name, text in arguments_of(inspect.cleandoc(part.__doc__ or "")).items()}
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        one.name: Option(
+            one.name, one.annotation, None if one.default is one.empty else one.default, texts.get(one.name, "")
+        )
+        for one in parameters
+        if one.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def accepted(function: Callable[..., object], options: Options) -> dict[str, Any]:
+    """Return those of some options that a class or a function takes by keyword only."""
+    return {key: options[key] for key in declared(function) if key in options}
+
+
+def arguments_of(docstring: str) -> dict[str, str]:
+    """Return what the ``Args`` of a docstring say of each argument, in one line each."""
+    texts: dict[str, list[str]] = {}
+    lines = docstring.partition("Args:\n")[2].splitlines()
+    for line in lines:
+        if not line.startswith("    "):
+            break
+        if found := ARGUMENT.fullmatch(line):
+            name = found[1]
+            texts[name] = [found[2]]
+        elif texts:
+            texts[name].append(line.strip())
+    return {name: _line(" ".join(words)) for name, words in texts.items()}
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, as a sentence."""
+    text = " ".join(text.split())
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
+
+
+def _condition(key: str) -> str:
+    """Return what an option needs, if it is one that only works together with another."""
+    if key in ("experts_per_token", "balance"):
+        return "it needs model.options.num_experts"
+    if key in declared(Positions):
+        return "it needs model.options.position learned"
+    if key in declared(wrapped) | declared(feed_forward) or key == "memory_size":
+        return "it needs model.options.block true"
+    return ""

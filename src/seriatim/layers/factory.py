@@ -1,0 +1,110 @@
+"""Build layers from a name and options: `seriatim.layer`."""
+
+import itertools
+from typing import Any
+
+from torch import nn
+
+from ..core.contract import RecurrentCell, SequenceLayer
+from ..core.errors import InputError
+from ..recurrence import Recurrent
+from .bidirectional import bidirectional as both_directions
+from .block import wrapped
+from .cross_attention import CrossAttention
+from .declared_options import Options, accepted, check_options, wrap_of
+from .feed_forward import feed_forward
+from .pointwise import Pointwise
+from .pointwise import norm as norm_named
+from .positions import ABSOLUTE, Positions
+from .registry import current, find, split_names
+from .stack import stack as stack_of
+
+
+def layer(
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    *,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+    variational_dropout: bool = False,
+    residual: bool = False,
+    **options: object,
+) -> SequenceLayer:
+    """Build a layer, or a stack of layers, by name.
+
+    Args:
+        name: one of `names`, or several with commas between them for a stack that mixes them, the bottom layer first.
+        input_size: width of the inputs.
+        hidden_size: width of each layer.
+        num_layers: number of layers on top of each other; with several names, how often these are repeated.
+        bidirectional: read in both directions; the outputs are twice as wide.
+        dropout: rate between layers, or on each residual branch where layers have residual connections of their own.
+        variational_dropout: draw one dropout mask per sequence instead of one per step.
+        residual: add the inputs of each layer to its outputs wherever the widths are equal; for layers that have no
+            residual connections of their own.
+        options: options of the architecture (see `options_of`); with several names, each layer takes those that it
+            has. `block` puts the layer into a block with a feed-forward network (true), or not (false).
+
+    Returns:
+        The layer, or a `Stack` if there are several parts.
+
+    Raises:
+        InputError: an unknown name or option, or a size that does not fit.
+
+    Warns:
+        UserWarning: a former name of a layer.
+    """
+    name = current(name)
+    check_options(name, options)
+    for argument, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if not isinstance(size, int) or size < 1:
+            raise InputError(f"{argument} must be an integer of at least 1; got {size!r}")
+    names = split_names(name)
+    wrapped_names = [part for part in names if wrap_of(part, options) != "none"]
+    if residual and wrapped_names:
+        raise InputError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
+    rates = {"dropout": dropout, "variational": variational_dropout}
+    layers: list[SequenceLayer] = []
+    for part in itertools.chain.from_iterable(itertools.repeat(names, num_layers)):
+        width = layers[-1].output_size if layers else input_size
+        directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
+        layers.append(both_directions(*directions) if bidirectional else directions[0])
+    norm = None
+    if wrapped_names and options.get("norm_first", True):
+        norm = norm_named(str(options.get("norm", "rms")), layers[-1].output_size)
+    between = 0.0 if len(wrapped_names) == len(names) else dropout
+    if len(layers) == 1 and not residual and norm is None:
+        return _with_positions(layers[0], options)
+    stack = stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=norm)
+    return _with_positions(stack, options)
+
+
+def _with_positions(layer: SequenceLayer, options: Options) -> SequenceLayer:
+    """Add absolute positions below a layer if the options name them."""
+    if options.get("position") not in ABSOLUTE:
+        return layer
+    bottom = Positions(layer.input_size, learned=options["position"] == "learned", **accepted(Positions, options))
+    return stack_of([bottom, layer])
+
+
+def _build_one(name: str, width: int, hidden_size: int, options: Options, rates: dict[str, Any]) -> SequenceLayer:
+    """Build one layer with what is put around it, and a linear map before it if it cannot change the width."""
+    architecture, wrap = find(name), wrap_of(name, options)
+    arguments = accepted(architecture, options)
+    if arguments.get("position") in ABSOLUTE:
+        arguments["position"] = "none"  # absolute positions are added below all layers
+    square = wrap != "none" or (issubclass(architecture, SequenceLayer) and architecture.square)
+    inner = hidden_size if square else width
+    part: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
+    built = Recurrent(part, **accepted(Recurrent, options)) if isinstance(part, RecurrentCell) else part
+    if wrap != "none":
+        memory = None
+        if options.get("memory_size") is not None:
+            memory = CrossAttention(hidden_size, hidden_size, **accepted(CrossAttention, options))
+        network = feed_forward(hidden_size, **accepted(feed_forward, options)) if wrap == "block" else None
+        built = wrapped(built, memory, network, **rates, **accepted(wrapped, options))
+    if inner == width:
+        return built
+    return stack_of([Pointwise(width, inner, module=nn.Linear(width, inner)), built])
