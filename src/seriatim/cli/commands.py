@@ -348,7 +348,7 @@ def layers(options: argparse.Namespace) -> None:
     from ..layers import describe, find, names
     from ..layers.origins import import_references
     from ..tasks import STANDALONE
-    from .console import print_layers
+    from .console import print_layers, print_options
 
     rows: list[dict[str, object]] = []
     if options.layer is not None:
@@ -366,6 +366,8 @@ def layers(options: argparse.Namespace) -> None:
         print(json.dumps(rows))
     else:
         print_layers(rows)
+        if options.layer is not None:
+            print_options(rows)
 
 
 def docs(options: argparse.Namespace) -> None:

@@ -149,6 +149,18 @@ def print_layers(rows: Sequence[dict[str, Any]]) -> None:
         print(f"former names, which still work: {', '.join(former)}")
 
 
+def print_options(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the options of some layers: name, values, default and meaning."""
+    for row in rows:
+        print(printable(f"options of {row['name']} (--model.options.NAME VALUE)"))
+        table = table_of("option", "values", "default", "meaning", left=(0, 1, 2, 3))
+        for name, facts in row["option_details"].items():
+            values = ", ".join(facts["choices"] or [facts["type"]])
+            span = f": {facts['range']}" if facts["range"] else ""
+            table.add_row(name, f"{values}{span}", str(facts["default"]), facts["help"])
+        show(table)
+
+
 def _cell(key: str, part: dict[str, Any]) -> str:
     value = part.get(key, "")
     if isinstance(value, str):

@@ -118,8 +118,8 @@ def describe_type(annotation: object, limits: Sequence[object] = ()) -> tuple[st
         elif isinstance(limit, Between):
             span = _range(limit.minimum, limit.maximum)
     bounds = [limit for limit in everything if isinstance(limit, Ge | Gt | Le | Lt)]
-    if [type(bound) for bound in bounds] == [Ge, Le]:
-        span = _range(bounds[0].ge, bounds[1].le)
+    if len(bounds) == 2 and isinstance(bounds[0], Ge) and isinstance(bounds[1], Le):
+        span = f"{bounds[0].ge:g} to {bounds[1].le:g}"
     elif bounds:
         span = " and ".join(filter(None, map(_bound, bounds))) or None
     return " or ".join(dict.fromkeys(names)) or "any value", span, choices or None

@@ -14,6 +14,7 @@ from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, sum_blocks, text_metrics
+from ..layers.declared_options import task_options
 from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
@@ -195,6 +196,7 @@ class Counting(LanguageModelling):
             "state_bytes": {str(count): 8 * (options.order - 1) for count in TOKENS},
             "path_lengths": {str(distance): 1 if distance < options.order else None for distance in DISTANCES},
             "options": options.model_dump(),
+            "option_details": {name: option.describe() for name, option in task_options(Options).items()},
         }
 
 
