@@ -116,7 +116,7 @@ def test_a_page_that_may_not_be_written(inspected, tmp_path: Path, monkeypatch: 
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("seriatim.report.page.write_whole", refuse)
-    with pytest.raises(InputError, match="may not be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
     monkeypatch.setattr("seriatim.inspection.inspection._sections", lambda _: pytest.fail("work was done first"))
     monkeypatch.setattr("os.access", lambda *_: False)

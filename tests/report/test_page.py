@@ -175,7 +175,7 @@ def test_no_two_lines_look_alike_without_colour() -> None:
 def test_where_a_page_cannot_be_written_one_line_says_so(tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", "é")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == "é"
-    with pytest.raises(InputError, match="does not exist; make it"):
+    with pytest.raises(InputError, match="does not exist; create it"):
         write_page(tmp_path / "nowhere" / "page.html", "")
     with pytest.raises(InputError, match="does not exist"):
         write_page(tmp_path / "page.html" / "page.html", "")
@@ -189,7 +189,7 @@ def test_no_permission_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.M
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("seriatim.report.page.write_whole", refuse)
-    with pytest.raises(InputError, match=r"page.html: may not be written; "):
+    with pytest.raises(InputError, match=r"page.html: cannot be written"):
         write_page(tmp_path / "page.html", "")
 
 

@@ -1,1 +1,1 @@
-"""The kit for pages: the page itself, its theme, axes and number formats."""
+"""The kit for pages: the page itself, its theme, charts, axes and number formats."""

@@ -1,19 +1,19 @@
-"""What a notebook displays for a result whose page is a file."""
+"""Display a page that is a file in a notebook."""
 
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 HEIGHT = 700
-"""Pixels of a page in a notebook."""
+"""Height of a page in a notebook, in pixels."""
 
 
 def framed(path: Path, lines: Sequence[str] = ()) -> str:
-    """HTML that shows a page in a frame of its own, whose styles and scripts do not touch the notebook.
+    """Return HTML that shows a page in a frame, so that its styles and scripts do not affect the notebook.
 
     Args:
         path: file of the page.
-        lines: the main results, shown instead where the page cannot be read.
+        lines: the main results, which are shown instead if the page cannot be read.
     """
     try:
         page = path.read_text(encoding="utf-8")

@@ -1,11 +1,11 @@
-"""Numbers as a reader takes them in: units, three digits, lists of names."""
+"""Numbers for readers: units, significant digits, and lists of names."""
 
 import math
 from collections.abc import Sequence
 
 
 def in_short(number: float) -> str:
-    """Return a number as an axis shows it: ``200``, ``5k``, ``10M``, ``1.5T``."""
+    """Write a number for an axis: ``200``, ``5k``, ``10M``, ``1.5T``."""
     for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{letter}"
@@ -13,7 +13,7 @@ def in_short(number: float) -> str:
 
 
 def in_bytes(number: float) -> str:
-    """``512 B``, ``3.2 kB``, ``1.1 GB``: units of a thousand."""
+    """Write a number of bytes in units of a thousand: ``512 B``, ``3.2 kB``, ``1.1 GB``."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= size:
             return f"{number / size:.3g} {unit}"
@@ -21,7 +21,7 @@ def in_bytes(number: float) -> str:
 
 
 def in_time(milliseconds: float) -> str:
-    """``20 μs``, ``0.31 ms``, ``4.5 s``, ``2.1 min``, ``3.4 h``, to two digits that count or the whole unit."""
+    """Write a time with two significant digits, or in whole units: ``20 μs``, ``0.31 ms``, ``4.5 s``, ``2.1 min``."""
     for size, unit in ((3.6e6, "h"), (6e4, "min"), (1e3, "s"), (0.1, "ms")):
         if milliseconds >= 2 * size or (milliseconds >= size and size < 6e4):
             return f"{rounded(milliseconds / (1.0 if unit == 'ms' else size), 2)} {unit}"
@@ -29,7 +29,7 @@ def in_time(milliseconds: float) -> str:
 
 
 def rounded(number: float, digits: int = 3) -> str:
-    """So many digits that count, whole numbers to the last but for thousands, which are set apart: ``41,200``."""
+    """Write a number with significant digits, and commas in thousands: ``41,200``."""
     if number == 0:
         return "0"
     after = digits - 1 - math.floor(math.log10(abs(number)))
@@ -37,15 +37,15 @@ def rounded(number: float, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """``0.4 %``, ``16 %``."""
+    """Write a share as ``0.4 %`` or ``16 %``."""
     return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def times(ratio: float) -> str:
-    """``3.1 times``, ``40 times``."""
+    """Write a ratio as ``3.1 times`` or ``40 times``."""
     return f"{ratio:.1f} times" if ratio < 9.95 else f"{ratio:,.0f} times"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join words: ``a``, ``a and b``, ``a, b and c``."""
+    """Join names: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

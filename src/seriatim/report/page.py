@@ -1,6 +1,6 @@
-"""Pages that show: one HTML file that needs nothing else, in light and dark, on a phone and on paper.
+"""Pages: one HTML file without other files, in light and dark, for wide and narrow screens and for paper.
 
-A page is a title and sections; a section is a sequence of the parts below. Whatever text they hold is escaped.
+A page is a title and sections; a section is a sequence of the parts below. All text is escaped.
 """
 
 import base64
@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 WIDE = 6.0
-"""Inches from which a figure gets the whole width of the page."""
+"""The width of a figure in inches from which it takes the whole width of the page."""
 
 
 @dataclass(frozen=True)
 class Prose:
-    """Paragraphs of plain text, between which there are blank lines."""
+    """Paragraphs of plain text, separated by blank lines."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure, what it is called, what to read from it, and what is to be seen in it for who does not see it."""
+    """A figure with its title, a caption, and a description for readers who cannot see it."""
 
     figure: "Figure"
     title: str
@@ -49,16 +49,19 @@ class Plot:
 
 @dataclass(frozen=True)
 class Plots:
-    """Figures side by side, as many as there is room for."""
+    """Figures side by side, as many as fit."""
 
     plots: Sequence[Plot]
 
 
 class Cell(NamedTuple):
-    """A cell of a table that is more than its text.
+    """A cell of a table.
 
-    ``mark`` is ``"best"``, ``"wrong"`` or ``"right"``, shown by a sign as well as by colour; ``note`` stands below the
-    text in small letters; ``span`` is the number of columns it takes.
+    Attributes:
+        text: the text.
+        mark: ``"best"``, ``"wrong"`` or ``"right"``, which is shown by a sign as well as by colour.
+        note: small text below the text.
+        span: number of columns.
     """
 
     text: str
@@ -69,10 +72,14 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, of which the first is the heading of its row.
+    """A table. The first cell of a row is the heading of the row.
 
-    ``numeric`` are the columns set to the right. Where there is no room a table scrolls sideways in its own box;
-    one of sentences is ``stacked`` instead, cell below cell.
+    Attributes:
+        headings: of the columns.
+        rows: of cells.
+        caption: above the table.
+        numeric: columns that are aligned to the right.
+        stacked: whether a narrow page shows the cells below each other, for tables of sentences, instead of scrolling.
     """
 
     headings: Sequence[str]
@@ -84,14 +91,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Code:
-    """A command or a file, line by line, with a button that copies it."""
+    """Lines of a command or a file, with a button to copy them."""
 
     text: str
     caption: str = ""
 
 
 class Token(NamedTuple):
-    """A token as it is read: its surprisal in bits, how dark that is from 0 to 1, what else could have stood there."""
+    """A token with its surprisal in bits, its shade from 0 to 1, and the alternatives with their probabilities."""
 
     text: str
     value: float
@@ -101,9 +108,9 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokens:
-    """A text, token by token, each shaded by its surprisal; a token in hand shows its alternatives.
+    """A text whose tokens are shaded by their surprisal; the selected token shows its alternatives.
 
-    ``scale`` is what no shade and full shade mean.
+    ``scale`` names the lightest and the darkest shade.
     """
 
     tokens: Sequence[Token]
@@ -112,7 +119,7 @@ class Tokens:
 
 
 class Sample(NamedTuple):
-    """A text under a heading. ``lead`` is what it was the answer to; ``mark`` as of a `Cell`."""
+    """A text with a heading; ``lead`` is the text that it continues, ``mark`` is that of a `Cell`."""
 
     heading: str
     text: str
@@ -122,7 +129,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Samples:
-    """Texts side by side: ``(heading, text)`` or `Sample`."""
+    """Texts side by side, as ``(heading, text)`` or `Sample`."""
 
     items: Sequence[tuple[str, str] | Sample]
     caption: str = ""
@@ -133,7 +140,7 @@ Part = Prose | Plot | Plots | Table | Code | Tokens | Samples
 
 @dataclass(frozen=True)
 class Section:
-    """``name`` is what the address of the section ends with: letters, digits and hyphens, unique in the page."""
+    """A section. ``name`` ends its address: letters, digits and hyphens, unique in the page."""
 
     name: str
     title: str
@@ -141,11 +148,11 @@ class Section:
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """Return a complete page: it contains its style, script and drawings, and loads nothing.
+    """Return a page that contains its style, script and drawings, and loads nothing.
 
     Args:
         title: of the page.
-        lead: what it says in a sentence or two.
+        lead: the main result, in a few sentences.
         sections: in order; those without parts are left out.
 
     Returns:
@@ -169,33 +176,35 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def write_page(path: Path, html: str) -> None:
-    """Write a page completely, or not at all.
+    """Write a page, completely or not at all.
 
     Raises:
-        InputError: there is no such folder, or nothing may be written there.
+        InputError: the folder does not exist, or the file cannot be written.
     """
     try:
         write_whole(path, html)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{path}: the folder {path.parent} does not exist; make it, or name another file") from error
+        raise InputError(f"{path}: the folder {path.parent} does not exist; create it, or name another file") from error
     except PermissionError as error:
-        raise InputError(f"{path}: may not be written; give yourself the right to, or name another file") from error
+        raise InputError(
+            f"{path}: cannot be written (no permission); change the permissions, or name another file"
+        ) from error
     except IsADirectoryError as error:
         raise InputError(f"{path}: is a folder; name a file in it") from error
 
 
 def _environment() -> Environment:
-    """Templates with what they ask of Python."""
-    made = Environment(
+    """Return the environment of the templates, with the functions and filters that they use."""
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    numbers: dict[str, Any] = {}
-    made.globals["number"] = lambda of: next(numbers.setdefault(of, count(1)))
-    made.filters |= {
+    numbers: dict[str, count[int]] = {}
+    environment.globals["number"] = lambda kind: next(numbers.setdefault(kind, count(1)))
+    environment.filters |= {
         "kind": lambda part: type(part).__name__.lower(),
         "cell": lambda cell: cell if isinstance(cell, Cell) else Cell(cell),
         "sample": lambda item: Sample(*item),
@@ -205,7 +214,7 @@ def _environment() -> Environment:
         "svg": lambda plot, name: Markup(
             to_svg(plot.figure, title=plot.title, description=plot.description, name=name)
         ),
-        "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # as JavaScript reads it
+        "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
         "visible": lambda token: token.replace("\n", "↵\n").replace("\t", "⇥\t"),
     }
-    return made
+    return environment

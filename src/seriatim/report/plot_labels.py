@@ -1,27 +1,27 @@
-"""Names in plots, none upon another: at the ends of lines, and beside points."""
+"""Names in plots that do not overlap: at the ends of lines, and beside points."""
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from .theme import INK, SOFT, plain, style
 
 SIZE = 9.0
-"""Points of the letters of a name."""
+"""Font size of a name, in points."""
 _LINE = SIZE * 1.25
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Move places as little as possible, so that the distance of neighbours is at least ``gap``.
+    """Move places apart until neighbours have a distance of ``gap``, with the least sum of squared moves.
 
-    The least sum of squared moves: an isotonic regression of what is left of the places without the gaps, by pooling
-    neighbours that stand in the wrong order.
+    Without the gaps, this is an isotonic regression of the places, which pools neighbours in the wrong order.
     """
     order = sorted(range(len(places)), key=lambda i: places[i])
-    pools: list[list[float]] = []  # of each pool its mean and its size
+    pools: list[list[float]] = []  # mean and size of each pool
     for rank, i in enumerate(order):
         pools.append([places[i] - rank * gap, 1])
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
@@ -36,14 +36,15 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return result
 
 
-def end_labels(axes: Any, ends: Sequence[tuple[int, str, float]]) -> None:
-    """Draw a legend to the right of the plot, with each name as close as possible to the end of its line.
+def end_labels(axes: Axes, ends: Sequence[tuple[int, str, float]]) -> None:
+    """Draw a legend to the right of the plot, with each name as near as possible to the end of its line.
 
     Args:
-        axes: the plot, its limits and scales settled.
-        ends: of each line its place in `seriatim.report.theme.style`, its name and its last value.
+        axes: the plot, with its final limits and scales.
+        ends: for each line the index of its style, its name and its last value.
     """
-    height = axes.figure.get_size_inches()[1] * 72 * 0.76  # points; the rest of a figure is its axis
+    assert isinstance(axes.figure, Figure)
+    height = axes.figure.get_size_inches()[1] * 72 * 0.76  # points; the axis takes the rest of the figure
     heights = [_fraction(axes, value) for _, _, value in ends]
     gap = min(_LINE / height, 0.96 / max(1, len(ends) - 1))
     moved = spread(heights, gap)
@@ -55,25 +56,26 @@ def end_labels(axes: Any, ends: Sequence[tuple[int, str, float]]) -> None:
         axes.text(1.12, at + shift, plain(name), transform=axes.transAxes, va="center", fontsize=SIZE, color=INK)
 
 
-def _fraction(axes: Any, value: float) -> float:
-    """How far up the plot a value stands, 0 to 1."""
+def _fraction(axes: Axes, value: float) -> float:
+    """Return the height of a value in the plot, 0 to 1."""
     _, y = axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[0], value)))
     return min(1.0, max(0.0, float(y)))
 
 
-def point_labels(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
-    """Write a name beside each point where it covers no point and no name; a line connects distant names.
+def point_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+    """Draw a name beside each point, where it covers no point and no other name; a line leads to distant names.
 
     Args:
-        axes: the plot, its limits and scales settled.
-        points: names and places.
+        axes: the plot, with its final limits and scales.
+        points: names and coordinates.
     """
-    axes.figure.draw_without_rendering()  # settles where the plot stands in its figure
+    assert isinstance(axes.figure, Figure)
+    axes.figure.draw_without_rendering()  # computes the place of the plot in its figure
     pixels = axes.figure.dpi / 72
     places = [tuple(axes.transData.transform((x, y)) / pixels) for _, x, y in points]
     (left, bottom), (right, top) = (axes.transAxes.transform(corner) / pixels for corner in ((0, 0), (1, 1)))
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
-    for (name, *at), (x, y) in sorted(zip(points, places, strict=True), key=lambda each: -each[1][1]):
+    for (name, *data), (x, y) in sorted(zip(points, places, strict=True), key=lambda each: -each[1][1]):
         width = _width(name)
         box = min(
             (_box(x, y, width, *way) for way in _WAYS),
@@ -89,7 +91,7 @@ def point_labels(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
         far = abs(middle) > 0.7 * _LINE
         axes.annotate(
             plain(name),
-            at,
+            (data[0], data[1]),
             xytext=((box[2] if box[2] < x else box[0]) - x, middle),
             ha="right" if box[2] < x else "left",
             textcoords="offset points",
@@ -101,12 +103,12 @@ def point_labels(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
 
 
 _WAYS = [(side, line * 0.5) for line, side in product(range(-10, 11), (1, -1, 0))]
-"""To the right of the point, to its left or over its middle; lines above or below it."""
+"""Right of the point, left of it or centred on it; and the number of lines above or below it."""
 _Box = tuple[float, float, float, float]
 
 
 def _width(name: str) -> float:
-    """Of a name in points, and a little room."""
+    """Return the width of a name in points, with a small margin."""
     width, _, _ = text_to_path.get_text_width_height_descent(name, FontProperties(size=SIZE), ismath=False)
     return float(width) + 2
 

@@ -1,11 +1,11 @@
-"""How plots look: one palette for light and dark pages, and figures as SVG that takes its colours from the page.
+"""The look of plots: one palette for light and dark pages, and figures as SVG with the colours of the page.
 
-A figure is drawn in the colours of the light theme, so that it can be saved as any other Matplotlib figure. `to_svg`
-puts CSS variables in their place: ``var(--ink)``, ``var(--c1)``; greys become mixtures of ink and paper.
+A figure is drawn in the colours of the light theme, so that it can be saved like any other Matplotlib figure. `to_svg`
+replaces them by CSS variables, such as ``var(--ink)`` and ``var(--c1)``; greys become mixtures of ink and paper.
 
-The ten colours differ from each other, and from the paper, for readers who do not tell red from green too (simulated
+The ten colours differ from each other and from the paper, also for readers who cannot tell red from green (simulated
 after G. M. Machado et al., *A physiologically-based model for simulation of color vision deficiency*, 2009). No plot
-may depend on them alone: `style` gives every line its dashes and its marker as well.
+depends on colours alone: `style` gives every line its own dashes and marker as well.
 """
 
 import hashlib
@@ -26,21 +26,21 @@ except ModuleNotFoundError as error:
     raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
 PAPER, INK, SOFT, RULE = "#ffffff", "#1d2023", "#565d64", "#d5d8db"
-"""The page, what is written on it, what is said aside, and hairlines."""
+"""The paper, the text, secondary text, and rules."""
 COLOURS: tuple[str, ...] = (
     *("#2f66d0", "#d2361e", "#3a7a78", "#3a0fae", "#6b703c"),
     *("#6f232c", "#2f4767", "#1a0a5c", "#9e58b4", "#2a2102"),
 )
-"""For lines and points, in the order in which they are given out."""
+"""Colours of lines and points, in the order of their use."""
 ON_DARK, ON_LIGHT = "#fefefe", "#010101"
-"""For text upon the colours of a heat map, which stay what they are in either theme."""
+"""Text on the colours of a heat map, which are the same in both themes."""
 HEAT = "cividis"
-"""The colour map of heat maps: it rises evenly in lightness, and reads alike without red or green."""
+"""The colour map of heat maps. Its lightness rises evenly, so it can be read without red or green."""
 
 LIGHT = {"paper": PAPER, "ink": INK, "soft": SOFT, "rule": RULE} | {
     f"c{i}": colour for i, colour in enumerate(COLOURS, 1)
 }
-"""CSS variables to colours."""
+"""Colours by CSS variable, on a light page."""
 DARK = dict(
     zip(
         LIGHT,
@@ -52,12 +52,12 @@ DARK = dict(
         strict=True,
     )
 )
-"""The same variables on a dark page."""
+"""Colours by CSS variable, on a dark page."""
 
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.8)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)))
+DASHES: tuple[object, ...] = ("-", (0, (5, 1.8)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 STYLES = tuple(zip(itertools.islice(itertools.cycle(DASHES), len(MARKERS)), MARKERS, strict=True))
-"""Dashes and marker of each of the colours."""
+"""Dashes and marker of each colour."""
 
 _LOOK: Any = {
     "axes.edgecolor": SOFT,
@@ -91,7 +91,7 @@ _OPENING = re.compile(r'<svg [^>]*viewBox="0 0 ([0-9.]+) ([0-9.]+)"[^>]*>')
 
 
 def style(index: int) -> dict[str, Any]:
-    """Colour, dashes and marker of the ``index``-th line: ``axes.plot(x, y, **style(0))``."""
+    """Return colour, dashes and marker of a line: ``axes.plot(x, y, **style(0))``."""
     dashes, marker = STYLES[index % len(STYLES)]
     return {
         "color": COLOURS[index % len(COLOURS)],
@@ -105,15 +105,15 @@ def style(index: int) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """Text for a figure that holds what users wrote: no dollar sign in it begins a formula."""
+    """Return text of users for a figure, where no dollar sign begins a formula."""
     return text.replace("$", r"\$")
 
 
 class PageFigure(Figure):
-    """A Matplotlib figure that a notebook shows without pyplot and its inline backend."""
+    """A Matplotlib figure that notebooks show without pyplot and its inline backend."""
 
     def _repr_png_(self) -> bytes:
-        """Return the figure on a white background, for notebooks."""
+        """Return the figure on white paper, for notebooks."""
         with io.BytesIO() as stream, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")
             warnings.filterwarnings("ignore", "constrained_layout not applied")
@@ -130,18 +130,18 @@ def new_figure(
     sharex: bool = False,
     sharey: bool = False,
 ) -> tuple[Figure, Any]:
-    """Return an empty figure in the style of the pages.
+    """Return an empty figure in the look of the pages.
 
-    Its letters are legible where the page shows it 320 pixels wide, if it is about 4.2 inches wide. What is wider than
-    6 inches gets the whole width of a page.
+    The text of a figure 4.2 inches wide is legible at 320 pixels. A figure wider than 6 inches takes the whole width of
+    a page.
 
     Args:
-        rows: how many plots lie one above another.
-        columns: and side by side.
+        rows: number of plots one above the other.
+        columns: number of plots side by side.
         width: of the whole figure, in inches.
         height: of the whole figure, in inches.
-        sharex: whether the plots have one horizontal scale.
-        sharey: whether they have one vertical scale.
+        sharex: whether the plots share the horizontal scale.
+        sharey: whether the plots share the vertical scale.
 
     Returns:
         The figure and its axes, an array ``(rows, columns)``.
@@ -153,28 +153,28 @@ def new_figure(
 
 
 def to_svg(figure: Figure, *, title: str, description: str, name: str = "") -> str:
-    """Return a figure as SVG for a page: as wide as its place, with real text and the colours of the page.
+    """Return a figure as SVG for a page: as wide as its place, with selectable text and the colours of the page.
 
     Args:
-        figure: by preference of `new_figure`.
-        title: its accessible name.
-        description: what is to be seen in it, for who does not see it.
-        name: what its ids begin with, unique in the page; by default made of what is drawn.
+        figure: preferably of `new_figure`.
+        title: accessible name.
+        description: for readers who cannot see the figure.
+        name: the beginning of its ids, unique in the page; by default a digest of the drawing.
 
     Returns:
         ``<svg role="img" …>``, the same for the same figure.
     """
     for axes in figure.axes:
         for image in axes.images:
-            image.set_interpolation("none")  # one pixel a value, sharp at any size
+            image.set_interpolation("none")  # one pixel for each value, sharp at any size
     drawn = _drawn(figure)
     name = name or f"plot-{hashlib.sha256((title + description + drawn).encode()).hexdigest()[:8]}"
     opening = _OPENING.search(drawn)
-    assert opening, "Matplotlib opens its drawings otherwise"
+    assert opening, "the drawing of Matplotlib begins in an unknown way"
     body = drawn[opening.end() :].rstrip().removesuffix("</svg>")
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        'style="fill: var(--ink)" '  # of what is black, of which Matplotlib says nothing
+        'style="fill: var(--ink)" '  # Matplotlib leaves out the colour of black parts
         f'viewBox="0 0 {opening[1]} {opening[2]}" aria-labelledby="{name}-title" aria-describedby="{name}-description">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-description">{escape(description)}</desc>'
         f"{_for_page(body, name)}</svg>"
@@ -182,13 +182,15 @@ def to_svg(figure: Figure, *, title: str, description: str, name: str = "") -> s
 
 
 def _drawn(figure: Figure) -> str:
-    """Return the SVG of Matplotlib without the parts that differ between two calls."""
+    """Return what Matplotlib writes, without dates and random ids."""
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "seriatim", "svg.image_inline": True}
     with mpl.rc_context(settings), io.StringIO() as stream, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # the page's fonts have what Matplotlib's lack
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing"
+        )  # the fonts of the page have glyphs that Matplotlib's fonts lack
         warnings.filterwarnings("ignore", "constrained_layout not applied")  # for names too long for the figure
         layout = figure.get_layout_engine()
-        if layout is not None:  # laid out here once, which saving would do twice
+        if layout is not None:  # saving would lay it out twice
             layout.execute(figure)
             figure.set_layout_engine("none")
         figure.savefig(stream, format="svg", dpi=144, metadata={"Date": None, "Creator": None})
@@ -197,7 +199,7 @@ def _drawn(figure: Figure) -> str:
 
 
 def _for_page(body: str, name: str) -> str:
-    """Without what would act upon the page, its ids under one name, its colours variables, its numbers short."""
+    """Return a drawing without global styles, with prefixed ids, CSS variables as colours, and short numbers."""
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', body))
     body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)

@@ -1,27 +1,30 @@
-"""Tokens along the axes of a figure."""
+"""Names of tokens along the axes of a figure."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axis import XAxis, YAxis
 
 from ..evaluation.token_scores import visible
 
 LETTERS = 8
-"""Size of a token's name, in points."""
+"""Font size of a name, in points."""
 SPACED = 0.14
-"""Inches from one name to the next, at least."""
+"""The smallest distance between names, in inches."""
 NARROW, WIDE = 4.2, 8.4
-"""Widths of a figure in inches: of one beside others, and of one that needs the whole page."""
+"""Widths of a figure in inches: beside other figures, and over the whole page."""
 LONGEST = 12
-"""Characters of a name; of more the first are shown."""
+"""Characters of a name; longer names are cut."""
 
 
 def width_for(tokens: int) -> float:
-    """How wide a figure with so many tokens across it should be, in inches."""
+    """Return the width of a figure with a number of tokens across it, in inches."""
     return NARROW if tokens * SPACED < NARROW - 1 else WIDE
 
 
-def name_tokens(axis: Any, tokens: Sequence[str], inches: float) -> None:
-    """Names the tokens along an axis of that length where they have room; otherwise says what is counted."""
+def name_tokens(axis: "XAxis | YAxis", tokens: Sequence[str], inches: float) -> None:
+    """Name the tokens along an axis of some length if there is room; else label the axis ``token``."""
     across = axis.axis_name == "x"
     if tokens and len(tokens) * SPACED <= inches:
         names = [shown(token) for token in tokens]
@@ -32,7 +35,7 @@ def name_tokens(axis: Any, tokens: Sequence[str], inches: float) -> None:
 
 
 def shown(token: str) -> str:
-    """Return the label of a token: white space is made visible, and long tokens are shortened."""
+    """Return a token as a label: with visible white space, and cut if it is long."""
     from .theme import plain
 
     name = visible(token)

@@ -1,5 +1,5 @@
 "use strict";
-// The theme: what was chosen before, else what the system says. Storage may be denied to a file.
+// The theme is the one chosen before, else that of the system. A file may have no access to the storage.
 const root = document.documentElement;
 const system = matchMedia("(prefers-color-scheme: dark)");
 const remembered = () => { try { return localStorage.getItem("seriatim-theme"); } catch { return null; } };
@@ -28,13 +28,13 @@ function copies() {
       try {
         await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
         button.textContent = "Copied";
-      } catch { button.textContent = "Not allowed here"; }
+      } catch { button.textContent = "Copying is not allowed"; }
       setTimeout(() => { button.textContent = "Copy"; }, 2000);
     });
   }
 }
 
-// A text, token by token: one of them is in the order of tabs, arrows go on from it, its alternatives stand in a box.
+// A text of tokens: the tab key reaches one token, arrow keys move from it, and a box shows its alternatives.
 function surprisal(group) {
   const tokens = [...group.children];
   const box = document.getElementById(group.dataset.for);
