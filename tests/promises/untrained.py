@@ -52,7 +52,7 @@ def untrained(
 def counted(task: Counting, vocabulary: Any) -> nn.Module:
     size = vocabulary.tokenizer.vocabulary_size
     levels = count_ngrams(task.read(task.training_spec(), "train", vocabulary).ids, task.options.order, size)
-    return task.with_cache(NGram(orders_of(smoothed(levels, size, task.options.how()))))
+    return task.with_cache(NGram(orders_of(smoothed(levels, size, task.options.smoothing_settings()))))
 
 
 def spread(model: nn.Module) -> nn.Module:

@@ -44,7 +44,7 @@ class Options(Section):
 
 
 class Classification(Task[Documents, DocumentBatch, Classifier]):
-    """Trains a model to label texts."""
+    """Label texts."""
 
     selects = "accuracy"
     more_is_better = True
@@ -66,7 +66,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Set the defaults: words, and both directions."""
+        """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
         return settled_options(Options, seeing_everything(with_kind(config, "word")))
 
     def __init__(self, config: Config) -> None:
@@ -89,7 +89,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         return ClassifierView(self.config, model, vocabulary, read_rows, read_documents)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn a tokenizer from the training texts, and collect their labels in order."""
+        """Learn the tokenizer, and collect the labels in sorted order."""
         rows = list(self.rows(self.training_spec(), "train"))
         first = {str(row.label): row for row in reversed(rows)}
         for label, row in reversed(first.items()):
@@ -110,7 +110,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         )
 
     def rows(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Labelled]:
-        """Read the texts that ``spec`` names, with their labels."""
+        """Read the texts of ``spec`` with their labels."""
         data = self.config.data
         wanted = file_format or data.format
         sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
@@ -121,7 +121,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         return ((row.text, str(row.label)) for row in self.rows(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
-        """Return the encoded texts."""
+        """Read and encode labelled texts; see `Task.read`."""
         numbers = {label: i for i, label in enumerate(vocabulary.labels)}
         texts, labels = [], []
         for row in self.rows(spec, split, file_format):
@@ -135,12 +135,12 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         return found
 
     def skim(self, spec: str, split: str) -> None:
-        """Read the data without a vocabulary and discard it."""
+        """Read the data and discard it; see `Task.skim`."""
         for _ in self.rows(spec, split):
             pass
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return the number of texts and of each label."""
+        """Return statistics of texts and labels."""
         documents = self.read(spec, split, vocabulary)
         counts = Counter(vocabulary.labels[label] for label in documents.labels)
         return {
@@ -165,43 +165,43 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
     def loss(
         self, model: Classifier, batch: DocumentBatch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, None]:
-        """Return the cross-entropy of a batch."""
+        """Compute the cross-entropy of the labels."""
         device = model.embedding.weight.device
         weights = None if batch.weights is None else batch.weights.to(device)
         inputs = drop_words(batch.inputs, batch.once, self.options.word_dropout).to(device)
         return model.loss(inputs, batch.lengths, batch.labels.to(device), weights), None
 
     def evaluate(self, model: Classifier, data: Documents, **settings: object) -> Metrics:
-        """Return the metrics; see `seriatim.evaluation.label_metrics`."""
+        """Compute the metrics of `seriatim.evaluation.label_metrics`."""
         metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
         counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
         return {**metrics, **counts}
 
     def measures(self, model: Classifier, data: Documents, **settings: object) -> dict[str, Measure]:
-        """Return the metrics with what a bootstrap over texts needs."""
+        """Compute the contribution of each text."""
         return classification_measures(data.labels, probabilities(model, data), data.vocabulary.labels)
 
     def combine(self, models: Sequence[Classifier]) -> Classifiers:
-        """Return a model that averages the probabilities of the models."""
+        """Return a classifier with the mean of the probabilities."""
         return Classifiers(models)
 
     def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
-        """Return the metrics of a model that always answers the most frequent label of the training data."""
+        """Compute the accuracy of the label that is most frequent in training."""
         return {"accuracy": float((valid.labels == np.bincount(train.labels).argmax()).mean())}
 
     def describe(self, data: Documents) -> str:
-        """Describe the data: texts and tokens."""
+        """Return the number of texts and tokens."""
         return f"{len(data.labels):,} texts ({data.lengths.sum():,} tokens, {data.unknown():,} unknown)"
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
-        """Read lines, or the texts of a table or of JSONL, by the name of the file; labels are ignored."""
+        """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
         rows = read_labelled(sources, file_format=file_format or "auto", text=self.config.data.text, label=None)
         return (row.text for row in rows)
 
     def answer(
         self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
-        """Return the most probable label of each text, and all probabilities; see `overlong` for long texts."""
+        """Return the most probable label of each text, and the probability of each label; see `overlong`."""
         data = encode(items, [0] * len(items), vocabulary)
         data = data._replace(lengths=read_lengths(data.lengths, learned_positions(model)))
         warn_of_long(data.lengths, self.config, name="predict", items="texts")

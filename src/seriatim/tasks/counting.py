@@ -1,4 +1,4 @@
-"""Language modelling by counting: n-grams, found in one pass over the text instead of in many steps."""
+"""Language modelling with n-grams, which are counted in one pass over the text."""
 
 import math
 from pathlib import Path
@@ -36,9 +36,9 @@ from .text_view import NgramView
 
 LAYER = "ngram"
 SORTING = 64
-"""Bytes that sorting takes for a window."""
+"""Memory for sorting a window, in bytes."""
 MOST = 100
-"""The longest n-grams there are."""
+"""The largest order of n-grams."""
 
 
 class Options(Section):
@@ -73,14 +73,14 @@ class Options(Section):
             raise ValueError("give a number, or one for each order: 0 for the first, none smaller than the one before")
         return prune
 
-    def how(self) -> Smoothing:
-        """The smoothing that is asked for."""
+    def smoothing_settings(self) -> Smoothing:
+        """Return the settings of the smoothing."""
         prune = (0, self.prune) if isinstance(self.prune, int) else tuple(self.prune)
         return Smoothing(self.smoothing, self.k, prune, self.closed)
 
 
 class Counting(LanguageModelling):
-    """Counts n-grams."""
+    """Model language with n-gram counts."""
 
     estimator = OnePassEstimator
     uses_sizes = False
@@ -93,14 +93,14 @@ class Counting(LanguageModelling):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Characters unless told otherwise, every option written out, and no precision to choose."""
+        """Fill in the defaults: character tokens, all options, and the precision float32."""
         settled = with_kind(config, "char")
         model = settled.model.model_copy(update={"options": read_options(settled).model_dump()})
         training = settled.training.model_copy(update={"precision": "float32"})
         return settled.model_copy(update={"model": model, "training": training})
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
-        """Nothing yet: what is not counted has no size."""
+        """Return a model without parameters, since the size of the tables is not known before counting."""
         return TextModel()
 
     def model_view(self, model: TextModel, vocabulary: Vocabulary) -> NgramView:
@@ -108,7 +108,7 @@ class Counting(LanguageModelling):
         return NgramView(self.config, model, vocabulary, self.test_reader(vocabulary), counts_of(model))
 
     def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> None:
-        """Counts a text, and writes the tables of its n-grams."""
+        """Count a text, and write the tables of its n-grams."""
         tokenizer, size = vocabulary.tokenizer, vocabulary.tokenizer.vocabulary_size
         arrays, part_size = ArrayAllocator(), PART_SIZE
         if self.options.memory is not None:  # half of it for sorting, half for what is kept
@@ -118,18 +118,18 @@ class Counting(LanguageModelling):
         record: list[tuple[int, int, np.ndarray]] = []
         levels = count_ngrams(train.ids, self.options.order, size, arrays=arrays, part_size=part_size)
         levels = tallied(levels, record)
-        pieces = smoothed(levels, size, self.options.how(), unknown=tokenizer.unknown_id, arrays=arrays)
+        pieces = smoothed(levels, size, self.options.smoothing_settings(), unknown=tokenizer.unknown_id, arrays=arrays)
         NGram.write(pieces, weights, metadata, lambda: seen_of(record))
 
     def with_cache(self, model: NGram) -> TextModel:
-        """The model that answers: the counts, and what was just read if that is asked for."""
+        """Return the model, mixed with a cache of the last tokens if the options ask for one."""
         if not self.options.cache:
             return model
         cache = UnigramCache(model.vocabulary_size, self.options.cache_size)
         return Mixture([model, cache], [1 - self.options.cache, self.options.cache])
 
     def load_model(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
-        """Opens tables; they are read where and when they are needed."""
+        """Open the tables, which are read when they are needed."""
         try:
             model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
             if model.order != self.options.order:
@@ -141,15 +141,15 @@ class Counting(LanguageModelling):
         return self.with_cache(model)
 
     def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
-        """As of any language model, and how sparse the counts are; see `seriatim.models.ngrams.unseen`."""
+        """Compute the metrics of a language model, and how sparse the counts are (`models.ngrams.unseen`)."""
         return self._examined(model, data, read_settings(EvaluationSettings, settings).window)[0]
 
     def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
-        """Both in one pass."""
+        """Compute both results in one pass."""
         return self._examined(model, data)
 
     def tables(self, metrics: Metrics) -> list[MetricsTable]:
-        """How sparse the counts are."""
+        """Return tables of how sparse the counts are."""
         return sparsity_tables(metrics)
 
     def _examined(self, model: TextModel, data: Corpus, window: int = WINDOW) -> tuple[Metrics, dict[str, Measure]]:
@@ -166,7 +166,7 @@ class Counting(LanguageModelling):
         return metrics, block_measures(losses, sizes)
 
     def card_rows(self, model: TextModel, summary: Metrics) -> list[tuple[str, str]]:
-        """Nothing is optimized: the order, the smoothing, and how many n-grams were counted."""
+        """Return the order, the smoothing, and the number of n-grams; there is no optimizer."""
         options = self.options
         counted = next(part for part in model.modules() if isinstance(part, NGram))
         sizes = [f"{len(order.probability):,} of order {n}" for n, order in enumerate(counted.table.orders, 1)]
@@ -201,7 +201,7 @@ class Counting(LanguageModelling):
 
 
 def counts_of(model: TextModel) -> NGram | None:
-    """The n-gram model that a run of this task is made of; None where a trained model is mixed with it."""
+    """Return the n-gram model of a run; None if it is mixed with a trained model."""
     parts = [model] if not isinstance(model, Mixture) else list(model.models)
     counts = [part for part in parts if isinstance(part, NGram)]
     others = [part for part in parts if not isinstance(part, NGram | UnigramCache)]
@@ -209,7 +209,7 @@ def counts_of(model: TextModel) -> NGram | None:
 
 
 def sparsity_tables(metrics: Metrics) -> list[MetricsTable]:
-    """The figures of `seriatim.models.ngrams.unseen` as tables; none where a text has none."""
+    """Return the figures of `seriatim.models.ngrams.unseen` as tables; an empty list if a text has none."""
     rows = metrics.get("ngrams")
     if not rows:
         return []
@@ -230,13 +230,13 @@ def sparsity_tables(metrics: Metrics) -> list[MetricsTable]:
 
 
 def _tokens(metrics: Metrics, prefix: str) -> str:
-    """How many tokens have probability zero, and their share."""
+    """Return the number of tokens with probability zero, and their share."""
     count, share = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
     return "not known" if count is None or share is None else f"{count:,} ({share:.2%})"
 
 
 def read_options(config: Config) -> Options:
-    """``model.options`` of an n-gram model.
+    """Read ``model.options`` of an n-gram model.
 
     Raises:
         InputError: one that does not exist, or does not fit.

@@ -1,8 +1,8 @@
-"""Gaps in lines, filled by a masked language model: ``[MASK]`` stands for one token, everything else stays as it is."""
+"""Filling of gaps in lines: a masked language model replaces each ``[MASK]`` by one token."""
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..data.batching import Buckets
 from ..data.tokenizers import END, Tokenizer
+from ..evaluation.intervals import Metrics
 from ..models import MaskedLanguageModel
 
 MASK_TEXT = "[MASK]"
 TOGETHER = 64
-"""Windows read at once."""
+"""Windows in a batch."""
 SHOWN = 5
-"""Tokens named for every gap."""
+"""Number of tokens that are listed for each gap."""
 
 
 class Gaps(NamedTuple):
@@ -36,8 +37,8 @@ class Gaps(NamedTuple):
 
 def fill(
     model: MaskedLanguageModel, tokenizer: Tokenizer, lines: Sequence[str], *, unit: str, length: int
-) -> list[dict[str, Any]]:
-    """Fill each gap of each line with its most probable token, given the line with all its gaps.
+) -> list[Metrics]:
+    """Fill each gap of every line with its most probable token, given the line without all of them.
 
     The boundary, the unknown and line ends are never filled in. A line without a gap comes back as it is.
 
@@ -52,7 +53,7 @@ def fill(
         Per line ``text``, and ``masks``: for every gap the likeliest tokens with their probabilities, in a list of
         ``token`` and ``probability``.
     """
-    answers: list[dict[str, Any]] = [{"text": line, "masks": []} for line in lines]
+    answers: list[Metrics] = [{"text": line, "masks": []} for line in lines]
     rows = [row for row, line in enumerate(lines) if MASK_TEXT in line]
     gaps = [find_gaps(lines[row], tokenizer, model.mask, unit) for row in rows]
     for row, own, shares in zip(rows, gaps, probabilities(model, [one.ids for one in gaps], length), strict=True):
@@ -61,7 +62,7 @@ def fill(
 
 
 def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
-    """Encode the text around the gaps; subwords include the space before them, and so do gaps between them."""
+    """Encode the text around the gaps; subwords include the space before them, and so do gaps."""
     pieces, spaced = line.split(MASK_TEXT), []
     for i, piece in enumerate(pieces[:-1]):
         spaced.append(tokenizer.kind in ("bpe", "unigram") and piece.endswith(" "))
@@ -74,7 +75,7 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
 
 
 def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], length: int) -> Iterator[Tensor]:
-    """Yield the probabilities of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
+    """Yield the probability of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
 
     Args:
         model: in evaluation mode.
@@ -100,7 +101,7 @@ def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], lengt
         yield torch.cat([next(rest) for piece in pieces if (piece == model.mask).any()])
 
 
-def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> dict[str, Any]:
+def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> Metrics:
     text, masks = [gaps.pieces[0].encode()], []
     for piece, spaced, share in zip(gaps.pieces[1:], gaps.spaced, shares, strict=True):
         plain, with_space = writable(tokenizer)
@@ -113,7 +114,7 @@ def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4)
 def writable(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
-    """Return which tokens may fill a gap, and which of them begin with a space."""
+    """Return the tokens that may fill a gap, and those of them that begin with a space."""
     written = {token: tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)}
     plain = [
         token

@@ -34,11 +34,11 @@ from .overlong import warn_of_long
 from .text_view import CausalTextView, LanguageModelView
 
 STREAM_WINDOW = 512
-"""Inputs that attention sees of a running text, unless told otherwise."""
+"""Default number of inputs that attention reads in a running text."""
 
 
 class Options(ScheduledSampling):
-    """What a language model has beside its layer: scheduled sampling."""
+    """The options of a language model besides those of its layer: scheduled sampling."""
 
 
 class EvaluationSettings(Section):
@@ -48,7 +48,7 @@ class EvaluationSettings(Section):
 
 
 class LanguageModelling(Task[Corpus, Batch, TextModel]):
-    """Trains a model to continue texts."""
+    """Model the probability of texts."""
 
     own_options: ClassVar[type[Section] | None] = Options
     continues_text = True
@@ -75,7 +75,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Set the defaults: characters, one direction, and a window for attention over running text."""
+        """Fill in the defaults: character tokens, one direction, and a window of attention for running text."""
         model = config.model.model_copy(update={"bidirectional": bool(config.model.bidirectional)})
         return with_window(with_kind(config.model_copy(update={"model": model}), "char"))
 
@@ -93,7 +93,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         return lambda spec, file_format: self.read(spec, "test", vocabulary, file_format=file_format)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn a tokenizer from the training text."""
+        """Learn the tokenizer from the training text."""
         sources = find_sources(self.training_spec(), file_format=self.config.data.format, split="train")
         return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=self.unit)})
 
@@ -110,7 +110,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         return model
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
-        """Return an encoded text."""
+        """Read and encode a text; see `Task.read`."""
         sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
         corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.unit)
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
@@ -119,7 +119,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         return corpus
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return the counts of a text."""
+        """Return the statistics of a text."""
         data = self.config.data
         sources = find_sources(spec, file_format=data.format, split=split)
         return count_text(sources, vocabulary.tokenizer, unit=data.unit)
@@ -129,7 +129,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         return Batches(data, self.config.training.batch_size, self.config.training.sequence_length)
 
     def name_batch(self, batch: Batch) -> str:
-        """Name the lines of a batch, or the tokens of each part of a running text that is read in parallel."""
+        """Return which lines are in a batch; for a running text, which tokens of each of its parts."""
         if self.unit == "line":
             return super().name_batch(batch)
         rows, time = batch.targets.shape
@@ -138,7 +138,7 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
     def loss(
         self, model: TextModel, batch: Batch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, State]:
-        """Return the loss with teacher forcing or scheduled sampling, from the state after the previous window."""
+        """Compute the loss by teacher forcing or scheduled sampling, from the state after the previous window."""
         assert isinstance(model, LanguageModel)
         device = model.device
         return model.loss(
@@ -150,60 +150,64 @@ class LanguageModelling(Task[Corpus, Batch, TextModel]):
         )
 
     def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
-        """Return the metrics; see `seriatim.evaluation.perplexity`."""
+        """Compute the metrics of `seriatim.evaluation.perplexity`."""
         return evaluate_language_model(model, data, window=read_settings(EvaluationSettings, settings).window)
 
     def measures(self, model: TextModel, data: Corpus, **settings: object) -> dict[str, Measure]:
-        """Return the metrics by lines, or by blocks of a running text."""
+        """Compute the contributions of lines, or of blocks of a running text."""
         return block_measures(*block_losses(model, data, read_settings(EvaluationSettings, settings).window))
 
     def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
-        """Return the results of `evaluate` and `measures` from one pass."""
+        """Compute both results in one pass."""
         losses, sizes = block_losses(model, data, WINDOW)
         return text_metrics(losses, sizes, data.statistics), block_measures(losses, sizes)
 
     def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
-        """Return the metrics of a unigram model."""
+        """Compute the metrics of a unigram model."""
         return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size)
 
     def describe(self, data: Corpus) -> str:
-        """Describe the data: tokens and words."""
+        """Return the number of tokens and words."""
         counts = data.statistics
         unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
         return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown})"
 
     def facts(self, train: Corpus) -> Metrics:
-        """Return the number of documents; a single one shows no end of a text."""
+        """Return the number of documents; the end of a text is learned from several only."""
         return {"documents": train.statistics.documents}
 
     def combine(self, models: Sequence[TextModel]) -> TextModel:
-        """Return a model that averages the probabilities of the models."""
+        """Return the mixture of the models with equal weights."""
         return Mixture(models)
 
     def carried(self, model: TextModel) -> State:
-        """Return the initial state for the sequences of a batch."""
+        """Return a state of one sequence."""
         return model.initial_state(1)
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:
-        """Raise InputError if a stream is too short for its batches, or the model has too few positions."""
+        """Check that a stream is long enough for its batches, and that there are enough learned positions.
+
+        Raises:
+            InputError: there are not.
+        """
         self.check_held_out()
         check_sizes(self.config, train)
         check_positions(self.config, {"data.train": train, "data.valid": valid})
 
     @property
     def unit(self) -> str:
-        """One running text, or lines."""
+        """``stream`` for one running text, or ``line``."""
         return self.config.data.unit
 
 
 def block_measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:
-    """Return the summed losses and the numbers of tokens of blocks, as measures."""
+    """Return the measures of blocks from their summed losses and their numbers of tokens."""
     statistics = np.stack([losses, sizes], axis=1)
     return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
 
 
 def with_window(config: Config) -> Config:
-    """Set a default window for attention over running text, which has no end.
+    """Set a window of attention for running text, which has no end, unless one is given.
 
     Raises:
         InputError: an option that does not exist, or positions that end before the text does.
@@ -223,7 +227,7 @@ def with_window(config: Config) -> Config:
 
 
 def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Source]) -> None:
-    """Raise InputError for a text in which all tokens are unknown."""
+    """Raise InputError for a text of unknown tokens only."""
     if not corpus.statistics.unknown_tokens:
         return
     blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
@@ -235,7 +239,7 @@ def refuse_unknown(corpus: Corpus, tokenizer: Tokenizer, sources: Sequence[Sourc
 
 
 def check_positions(config: Config, corpora: Mapping[str, Corpus | None]) -> None:
-    """Raise InputError if a line, with its end, has more tokens than the model has learned positions."""
+    """Raise InputError if a line has more tokens, its end included, than there are learned positions."""
     options = config.model.options
     if options.get("position") != "learned":
         return

@@ -45,7 +45,7 @@ class Options(Section):
 
 @dataclass
 class WindowBatch:
-    """Windows ``rows`` of a text: ids ``(batch, time)``, lengths ``(batch,)``; ``terms`` tokens are to be chosen."""
+    """Windows ``rows`` of a text: ids ``(batch, time)`` and lengths ``(batch,)``; ``terms`` tokens are predicted."""
 
     rows: np.ndarray
     inputs: Tensor
@@ -55,7 +55,7 @@ class WindowBatch:
 
     @property
     def tokens(self) -> int:
-        """Without padding."""
+        """Number of tokens, without padding."""
         return int(self.lengths.sum())
 
 
@@ -66,7 +66,7 @@ class EvaluationSettings(Section):
 
 
 class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
-    """Trains a model to fill gaps in texts."""
+    """Predict masked tokens of texts."""
 
     own_options = Options
     evaluation_settings = EvaluationSettings
@@ -89,7 +89,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Set the defaults: words, and both directions."""
+        """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
         return settled_options(Options, seeing_everything(with_kind(config, "word")))
 
     def __init__(self, config: Config) -> None:
@@ -110,7 +110,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
         return MaskedLanguageModelView(self.config, model, vocabulary, read_corpus, self.every)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn a tokenizer from the training text."""
+        """Learn the tokenizer from the training text."""
         data = self.config.data
         sources = find_sources(self.training_spec(), file_format=data.format, split="train")
         return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=data.unit)})
@@ -121,14 +121,14 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
         return MaskedLanguageModel.from_config(self.config.model, size, self.layer_options)
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Windows:
-        """Return an encoded text in windows of at most ``training.sequence_length`` tokens."""
+        """Read and encode a text in windows of at most ``training.sequence_length`` tokens; see `Task.read`."""
         sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
         corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.config.data.unit)
         refuse_unknown(corpus, vocabulary.tokenizer, sources)
         return cut(corpus, self.length)
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return the counts of a text."""
+        """Return the statistics of a text."""
         data = self.config.data
         sources = find_sources(spec, file_format=data.format, split=split)
         return count_text(sources, vocabulary.tokenizer, unit=data.unit)
@@ -146,14 +146,14 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     def loss(
         self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, None]:
-        """Return the loss over tokens that the random generator of torch chooses."""
+        """Compute the loss of tokens that PyTorch's generator chooses."""
         masked, positions, targets = choose(batch, model.vocabulary_size)
         device = model.embedding.weight.device
         inputs, positions, targets = (x.to(device) for x in (masked, positions, targets))
         return model.loss(inputs, positions, targets, lengths=batch.lengths), None
 
     def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:
-        """Return the metrics; see `seriatim.evaluation.pseudo_likelihood`.
+        """Compute the metrics of `seriatim.evaluation.pseudo_likelihood`.
 
         As many tokens are masked at once as in training (every 7th at the usual ``mask_rate``); ``exact`` masks each
         alone, which takes as many passes as a window has tokens.
@@ -162,7 +162,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
             return evaluate_masked_language_model(model, data, every=self.spacing(settings))
 
     def measures(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> dict[str, Measure]:
-        """Return the metrics by lines, or by blocks of a running text."""
+        """Compute the contributions of lines, or of blocks of a running text."""
         with evaluating(model):
             return pseudo_measures(model, data, self.spacing(settings))
 
@@ -176,17 +176,17 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
         return max(1, round(1 / self.options.mask_rate))
 
     def baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
-        """Return the metrics of a unigram model."""
+        """Compute the metrics of a unigram model."""
         return unigram_metrics(train.corpus, valid.corpus, vocabulary.tokenizer.vocabulary_size)
 
     def describe(self, data: Windows) -> str:
-        """Describe the data: tokens and windows."""
+        """Return the number of tokens and windows."""
         counts = data.corpus.statistics
         unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
         return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown}) in {len(data.starts):,} windows"
 
     def check(self, train: Windows, valid: Windows | None) -> None:
-        """Raise InputError if a window has more tokens than the model has learned positions."""
+        """Raise InputError if a window has more tokens than there are learned positions."""
         self.check_held_out()
         options = self.layer_options
         most = options.get("max_length", MAX_LENGTH)
@@ -197,20 +197,20 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
             )
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
-        """Yield the lines; an answer is the line with its gaps filled."""
+        """Read lines, since an answer is the line itself."""
         self.refuse_format(file_format)
         return read_items(sources, one_line=True)
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
-        """Return the answers; see `seriatim.tasks.filling`."""
+        """Fill the gaps of each line; see `seriatim.tasks.filling`."""
         with evaluating(model):
             return fill(model, vocabulary.tokenizer, items, unit=self.config.data.unit, length=self.length)
 
 
 def choose(batch: WindowBatch, vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the inputs, the positions that are predicted, and the original tokens at these positions.
+    """Choose the tokens to predict, and mask them.
 
     Exactly ``batch.terms`` positions are chosen, as the mean over a step needs their number beforehand.
 

@@ -1,4 +1,4 @@
-"""Long lines: those with more tokens than a model has learned positions, and those that take attention a long time."""
+"""Long lines: more tokens than learned positions, or so many that attention takes a long time."""
 
 import warnings
 
@@ -8,17 +8,17 @@ from ..config import Config
 from ..layers import names, options_of, split_names
 
 LONG = 10_000
-"""Tokens of a line beyond which attention without a window is slow: its time grows with their square."""
+"""Number of tokens from which attention without a window is slow, since its time grows with their square."""
 
 
 def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) -> None:
-    """Warn if attention without a window reads a very long sequence.
+    """Warn if attention without a window will read a very long sequence.
 
     Args:
-        lengths: tokens of each sequence ``(sequences,)``.
-        config: of the run.
-        name: what is read, for the message.
-        items: what the sequences are.
+        lengths: number of tokens of each sequence ``(sequences,)``.
+        config: the configuration of the run.
+        name: the name of the data, for the message.
+        items: a plural noun for the sequences.
     """
     longest = int(lengths.max(initial=0))
     if longest <= LONG or not _sees_everything(config):
@@ -32,27 +32,31 @@ def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) 
 
 
 def _sees_everything(config: Config) -> bool:
-    """Return whether a layer attends to all inputs because it has no window."""
+    """Return whether a layer attends to all inputs: it has the option of a window, and none is set."""
     options = config.model.options
     layers = set(split_names(config.model.layer)) & set(names())  # a counted model has no layer
     known = [options_of(layer, options) for layer in layers]
     return any("window" in each and options.get("window") is None for each in known)
 
 
-def read_lengths(lengths: np.ndarray, most: int | None) -> np.ndarray:
-    """Return how many tokens of each text are read ``(texts,)``: all, or the first ``most`` with a warning."""
-    if most is None or int(lengths.max(initial=0)) <= most:
+def read_lengths(lengths: np.ndarray, limit: int | None) -> np.ndarray:
+    """Return how many tokens of each text are read ``(texts,)``: at most ``limit``.
+
+    Warns:
+        UserWarning: a text is longer.
+    """
+    if limit is None or int(lengths.max(initial=0)) <= limit:
         return lengths
     warnings.warn(
-        f"{int((lengths > most).sum())} of {len(lengths)} lines have more tokens than there are learned positions for; "
-        f"only the first {most} are read",
+        f"{int((lengths > limit).sum())} of {len(lengths)} lines have more tokens than there are "
+        f"learned positions; only the first {limit} are read",
         stacklevel=3,
     )
-    found: np.ndarray = np.minimum(lengths, most)
-    return found
+    shortened: np.ndarray = np.minimum(lengths, limit)
+    return shortened
 
 
-def parts_of(words: list[str], most: int | None) -> list[list[str]]:
-    """Split a sentence into parts of at most ``most`` words."""
-    step = most or max(1, len(words))
+def parts_of(words: list[str], limit: int | None) -> list[list[str]]:
+    """Split a sentence into parts of at most ``limit`` words."""
+    step = limit or max(1, len(words))
     return [words[start : start + step] for start in range(0, len(words), step)]

@@ -48,7 +48,7 @@ Translator: TypeAlias = EncoderDecoder | CTCTranslator
 
 
 class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
-    """Trains a model to write one text for another."""
+    """Write one text for another."""
 
     own_options = Options
     timed_work = "writing an answer"
@@ -72,7 +72,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Set the defaults: byte pairs, an encoder that reads in both directions, and all options of the task."""
+        """Fill in the defaults: byte-pair tokens, an encoder that reads in both directions, and all options."""
         config = with_kind(config, "bpe")
         own, rest = split_options(Options, config)
         encoder = seeing_everything(
@@ -102,7 +102,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return EncoderDecoderView(self.config, model, *rest)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn one tokenizer for both sides, or one for each side.
+        """Learn one tokenizer for both sides, or one for each.
 
         Raises:
             InputError: the pairs cannot be read, or every target is empty, so that there is nothing to learn.
@@ -120,12 +120,12 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
 
     def make_model(self, vocabulary: Vocabulary) -> EncoderDecoder | CTCTranslator:
-        """Build an encoder-decoder, or a model that predicts all of a target at once."""
+        """Build an encoder-decoder, or a model that writes whole targets at once."""
         sizes = vocabulary.tokenizer.vocabulary_size, vocabulary.target.vocabulary_size
         return translator(self.options, self.config.model, self.layer_options, *sizes)
 
     def pairs(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Pair]:
-        """Read the pairs that ``spec`` names."""
+        """Read the pairs of ``spec``."""
         wanted = file_format or self.config.data.format
         return read_pairs(spec, file_format=wanted, split=split)
 
@@ -142,7 +142,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
-        """Return the encoded pairs.
+        """Read and encode pairs; see `Task.read`.
 
         Raises:
             InputError: a target longer than answers may be.
@@ -167,7 +167,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
 
     @property
     def at_once(self) -> bool:
-        """Whether all of a target is given at once."""
+        """Whether the model writes whole targets at once."""
         return self.options.factorisation == "ctc"
 
     def written_by(self, vocabulary: Vocabulary) -> Tokenizer:
@@ -175,12 +175,12 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return vocabulary.target
 
     def skim(self, spec: str, split: str) -> None:
-        """Read the data without a vocabulary and discard it."""
+        """Read the data and discard it; see `Task.skim`."""
         for _ in self.pairs(spec, split):
             pass
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return the number of pairs, and the counts of both sides."""
+        """Return statistics of the pairs and of both sides."""
         pairs = self.read(spec, split, vocabulary)
         return {
             "pairs": len(pairs.sources),
@@ -215,20 +215,20 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return total, None
 
     def validate(self, model: Translator, data: Pairs) -> Metrics:
-        """Return the loss alone; answering every source after every epoch would take as long as the epoch."""
+        """Compute the loss only, since writing every answer would take as long as an epoch."""
         return _likelihood(self.losses(model, data))
 
     def evaluate(self, model: Translator, data: Pairs, **settings: object) -> Metrics:
-        """Return the loss, and the metrics that compare the answers with the targets."""
+        """Compute the loss, and compare the answers with the targets."""
         return _metrics(self.losses(model, data), self.texts(model, data, **settings), data)
 
     def measures(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
-        """Return the metrics by pairs."""
+        """Compute the contribution of each pair."""
         losses = Measure(self.losses(model, data), mean)
         return {"loss": losses, **translation_measures(self.texts(model, data, **settings), data.targets)}
 
     def examine(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
-        """Return the results of `evaluate` and `measures` from the same answers."""
+        """Compute both results from the same answers."""
         losses, answers = self.losses(model, data), self.texts(model, data)
         measures = {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
         return _metrics(losses, answers, data), measures
@@ -238,7 +238,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
 
     def losses(self, model: Translator, data: Pairs) -> np.ndarray:
-        """Return for each pair the summed −log P in nats and the number of target tokens ``(pairs, 2)``."""
+        """Return for every pair the summed −log P in nats and the number of target tokens ``(pairs, 2)``."""
         batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
         found = np.zeros((len(data.sources), 2))
         with evaluating(model) as device:
@@ -255,7 +255,7 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return found
 
     def combine(self, models: Sequence[Translator]) -> EncoderDecoders:
-        """Return a model that averages the probabilities of the models at every step.
+        """Return a model with the mean of the probabilities at every step.
 
         Raises:
             InputError: all of an answer is given at once, so that there are no steps.
@@ -265,11 +265,11 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         return EncoderDecoders(models)
 
     def baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
-        """Return the metrics of a model that answers every source with itself."""
+        """Compute the metrics of the source as its own answer."""
         return translation_metrics(valid.sources, valid.targets)
 
     def describe(self, data: Pairs) -> str:
-        """Describe the data: pairs and tokens."""
+        """Return the number of pairs and tokens."""
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:

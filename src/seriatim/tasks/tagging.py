@@ -39,7 +39,7 @@ Item: TypeAlias = Sentence | str | Sequence[str]
 
 
 class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
-    """Trains a model to tag words."""
+    """Tag words."""
 
     selects = "accuracy"
     more_is_better = True
@@ -64,7 +64,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
 
     @classmethod
     def settle(cls, config: Config) -> Config:
-        """Set the defaults: words, and both directions."""
+        """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
         return settled_options(Options, seeing_everything(with_kind(config, "word")))
 
     def __init__(self, config: Config) -> None:
@@ -81,7 +81,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return TaggerView(self.config, model, vocabulary, lambda spec, form: self.sentences(spec, "test", form))
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn words, characters and tags of the training sentences, and read the pretrained vectors.
+        """Learn words, characters and tags from the training sentences, and read the initial vectors.
 
         Raises:
             InputError: also for settings that do not go together, and vectors that are damaged, or not as wide as the
@@ -104,7 +104,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return vocabulary
 
     def make_model(self, vocabulary: Vocabulary) -> Tagger:
-        """Build a tagger; its embeddings start as the pretrained vectors of the vocabulary, if there are any."""
+        """Build a tagger, with the initial vectors of `learn_vocabulary`, if any."""
         chunks = marks_chunks(vocabulary.labels)
         field = self.options.output == "crf" or (self.options.output is None and chunks)
         model = tagger(self.options, self.config.model, self.layer_options, vocabulary, field=field)
@@ -124,12 +124,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return tuple(figure for figure in self.figures if figure.key not in ("f1", "precision", "recall"))
 
     def named_files(self) -> dict[str, str]:
-        """Return the data files that the configuration names, and the file of vectors."""
+        """Return the files of every task, and that of the vectors."""
         vectors = self.options.vectors
         return super().named_files() | ({} if vectors is None else {"model.options.vectors": vectors})
 
     def with_vector(self, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-        """Return the id of each word with a pretrained vector, and whether the vocabulary contains it."""
+        """Return the id of each word that has a vector, and whether it is in the vocabulary."""
         assert self.vectors is not None
         ids = word_ids(self.vectors[0], vocabulary.tokenizer).astype(np.int64)
         return ids, ids != WordTokenizer.unknown_id
@@ -137,7 +137,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     def sentences(
         self, spec: str, split: str, file_format: str | None = None, repairs: Repairs | None = None
     ) -> Iterator[Sentence]:
-        """Read the sentences that ``spec`` names, with their tags; ``repairs`` records the repairs."""
+        """Read the sentences of ``spec`` with their tags; ``repairs`` records what was repaired."""
         data = self.config.data
         repairs = repairs or Repairs(strict=data.strict)
         wanted = file_format or data.format
@@ -150,7 +150,11 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
-        """Return encoded sentences; warn about repairs and about unseen tags, which count as wrong."""
+        """Read and encode sentences; see `Task.read`.
+
+        Warns:
+            UserWarning: something was repaired, or a tag never occurs in training and so counts as wrong.
+        """
         repairs = Repairs(strict=self.config.data.strict)
         found = TaggedCorpus(self.sentences(spec, split, file_format, repairs), vocabulary)
         warn_of_long(found.lengths, self.config, name=spec, items="sentences")
@@ -165,7 +169,11 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return found
 
     def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
-        """Raise InputError if the data has nothing that the loss or the selection metric can measure."""
+        """Check that the loss and the metric that selects weights can be measured.
+
+        Raises:
+            InputError: the held-out data has other tags than the training data.
+        """
         super().check(train, valid)
         if valid is not None and valid.unseen_tags() == len(valid.words):
             raise InputError(
@@ -179,12 +187,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
             )
 
     def skim(self, spec: str, split: str) -> None:
-        """Read the data without a vocabulary and discard it."""
+        """Read the data and discard it; see `Task.skim`."""
         for _ in self.sentences(spec, split):
             pass
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return the numbers of sentences, words and tags."""
+        """Return statistics of sentences, words and tags."""
         corpus = self.read(spec, split, vocabulary)
         assert corpus.tags is not None
         counts = Counter(corpus.tag_names[tag] for tag in corpus.tags.tolist())
@@ -208,11 +216,11 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     def loss(
         self, model: Tagger, batch: TaggedBatch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, None]:
-        """Return the cross-entropy of tags, or of sequences of tags."""
+        """Compute the cross-entropy of tags, or of sequences of tags."""
         return model.loss(batch.to(model.output.weight.device)), None
 
     def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: object) -> Metrics:
-        """Return the loss over known tags (NaN if there are none), and `tagging_metrics` over all tags."""
+        """Compute the loss of tags that occur in training (NaN if none does), and `tagging_metrics` of all tags."""
         losses, found = self.tagged(model, data)
         counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
         metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}
@@ -221,12 +229,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return metrics | ({"repairs": data.repairs.facts()} if any(data.repairs) else {})
 
     def measures(self, model: Tagger, data: TaggedCorpus, **settings: object) -> dict[str, Measure]:
-        """Return the metrics by sentences."""
+        """Compute the contribution of each sentence."""
         losses, found = self.tagged(model, data)
         return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), found)}
 
     def tagged(self, model: Tagger, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
-        """Return for each sentence the summed −log P in nats with its number of tags, and the best tags."""
+        """Return for every sentence the summed −log P in nats with its number of tags, and the best tags."""
         batches = Buckets(data.lengths, TOGETHER, data.batch, max_tokens=TOKENS_TOGETHER)
         found: list[list[str]] = [[]] * len(data.lengths)
         losses = np.zeros((len(found), 2))
@@ -241,11 +249,11 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return losses, found
 
     def combine(self, models: Sequence[Tagger]) -> Taggers:
-        """Return a model that averages the probabilities of the tags of each word."""
+        """Return a tagger with the mean of the probabilities of each word's tags."""
         return Taggers(models)
 
     def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
-        """Return the metrics of the most frequent tag of each word; unknown words get the most frequent tag of all."""
+        """Compute the metrics of each word's most frequent tag; unknown words get the most frequent of all tags."""
         assert train.tags is not None
         counts = Counter(zip(train.words.tolist(), train.tags.tolist(), strict=True))
         best = {word: tag for (word, tag), _ in reversed(counts.most_common())}
@@ -257,23 +265,23 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return {figure.key: metrics[figure.key] for figure in self.figures if figure.key in metrics}
 
     def describe(self, data: TaggedCorpus) -> str:
-        """Describe the data: sentences, words and known words."""
+        """Return the number of sentences and words, and how many words are known."""
         vectors = "".join(f", {count:,} words with a vector" for count in self.facts(data).values())
         return f"{len(data.lengths):,} sentences ({len(data.words):,} words, {data.unknown_words():,} unknown){vectors}"
 
     def facts(self, train: TaggedCorpus) -> Metrics:
-        """Return how many words have a pretrained vector, if vectors were read."""
+        """Return how many different words have a vector, if vectors were read."""
         if self.vectors is None:
             return {}
         ids, known = self.with_vector(train.vocabulary)
         return {"words_with_vectors": int(np.isin(np.unique(train.words), ids[known]).sum())}
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Sentence | str]:
-        """Read sentences of files in columns, or lines of plain text."""
+        """Read the sentences of files in columns, or lines of plain text."""
         return read_untagged(sources, file_format=file_format, column=self.config.data.column)
 
     def check_item(self, item: object, name: str) -> None:
-        """Return the sentence of a line of text, a list of words, or a `Sentence` of a file in columns.
+        """Accept a line of text, a list of words, or a `Sentence` of a file in columns.
 
         Raises:
             InputError: anything else, or a word that is empty.
@@ -289,7 +297,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
                 raise InputError(f"{name}: a word is empty; remove it")
 
     def answer(self, model: Tagger, vocabulary: Vocabulary, items: Sequence[Item], **settings: object) -> list[Metrics]:
-        """Return the tags of each sentence: its lines with new tags, or one line for a line or a list of words.
+        """Tag each item. A `Sentence` gives the lines of its file with new tags, other items one line.
 
         Where positions are learned, a sentence longer than they are is tagged in parts.
         """
@@ -316,7 +324,7 @@ def marks_chunks(tags: Iterable[str]) -> bool:
 
 
 def tags_of(data: TaggedCorpus) -> set[str]:
-    """Return the set of tags in some data."""
+    """Return the tags that occur in some data."""
     assert data.tags is not None
     return {data.tag_names[tag] for tag in np.unique(data.tags).tolist()}
 
@@ -332,7 +340,7 @@ def _of_words(words: list[str]) -> Sentence:
 
 
 def _answer(item: Item, sentence: Sentence, tagged: list[tuple[str, float]]) -> Metrics:
-    """Return the record of an answer; its text has no line end, because the command that prints it adds one."""
+    """Return the answer to an item; its text is what a command prints, without the last line end."""
     tags, shares = [tag for tag, _ in tagged], [share for _, share in tagged]
     text = write(item, tags).removesuffix("\n") if isinstance(item, Sentence) else " ".join(tags)
     return {"text": text, "words": sentence.words, "tags": tags, "probabilities": shares}
