@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -138,13 +139,20 @@ class SequenceLayer(Stateful):
 
     def check_state(self, state: State, batch_size: int) -> None:
         """Raise ValueError where a state belongs to another layer or has another number of rows than the batch."""
-        shapes, expected = _leaf_shapes(state), _leaf_shapes(self.initial_state(1))
+        expected = _initial_shapes.get(self)
+        if expected is None:
+            expected = _initial_shapes[self] = _leaf_shapes(self.initial_state(1))
+        shapes = _leaf_shapes(state)
         if len(shapes) != len(expected) or not all(map(fits, shapes, expected)):
             raise ValueError(
                 f"the state belongs to another layer: the state of {type(self).__name__} has shapes "
                 f"{_shape_list(expected, batch_size)} (dimensions of size 0 grow); got {_shape_list(shapes)}"
             )
         _check_rows(shapes, batch_size)
+
+
+_initial_shapes: WeakKeyDictionary[SequenceLayer, list[torch.Size]] = WeakKeyDictionary()
+"""Shapes of the leaves of initial states; computing these at every step would take longer than checking them."""
 
 
 class MemoryLayer(SequenceLayer):
