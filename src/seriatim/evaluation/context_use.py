@@ -62,6 +62,18 @@ def context_sizes(tokens: int, *, max_context: int = MAX_CONTEXT) -> list[int]:
     return [size for size in (2**i for i in range(max_context.bit_length())) if size <= limit]
 
 
+def shorter_contexts(tokens: int) -> list[int]:
+    """Return 1, 2, 4, … below a number of tokens."""
+    return [size for size in context_sizes(2 * tokens) if size < tokens] or [1]
+
+
+def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndarray, tokens: int) -> ContextUse:
+    """Return −log P of an answer for each size of context and for the full context, which comes last."""
+    losses = np.maximum(0.0, -np.log(np.asarray(probabilities, float)))
+    keys: list[int | None] = [*sizes, None]
+    return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
+
+
 def by_context(
     model: TextModel,
     ids: np.ndarray,

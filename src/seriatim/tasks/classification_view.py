@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import InputError
 from ..data.batching import padded
 from ..data.tables import Labelled
-from ..evaluation.context_use import ContextScore, ContextUse, context_sizes
+from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..training.task_view import Example, LabelEffect, StateReader, TaskView, layer_reader
+from ..training.task_view import Example, LabelEffect, StateReader, TaskView, layer_reader, no_words
 from .documents import Documents, encode, probabilities
 
 MAX_BATCH_TOKENS = 1 << 14
@@ -149,20 +148,3 @@ class ClassifierView(TaskView[Classifier]):
         """Return the first texts of some data that are not blank."""
         rows = itertools.islice(self.read_rows(spec, file_format), count)
         return [row.text for row in rows if row.text.strip()]
-
-
-def shorter_contexts(tokens: int) -> list[int]:
-    """Return 1, 2, 4, … below a number of tokens."""
-    return [size for size in context_sizes(2 * tokens) if size < tokens] or [1]
-
-
-def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndarray, tokens: int) -> ContextUse:
-    """Return −log P of an answer for each size of context and for the full context, which comes last."""
-    losses = np.maximum(0.0, -np.log(np.asarray(probabilities, float)))
-    keys: list[int | None] = [*sizes, None]
-    return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
-
-
-def no_words() -> InputError:
-    """Return the error for a text without words."""
-    return InputError("the text has no words; give some with --text or --text-file")

@@ -16,7 +16,7 @@ from ..data.batching import padded
 from ..data.encoded_pairs import encode_side
 from ..data.pairs import Pair
 from ..data.tokenizers import END
-from ..evaluation.context_use import ContextScore, ContextUse
+from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
 from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample
 from ..evaluation.intervals import Metrics
 from ..evaluation.token_scores import ALTERNATIVES, TokenScores, score_tokens
@@ -24,9 +24,8 @@ from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..training.task_view import Example, ModelT, NotOfferedError, SearchResult, StateReader, TaskView
+from ..training.task_view import Example, ModelT, NotOfferedError, SearchResult, StateReader, TaskView, no_words
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
-from .classification_view import no_words, shorter_contexts
 
 SOURCE_TOKENS = 20
 """Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""

@@ -13,13 +13,12 @@ from torch.nn import functional as F
 from ..data.batching import Buckets
 from ..data.conll import Sentence
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
-from ..evaluation.context_use import ContextUse
+from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
 from ..models.tagger import Tagger
-from ..training.task_view import Example, StateReader, TaskView, layer_reader
-from .classification_view import answer_losses, no_words, shorter_contexts
+from ..training.task_view import Example, StateReader, TaskView, layer_reader, no_words
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
 """Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""

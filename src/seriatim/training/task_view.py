@@ -377,6 +377,11 @@ def layer_reader(layer: SequenceLayer) -> StateReader:
     return StateReader(layer.initial_state(1), lambda count, state: layer(zeros(1, count, width), state)[1])
 
 
+def no_words() -> InputError:
+    """Return the error for a text without words."""
+    return InputError("the text has no words; give some with --text or --text-file")
+
+
 def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
     """Return the beginning of a line, at most ``limit`` tokens."""
     if tokenizer.ends_lines:
