@@ -1,15 +1,15 @@
-"""Decoders that begin where an encoder ended, and know of its input one vector.
+"""Recurrent decoders whose initial state comes from an encoder, with one vector as the summary of the source.
 
 I. Sutskever, O. Vinyals and Q. Le, "Sequence to sequence learning with neural networks", NeurIPS 2014; K. Cho et al.,
 "Learning phrase representations using RNN encoder-decoder for statistical machine translation", EMNLP 2014.
 
-    c = the encoder's last output (see `bridge.summarise`), in any of three ways:
+    c = the encoder's last output (see `bridge.summarise`), used in one or more of three ways:
     initial    s_0 = tanh(W c + b), or the encoder's last state
     updates    s_t = f(s_{t−1}, [x_t; c])
     outputs    y_t = [h_t; c]
 
-x_t inputs · f the recurrence, any causal sequence layer · s_t its state, h_t its output · y_t outputs. A decoder makes
-its recurrence by a function of the width it reads, which `updates` makes wider than an input:
+x_t inputs · f the recurrence, any causal sequence layer · s_t its state, h_t its output · y_t outputs. A decoder builds
+its recurrence with a function of the input width, because with `updates` the recurrence reads more than x_t:
 
     ContextDecoder(lambda width: seriatim.layer("gru", width, 512), 256, 512, context="initial+updates")
 """
@@ -27,22 +27,22 @@ from ..core.state import State
 from .bridge import SUMMARIES, Bridge, summarise
 
 MakeLayer = Callable[[int], SequenceLayer]
-"""From the width of an input to a layer."""
+"""Builds a layer for an input width."""
 
 CONTEXTS = ("initial", "updates", "outputs")
 
 
 class RecurrentDecoder(MemoryLayer):
-    """A recurrence that begins where an encoder ended.
+    """A recurrence whose initial state comes from an encoder.
 
     Args:
         layer: the recurrence.
         memory_size: width of the encoder's outputs.
-        bridge: how it begins: `map`, `copy` or `none`; see `Bridge`.
-        summary: what vector stands for the memory: `last`, `ends` or `mean`; see `summarise`.
+        bridge: how the initial state is computed: `map`, `copy` or `none`; see `Bridge`.
+        summary: which vector summarizes the memory: `last`, `ends` or `mean`; see `summarise`.
 
     Raises:
-        InputError: an unknown name, or a layer that sees the future or attends to a memory by itself.
+        InputError: a name is unknown, or the layer is not causal or attends to a memory itself.
     """
 
     def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str, summary: str) -> None:
@@ -67,11 +67,11 @@ class RecurrentDecoder(MemoryLayer):
         Args:
             batch_size: rows of the batch.
             memory: an encoder's outputs ``(batch, memory_time, memory_size)``.
-            memory_lengths: ``(batch,)``, 0 allowed; None where every row is full.
-            encoder_state: after the encoder's last input; needed by the bridge `copy` and used by no other.
+            memory_lengths: ``(batch,)``, 0 allowed; None if every row is full.
+            encoder_state: the state after the encoder's last input; only the bridge `copy` uses it.
 
         Raises:
-            ValueError: no memory, or one that does not fit.
+            ValueError: the memory is missing or has the wrong shape.
         """
         if memory is None:
             raise ValueError("a decoder needs a memory; give initial_state(batch_size, memory, memory_lengths)")
@@ -104,25 +104,25 @@ class RecurrentDecoder(MemoryLayer):
 
 
 class ContextState(NamedTuple):
-    """The recurrence's state, and c ``(batch, memory_size)``, or nothing where only the first state depends on it."""
+    """The state of the recurrence, and c ``(batch, memory_size)``, or ``()`` if only the initial state uses c."""
 
     layer: State
     context: State
 
 
 class ContextDecoder(RecurrentDecoder):
-    """A decoder that knows of its input one vector.
+    """A decoder without attention: one vector summarizes the source.
 
     Args:
-        recurrence: makes the recurrence for a width of inputs.
+        recurrence: builds the recurrence for an input width.
         input_size: width of an input.
         memory_size: width of the encoder's outputs.
-        context: where the vector enters: `initial`, `updates` or `outputs`, or several of them joined by ``+``.
-        bridge: how it makes the first state, where ``context`` has `initial`: `map` or `copy`.
-        summary: which vector it is.
+        context: where the vector is used: `initial`, `updates` or `outputs`, or several of them joined by ``+``.
+        bridge: how the initial state is computed, if ``context`` contains `initial`: `map` or `copy`.
+        summary: which vector summarizes the memory.
 
     Raises:
-        InputError: an unknown name.
+        InputError: a name is unknown.
     """
 
     parallel = True
@@ -143,10 +143,10 @@ class ContextDecoder(RecurrentDecoder):
         for use in uses:
             if use not in CONTEXTS:
                 raise InputError(f"unknown context {use!r}; {nearest(use, list(CONTEXTS))}")
-        wider = "updates" in uses
+        updates = "updates" in uses
         kind = bridge if "initial" in uses else "none"
-        super().__init__(recurrence(input_size + wider * memory_size), memory_size, bridge=kind, summary=summary)
-        self.updates, self.outputs = wider, "outputs" in uses
+        super().__init__(recurrence(input_size + updates * memory_size), memory_size, bridge=kind, summary=summary)
+        self.updates, self.outputs = updates, "outputs" in uses
         self.input_size = input_size
         self.output_size = self.layer.output_size + self.outputs * memory_size
 
@@ -159,22 +159,23 @@ class ContextDecoder(RecurrentDecoder):
     ) -> tuple[Tensor, State]:
         """Run the recurrence over ``(batch, time, input_size)`` in one call; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        kept, context = cast(ContextState, state)
-        outputs, kept = self.layer(self.joined(inputs, context, self.updates), kept, lengths=lengths)
-        return zero_padding(self.joined(outputs, context, self.outputs), lengths), ContextState(kept, context)
+        layer, context = cast(ContextState, state)
+        outputs, layer = self.layer(_append(inputs, context, self.updates), layer, lengths=lengths)
+        return zero_padding(_append(outputs, context, self.outputs), lengths), ContextState(layer, context)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step of the recurrence."""
+        """Run one step of the recurrence."""
         self.check_step(inputs, state)
-        kept, context = cast(ContextState, state)
-        outputs, kept = self.layer.step(self.joined(inputs, context, self.updates), kept)
-        return self.joined(outputs, context, self.outputs), ContextState(kept, context)
+        layer, context = cast(ContextState, state)
+        outputs, layer = self.layer.step(_append(inputs, context, self.updates), layer)
+        return _append(outputs, context, self.outputs), ContextState(layer, context)
 
-    def joined(self, values: Tensor, context: State, wanted: bool) -> Tensor:
-        """[value; c] for values ``(batch, size)`` or ``(batch, time, size)``, where it is wanted."""
-        if not wanted:
-            return values
-        assert isinstance(context, Tensor)
-        if values.dim() == 3:
-            context = context.unsqueeze(1).expand(-1, values.shape[1], -1)
-        return torch.cat([values, context], dim=-1)
+
+def _append(values: Tensor, context: State, is_used: bool) -> Tensor:
+    """Return [value; c] for values ``(batch, size)`` or ``(batch, time, size)``, or the values if c is not used."""
+    if not is_used:
+        return values
+    assert isinstance(context, Tensor)
+    if values.dim() == 3:
+        context = context.unsqueeze(1).expand(-1, values.shape[1], -1)
+    return torch.cat([values, context], dim=-1)

@@ -1,15 +1,15 @@
 """Scheduled sampling: in training, some steps read the model's own prediction instead of the true token.
 
 S. Bengio, O. Vinyals, N. Jaitly and N. Shazeer, "Scheduled sampling for sequence prediction with recurrent neural
-networks", NeurIPS 2015. The true token is read with probability ε, which falls while the model trains:
+networks", NeurIPS 2015. The true token is read with probability ε, which decreases during training:
 
     constant          ε = 1 − r
     linear            ε = 1 − r p
     inverse sigmoid   ε = 1 − r (1 − k / (k + exp(i / k)))
 
 r ``scheduled_sampling`` · p the share of the budget that is spent, 0 to 1 · i = 1000 p · k ``sampling_k``. In the paper
-i counts batches and r is 1; counted in thousandths of the budget, a schedule is the same for trainings of any length.
-With k = 100 the half-way point lies at 46 % of the budget.
+i counts batches and r is 1. Here i counts thousandths of the budget, so a schedule does not depend on the length of the
+training. With k = 100, ε is half-way between its first and last value at 46 % of the budget.
 """
 
 import math
@@ -25,7 +25,7 @@ from ..core.state import State
 
 THOUSANDTHS = 1000
 Features = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]
-"""Token ids ``(batch, 1)``, a state and lengths ``(batch,)`` to what the output layer reads, and the next state."""
+"""Token ids ``(batch, 1)``, a state and lengths ``(batch,)`` to the inputs of the output layer and the next state."""
 
 
 class ScheduledSampling(Section):
@@ -72,23 +72,22 @@ def sampled_features(
 
     Args:
         features: one step of the model.
-        predict: what the output layer reads ``(batch, size)`` to logits ``(batch, vocabulary)``.
-        tokens: the true inputs, ids ``(batch, time)``; the first one is always read.
-        state: before the first input.
-        own_predictions: probability that a later step reads the likeliest token after the step before.
-        lengths: ``(batch,)``; a row keeps its state after its last valid input.
+        predict: the output layer, ``(batch, size)`` to logits ``(batch, vocabulary)``.
+        tokens: the true inputs, ids ``(batch, time)``; the first token is always read.
+        state: the state before the first input.
+        own_predictions: the probability that a later step reads the most probable token of the step before.
+        lengths: ``(batch,)``; a row keeps its state after its last valid input. None if all rows are full.
 
     Returns:
         ``(batch, time, size)`` and the state after the last input.
     """
-    mine = torch.rand(tokens.shape, device=tokens.device) < own_predictions
-    found: list[Tensor] = []
-    for t, true in enumerate(tokens.unbind(1)):
-        given = true
+    is_sampled = torch.rand(tokens.shape, device=tokens.device) < own_predictions
+    outputs: list[Tensor] = []
+    for t, token in enumerate(tokens.unbind(1)):
         if t:
             with torch.no_grad():
-                given = torch.where(mine[:, t], predict(found[-1]).argmax(1), true)
+                token = torch.where(is_sampled[:, t], predict(outputs[-1]).argmax(1), token)
         valid = None if lengths is None else (lengths > t).long()
-        hidden, state = features(given.unsqueeze(1), state, valid)
-        found.append(hidden.squeeze(1))
-    return torch.stack(found, dim=1), state
+        hidden, state = features(token.unsqueeze(1), state, valid)
+        outputs.append(hidden.squeeze(1))
+    return torch.stack(outputs, dim=1), state

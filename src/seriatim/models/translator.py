@@ -1,6 +1,7 @@
-"""The encoder and decoder that a configuration describes."""
+"""Builds the sequence-to-sequence model that a configuration describes."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from ..config import Count, Model, Rate
 from ..core.contract import SequenceLayer
@@ -49,15 +50,16 @@ class Options(ScheduledSampling):
     """Tokens of a target at most."""
 
 
-READING = {"form", "input_feeding", "readout"}
-"""Options of how one head of attention and its decoder go together."""
+LayerOptions: TypeAlias = Mapping[str, object]
+ONE_HEAD = {"form", "input_feeding", "readout"}
+"""Options of attention with one head."""
 
 
-def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
+def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
     """Return the options with their implied values filled in.
 
     Raises:
-        InputError: values that do not fit each other.
+        InputError: values contradict each other.
     """
     if options.shared_vocabulary and options.target_kind is not None:
         raise InputError(
@@ -77,45 +79,43 @@ def settled(options: Options, config: Model, rest: dict[str, Any]) -> Options:
             check_options(config.layer, {key: rest[key]})
     half = -(-config.hidden_size // 2) if config.bidirectional else config.hidden_size
     update = {"decoder": decoder, "attention": attention, "encoder_size": options.encoder_size or half}
-    found = options.model_copy(update=update)
-    _refuse_idle(found)
-    return found
+    complete = options.model_copy(update=update)
+    _refuse_unused(complete)
+    return complete
 
 
-def _refuse_idle(options: Options) -> None:
+def _refuse_unused(options: Options) -> None:
     """Raise InputError for an option that has no effect beside the others."""
     if options.factorisation == "ctc":
-        idle, beside = (
-            {*READING, "context", "bridge", *ScheduledSampling.model_fields, "label_smoothing"},
-            "factorisation ctc",
-        )
+        unused = {*ONE_HEAD, "context", "bridge", *ScheduledSampling.model_fields, "label_smoothing"}
+        cause = "factorisation ctc"
     elif options.attention in ("none", "multi-head"):
-        idle, beside = {*READING, "upsample"}, f"attention {options.attention}"
+        unused, cause = {*ONE_HEAD, "upsample"}, f"attention {options.attention}"
     else:
-        idle, beside = {"context", "upsample"}, "attention of one head"
+        unused, cause = {"context", "upsample"}, "attention of one head"
         if options.form == "bahdanau":
-            idle, beside = idle | {"input_feeding"}, "form bahdanau"
+            unused, cause = unused | {"input_feeding"}, "form bahdanau"
     if options.attention == "multi-head":
-        idle |= {"context", "bridge"}
-    for name in sorted(idle):
+        unused |= {"context", "bridge"}
+    for name in sorted(unused):
         if getattr(options, name) != Options.model_fields[name].default:
-            raise InputError(f"model.options.{name}: has no meaning with {beside}; leave one of them out")
+            raise InputError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
 
 
 def translator(
-    options: Options, config: Model, rest: dict[str, Any], source: int, target: int
+    options: Options, config: Model, rest: LayerOptions, source: int, target: int
 ) -> EncoderDecoder | CTCTranslator:
     """Build an encoder-decoder, or an encoder that predicts all of a target at once.
 
     Args:
-        options: as `settled` made them.
+        options: the result of `settled`.
         config: names, sizes and rates.
-        rest: the layers' own options; each takes what it knows.
-        source: number of token ids of sources.
-        target: number of token ids of targets.
+        rest: the options of the layers; each layer takes those that it has.
+        source: number of token ids of the sources.
+        target: number of token ids of the targets.
 
     Raises:
-        ValueError: values that do not fit each other.
+        ValueError: values contradict each other.
     """
     encoder = _layer(config, config.layer, config.embedding_size, int(options.encoder_size or 0), rest, encodes=True)
     if options.factorisation == "ctc":
@@ -136,12 +136,12 @@ def translator(
     )
 
 
-def _decoder(options: Options, config: Model, rest: dict[str, Any], memory_size: int) -> SequenceLayer:
+def _decoder(options: Options, config: Model, rest: LayerOptions, memory_size: int) -> SequenceLayer:
     name = str(options.decoder)
     causal = {key: value for key, value in rest.items() if key != "causal"}
     if options.attention == "multi-head":
-        given = {**causal, "memory_size": memory_size}
-        return _layer(config, name, config.embedding_size, config.hidden_size, given, encodes=False)
+        with_memory = {**causal, "memory_size": memory_size}
+        return _layer(config, name, config.embedding_size, config.hidden_size, with_memory, encodes=False)
 
     def recurrence(width: int) -> SequenceLayer:
         return _layer(config, name, width, config.hidden_size, causal, encodes=False)
@@ -150,8 +150,8 @@ def _decoder(options: Options, config: Model, rest: dict[str, Any], memory_size:
     if options.attention == "none":
         form = {"context": options.context, "bridge": options.bridge, "summary": summary}
         return ContextDecoder(recurrence, config.embedding_size, memory_size, **form)
-    shared: dict[str, Any] = {
-        "score": options.attention,
+    shared = {
+        "score": str(options.attention),
         "readout": "direct" if options.readout == "tanh-logits" else options.readout,
         "bridge": options.bridge,
         "summary": summary,
@@ -162,15 +162,15 @@ def _decoder(options: Options, config: Model, rest: dict[str, Any], memory_size:
     return LuongDecoder(recurrence, config.embedding_size, memory_size, input_feeding=feeding, **shared)
 
 
-def _known(name: str, rest: dict[str, Any]) -> set[str]:
+def _known(name: str, rest: LayerOptions) -> set[str]:
     """Return the options of a layer, or of any layer of a stack."""
     return {key for one in split_names(name) for key in options_of(one, rest)}
 
 
-def _layer(config: Model, name: str, width: int, size: int, rest: dict[str, Any], *, encodes: bool) -> SequenceLayer:
+def _layer(config: Model, name: str, width: int, size: int, rest: LayerOptions, *, encodes: bool) -> SequenceLayer:
     """Build a layer with those of the options that it has."""
-    own = {key: value for key, value in rest.items() if key in _known(name, rest)}
-    check_options(name, own)
+    own_options = {key: value for key, value in rest.items() if key in _known(name, rest)}
+    check_options(name, own_options)
     return layer(
         ",".join(split_names(name)),
         width,
@@ -180,5 +180,5 @@ def _layer(config: Model, name: str, width: int, size: int, rest: dict[str, Any]
         dropout=config.dropout,
         variational_dropout=config.variational_dropout,
         residual=config.residual,
-        **own,
+        **own_options,
     )

@@ -1,7 +1,7 @@
-"""The tagger that a configuration describes."""
+"""Builds the tagger that a configuration describes."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -52,16 +52,16 @@ def refuse_contradictions(config: Config, options: Options) -> None:
 
 
 def tagger(
-    options: Options, config: Model, layer_options: Mapping[str, Any], vocabulary: Vocabulary, *, field: bool
+    options: Options, config: Model, layer_options: Mapping[str, object], vocabulary: Vocabulary, *, field: bool
 ) -> Tagger:
     """Build the tagger.
 
     Args:
-        options: its own.
+        options: the options of the tagger.
         config: names, sizes and rates.
-        layer_options: the layer's.
-        vocabulary: with characters, unless the options say none.
-        field: whether a random field chooses the tags; among tags of BIO it keeps to it.
+        layer_options: the options of the layer.
+        vocabulary: words and labels; also characters unless ``options.characters`` is `none`.
+        field: whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
     """
     characters, labels = _characters(options, vocabulary), vocabulary.labels
     width = config.embedding_size + (characters.output_size if characters else 0)
@@ -82,8 +82,8 @@ def _characters(options: Options, vocabulary: Vocabulary) -> CharacterModel | No
     """Build the layer that reads the characters of words."""
     if options.characters == "none":
         return None
-    letters = vocabulary.tokenizers["characters"].vocabulary_size
+    num_characters = vocabulary.tokenizers["characters"].vocabulary_size
     size, filters = options.character_size, options.filters
     if options.characters == "recurrent":
-        return RecurrentCharacters(letters, embedding_size=size, hidden_size=filters)
-    return ConvolutionalCharacters(letters, embedding_size=size, filters=filters)
+        return RecurrentCharacters(num_characters, embedding_size=size, hidden_size=filters)
+    return ConvolutionalCharacters(num_characters, embedding_size=size, filters=filters)
