@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.decoding.ctc import best_alignments, search
+from seriatim.decoding.ctc_search import best_alignments, search
 from seriatim.models.ctc_translator import CTCTranslator
 
 PLACES, VOCABULARY = 4, 3

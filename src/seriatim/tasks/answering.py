@@ -16,7 +16,7 @@ from ..core.state import State, select_state
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search
-from ..decoding.ctc import best_alignments, search
+from ..decoding.ctc_search import best_alignments, search
 from ..decoding.sampling import Sampling, sample
 from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
