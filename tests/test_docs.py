@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.cli.main import _parser
+from seriatim.cli.main import build_parser
 from seriatim.tasks import TASKS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -41,7 +41,7 @@ def test_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path, monkey
 
 def test_every_option_of_compare_is_listed() -> None:
     page = (DOCS / "comparing.md").read_text(encoding="utf-8")
-    for action in _parser().commands["compare"]._actions:
+    for action in build_parser()[1]["compare"]._actions:
         for flag in action.option_strings:
             assert flag in ("-h", "--help") or f"`{flag}" in page, flag
 

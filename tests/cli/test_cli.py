@@ -177,6 +177,9 @@ def test_the_documentation_is_part_of_the_package(capsys) -> None:
 BAD = {
     "a verb": (["trian"], "did you mean 'train'"),
     "no verb": (["--bogus"], "--bogus"),
+    "an early option": (["--steps", "5", "train", "lm"], "--steps: options come after the verb; write: seriatim train"),
+    "an early flag": (["--quiet", "train", "lm"], "--quiet: options come after the verb; write: seriatim train"),
+    "an early value": (["--steps=5", "train", "lm"], "options come after the verb; write: seriatim train"),
     "a task": (["train", "lmm", "--data", "x"], "task: 'lmm'"),
     "no task": (["train", "--data", "x"], "no task"),
     "no data": (["train", "lm", "--out", "OUT"], "data.train"),
@@ -235,7 +238,7 @@ def test_a_fault_of_the_program_is_one_line_too(capsys, monkeypatch: pytest.Monk
     def broken(options) -> None:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("seriatim.cli.commands.layers", broken)
+    monkeypatch.setattr("seriatim.cli.other_verbs.layers", broken)
     code, _, errors = call(capsys, "layers")
     assert code == 1
     assert errors == "seriatim: error: RuntimeError: first; this is a fault of the program, --debug shows where\n"

@@ -185,7 +185,7 @@ def test_only_plain_files_are_written(run: seriatim.Run, tmp_path: Path, capsys)
     assert "data" in (tmp_path / "there.arpa").read_text()[:99]
     os.mkfifo(tmp_path / "pipe")
     assert main([*given, str(tmp_path / "pipe")]) == 2
-    assert "pipe exists and is not an ARPA file" in capsys.readouterr().err
+    assert "pipe exists and is not an ARPA file that Seriatim wrote" in capsys.readouterr().err
 
 
 def test_tables_of_another_order_are_refused(run: seriatim.Run, texts: dict[str, str], tmp_path: Path) -> None:

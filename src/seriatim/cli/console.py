@@ -1,13 +1,13 @@
-"""What the command prints: a progress bar on a terminal, plain lines elsewhere, tables."""
+"""The output of the command: a progress bar on a terminal, plain lines elsewhere, and tables."""
 
 import io
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -18,69 +18,99 @@ from ..training.task import AnyTask
 from .streams import ProgressStream
 
 PLAIN_SECONDS = 10.0
-
-
-def progress_console(*, quiet: bool = False) -> Console:
-    """Prints on standard error, and goes on silently where that cannot be written."""
-    stream = cast(IO[str], ProgressStream(sys.stderr or io.StringIO()))  # none where it is closed from the beginning
-    return Console(file=stream, highlight=False, markup=False, emoji=False, quiet=quiet)
-
-
+"""The time between two lines of progress where there is no terminal."""
 SENTENCES = ("repairs", "skipped_files")
-"""Lists whose items hold spaces."""
+"""Keys of lists whose items contain spaces."""
+PATH_STEPS = 1_000
+"""The number of steps over which the table of layers shows path lengths."""
+
+
+class ProgressLine:
+    """Progress on standard error: a bar on a terminal, a line now and then elsewhere.
+
+    Args:
+        quiet: print nothing.
+        bar_width: characters of the bar; None for the usual width.
+    """
+
+    def __init__(self, *, quiet: bool = False, bar_width: int | None = 40) -> None:
+        self.console = progress_console(quiet=quiet)
+        self.bar_width = bar_width
+        self._bar: Progress | None = None
+        self._last_line = -math.inf
+
+    def start(self) -> None:
+        """Show the bar on a terminal."""
+        if self.console.is_terminal and not self.console.quiet:
+            description, share = "{task.description}", "{task.percentage:>3.0f} %"
+            columns = (TextColumn(description, markup=False), BarColumn(self.bar_width), TextColumn(share))
+            self._bar = Progress(*columns, console=self.console, transient=True)
+            self._bar.start()
+            self._bar.add_task("", total=1.0)
+
+    def update(self, text: str, share: float, *, line: str | None = None, at_once: bool = False) -> None:
+        """Move the bar, or print a line if the last one is old enough.
+
+        Args:
+            text: the text beside the bar.
+            share: the part of the work that is done, from 0 to 1.
+            line: the line to print instead of ``text``.
+            at_once: print the line in any case.
+        """
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=printable(text), completed=share)
+        elif at_once or time.monotonic() - self._last_line >= PLAIN_SECONDS:
+            self._last_line = time.monotonic()
+            self.say(line or text)
+
+    def say(self, text: str) -> None:
+        """Print one line, above the bar if there is one."""
+        self.console.print(printable(text), soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the bar, if there is one."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
 class ConsoleReporter(LineReporter):
-    """Shows a training as it goes, on standard error."""
+    """Reports a training on standard error."""
 
     def __init__(self) -> None:
-        self.console = progress_console()
-        self.bar: Progress | None = None
-        self.last_line = -math.inf
+        self.progress = ProgressLine()
 
     def begin(self, record: Record) -> None:
-        """What stays, and the bar on a terminal."""
+        """Print what stays, and show the bar on a terminal."""
         super().begin(record)
-        if self.console.is_terminal:
-            columns = [
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %"),
-            ]
-            self.bar = Progress(*columns, console=self.console, transient=True)
-            self.task = self.bar.add_task("", total=1.0)
-            self.bar.start()
+        self.progress.start()
 
     def show(self, text: str, share: float) -> None:
-        """Moves the bar, or prints a line now and then."""
-        if self.bar is not None:
-            self.bar.update(self.task, description=printable(text), completed=share)
-        elif time.monotonic() - self.last_line >= PLAIN_SECONDS:
-            self.last_line = time.monotonic()
-            self.say(f"{text}  ({share:.0%})")
+        """Move the bar, or print a line now and then."""
+        self.progress.update(text, share, line=f"{text}  ({share:.0%})")
 
     def end(self, record: Record) -> None:
-        """The figures of the run, beside those of the simplest model."""
+        """Print the metrics of the run beside those of the simplest model."""
         self.close()
         super().end(record)
 
     def close(self) -> None:
-        """Takes the bar away, if there is one."""
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
+        """Remove the bar, if there is one."""
+        self.progress.close()
 
     def say(self, text: str) -> None:
-        """One line, above the bar if there is one."""
-        self.console.print(printable(text), soft_wrap=True)
+        """Print one line, above the bar if there is one."""
+        self.progress.say(text)
 
 
-PATH = 1_000
-"""Steps over which the table of layers shows path lengths."""
+def progress_console(*, quiet: bool = False) -> Console:
+    """Return a console on standard error that continues silently if standard error cannot be written."""
+    stream = cast(IO[str], ProgressStream(sys.stderr or io.StringIO()))  # None if it was closed at the start
+    return Console(file=stream, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def print_metrics(metrics: Metrics, task: AnyTask) -> None:
-    """The metrics of some data, with their intervals."""
+    """Print metrics with their intervals."""
     table = table_of("", "", "95 % interval")
     for figure in task.figures:
         if figure.key in metrics:
@@ -99,26 +129,26 @@ def print_metrics(metrics: Metrics, task: AnyTask) -> None:
             print(printable(details.note))
 
 
-def print_weights(weights: dict[str, float]) -> None:
-    """How much each run of a mixture counts."""
+def print_weights(weights: Mapping[str, float]) -> None:
+    """Print the weight of each run of a mixture."""
     print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in weights.items())))
 
 
-def print_differences(first: Metrics, second: Metrics, differences: dict[str, Paired], task: AnyTask) -> None:
-    """The metrics of two runs, how far apart they are, and how likely that is by chance."""
+def print_differences(first: Metrics, second: Metrics, differences: Mapping[str, Paired], task: AnyTask) -> None:
+    """Print the metrics of two runs, their differences, and the p-values."""
     table = table_of("", "first", "second", "difference", "95 % interval", "p")
     for figure in task.figures:
         if figure.key in differences:
-            found = differences[figure.key]
-            apart, *ends = (written(value, figure.digits, signed=True) for value in found[:3])
-            span = "" if found.low is None else " to ".join(ends)
-            chance = "" if found.p_value is None else f"{found.p_value:.3f}"
-            table.add_row(figure.name, figure.of(first), figure.of(second), apart, span, chance)
+            paired = differences[figure.key]
+            difference, *ends = (written(value, figure.digits, signed=True) for value in paired[:3])
+            interval = "" if paired.low is None else " to ".join(ends)
+            p_value = "" if paired.p_value is None else f"{paired.p_value:.3f}"
+            table.add_row(figure.name, figure.of(first), figure.of(second), difference, interval, p_value)
     show(table)
 
 
-def print_statistics(report: dict[str, Any]) -> None:
-    """The counts of every part of the data, side by side."""
+def print_statistics(report: Mapping[str, Any]) -> None:
+    """Print the counts of every part of the data, side by side."""
     parts = [part for part in ("train", "valid", "test") if part in report]
     table = table_of("", *parts)
     for key in dict.fromkeys(key for part in parts for key in report[part]):
@@ -128,28 +158,28 @@ def print_statistics(report: dict[str, Any]) -> None:
     print(f"tokenizer {tokenizer['kind']}: {tokenizer['vocabulary_size']:,} in the vocabulary of the training text")
 
 
-def print_layers(rows: Sequence[dict[str, Any]]) -> None:
-    """Every architecture, a line each."""
+def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print one line for each architecture."""
     tokens = list(rows[0]["state_bytes"])
     sizes_after = (f"after {int(count):,}" for count in tokens)
-    headings = ("layer", "keeps of the past", *sizes_after, f"path over {PATH:,}", "in parallel", "paper")
+    headings = ("layer", "keeps of the past", *sizes_after, f"path over {PATH_STEPS:,}", "in parallel", "paper")
     table = table_of(*headings, left=(0, 1, len(tokens) + 3, len(tokens) + 4))
     for row in rows:
         sizes = [f"{row['state_bytes'][count]:,}" for count in tokens]
-        path = row["path_lengths"][str(PATH)]
+        path = row["path_lengths"][str(PATH_STEPS)]
         length = "none" if path is None else f"{path:,}"
         table.add_row(row["name"], row["keeps"], *sizes, length, "yes" if row["parallel"] else "no", row["paper"])
     show(table)
     size = rows[0]["hidden_size"]
     print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
-    print(f"path over {PATH:,}: operations along time between an input and the output {PATH:,} steps later, if any")
+    print(f"path over {PATH_STEPS:,}: operations along time from an input to the output {PATH_STEPS:,} steps later")
     print("in parallel: whether training runs in parallel over time; --json also lists each layer's options")
     former = [f"{old} (now {row['name']})" for row in rows for old in row.get("former_names", ())]
     if former:
         print(f"former names, which still work: {', '.join(former)}")
 
 
-def print_options(rows: Sequence[dict[str, Any]]) -> None:
+def print_options(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the options of some layers: name, values, default and meaning."""
     for row in rows:
         print(printable(f"options of {row['name']} (--model.options.NAME VALUE)"))
@@ -161,12 +191,12 @@ def print_options(rows: Sequence[dict[str, Any]]) -> None:
         show(table)
 
 
-def _cell(key: str, part: dict[str, Any]) -> str:
+def _cell(key: str, part: Mapping[str, Any]) -> str:
     value = part.get(key, "")
     if isinstance(value, str):
         return value
     if key == "files":
-        return value[0] if len(value) == 1 else f"{value[0]} and {len(value) - 1} more"
+        return str(value[0]) if len(value) == 1 else f"{value[0]} and {len(value) - 1} more"
     if isinstance(value, list):
         return (", " if key in SENTENCES else " ").join(value)
     if key == "unknown_tokens":
@@ -174,21 +204,21 @@ def _cell(key: str, part: dict[str, Any]) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def _share(key: str, part: dict[str, Any]) -> str:
-    """Of the tokens, of which empty texts have none."""
+def _share(key: str, part: Mapping[str, Any]) -> str:
+    """Return a count as a share of the tokens; an empty text has no tokens."""
     return f"{part[key] / max(1, part['tokens']):.2%}"
 
 
 class CleanTable(Table):
-    """A table whose cells cannot hold what a terminal would obey: they may quote data."""
+    """A table that writes control characters as escapes: its cells may quote data."""
 
-    def add_row(self, *cells: Any, **settings: Any) -> None:
-        """As of every table; control characters are spelled out."""
+    def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:
+        """Add a row of cells."""
         super().add_row(*[printable(cell) if isinstance(cell, str) else cell for cell in cells], **settings)
 
 
 def table_of(*headings: str, left: Sequence[int] = (0,)) -> Table:
-    """An empty table; the columns ``left`` are set to the left, the others to the right."""
+    """Return an empty table; the columns ``left`` are aligned left, the others right."""
     headings = tuple(map(printable, headings))
     table = CleanTable(box=None, pad_edge=False, show_header=any(headings))
     for i, heading in enumerate(headings):
@@ -197,6 +227,6 @@ def table_of(*headings: str, left: Sequence[int] = (0,)) -> Table:
 
 
 def show(table: Table) -> None:
-    """Prints a table on standard output."""
+    """Print a table on standard output."""
     width = None if sys.stdout.isatty() else 200
     Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)

@@ -23,6 +23,7 @@ import numpy as np
 from ..data.tokenizers import END, Tokenizer
 from ..models.ngrams.table import Order
 from ..storage.atomic_files import whole
+from ..training.run_files import ARPA_MARK
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"
 OTHER_UNKNOWN = "<UNK>"
@@ -45,6 +46,7 @@ def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> Non
     names = [spelled(tokenizer, token) for token in range(tokenizer.vocabulary_size)]
     write: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
     with whole(path) as aside, write(aside, "wt", encoding="utf-8", newline="\n") as file:
+        file.write(ARPA_MARK + "\n")
         if any("\\" in name for name in names):
             file.write(ESCAPED + "\n")
         counts = [len(order.probability) + (n == 1) for n, order in enumerate(orders, 1)]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..config import Config
 from ..core.errors import InputError
 from ..core.state import State
+from ..data.arguments import check_integer
 from ..data.batching import Buckets
 from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side
 from ..data.pairs import Pair, read_pairs, read_unpaired
@@ -286,6 +287,11 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         chosen = read_settings(AnswerSettings, settings)
         side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)
         longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
+        check_integer("min_length", chosen.min_length, minimum=0)
+        if chosen.min_length > longest:
+            raise InputError(
+                f"min_length: an answer of this model has at most {longest} tokens, got {chosen.min_length}; lower it"
+            )
         if places is not None and self.at_once:
             places //= self.options.upsample
         side = side._replace(lengths=read_lengths(side.lengths, places))

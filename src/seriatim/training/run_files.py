@@ -31,16 +31,15 @@ class Kind(NamedTuple):
     Attributes:
         name: the kind, for messages.
         mark: bytes near the beginning of every such file, compressed (gzip) or not.
-        suffixes: suffixes that no other kind of file has.
     """
 
     name: str
     mark: bytes
-    suffixes: tuple[str, ...] = ()
 
 
 PAGE = Kind("a page that Seriatim wrote", b'<meta name="generator" content="seriatim">')
-ARPA = Kind("an ARPA file", b"\\data\\\n", (".arpa", ".arpa.gz"))
+ARPA_MARK = "# written by Seriatim"
+ARPA = Kind("an ARPA file that Seriatim wrote", ARPA_MARK.encode())
 
 
 def check_name(out: str) -> None:
@@ -101,7 +100,7 @@ def _replaceable(path: Path, kind: Kind) -> bool:
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)
         except zlib.error:
             return False
-    return not head or path.name.lower().endswith(kind.suffixes) or kind.mark in head
+    return not head or kind.mark in head
 
 
 def is_run(folder: Path) -> bool:

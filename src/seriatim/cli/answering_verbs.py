@@ -1,0 +1,258 @@
+"""The verbs that use a trained run: ``evaluate``, ``predict``, ``generate`` and ``inspect``."""
+
+import argparse
+import json
+import random
+from typing import TYPE_CHECKING
+
+from ..core.errors import InputError, printable
+from ..storage.atomic_files import to_json
+from .shared_options import (
+    COLUMNS_HELP,
+    FORMATS,
+    SAMPLING,
+    SEARCH,
+    Verbs,
+    add_code,
+    add_sampling,
+    add_search,
+    add_strict,
+    allowed,
+    named,
+    open_run,
+    write_out,
+)
+
+if TYPE_CHECKING:
+    from ..runs.run import Run
+
+MAX_TOKENS = (1 << 31) - 1
+MAX_PROMPT = 1 << 24
+"""The largest number of characters of a prompt from standard input."""
+RUNS_HELP = "a run, or several separated by commas, whose probabilities are averaged"
+
+
+def add_evaluate(verbs: Verbs) -> None:
+    """Add ``seriatim evaluate RUN [OTHER] --data F [--json]``."""
+    parser = verbs.add("evaluate", evaluate, "measure a run on a text", epilog=COLUMNS_HELP)
+    add = parser.add_argument
+    add("run", metavar="RUN", help=RUNS_HELP)
+    add("other", metavar="OTHER", nargs="?", help="another run, to test whether the two differ significantly")
+    add("--data", required=True, metavar="F", help="a file, a folder, a glob, - or builtin:NAME")
+    add(
+        "--interpolate",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="mix RUN and OTHER into one language model, with weights fitted on FILE (default: RUN's validation data)",
+    )
+    add("--format", choices=FORMATS, help="the format of the data (default: that of the run's configuration)")
+    add_search(parser)
+    add_strict(parser)
+    add("--json", action="store_true", help="print one JSON object")
+    add_code(parser)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Print the metrics of a run, or of two runs and their differences."""
+    from ..runs.ensembles import compare, ensemble
+    from .console import print_differences, print_metrics
+
+    if options.interpolate is not None:
+        _evaluate_interpolated(options)
+        return
+    run = ensemble([open_run(path, options) for path in options.run.split(",")])
+    settings = {"file_format": options.format, **_answer_settings(options, run)}
+    metrics = run.evaluate(options.data, **settings)
+    if options.other is None:
+        if options.json:
+            print(to_json(metrics))
+        else:
+            print_metrics(metrics, run.task)
+        return
+    other = open_run(options.other, options)
+    differences = compare(run, other, options.data, **settings)
+    other_metrics = other.evaluate(options.data, **settings)
+    if options.json:
+        rows = {name: difference._asdict() for name, difference in differences.items()}
+        print(to_json({"first": metrics, "second": other_metrics, "differences": rows}))
+    else:
+        print_differences(metrics, other_metrics, differences, run.task)
+
+
+def _evaluate_interpolated(options: argparse.Namespace) -> None:
+    """Print the metrics of a mixture of runs, and its weights."""
+    from ..runs.ensembles import interpolate
+    from .console import print_metrics, print_weights
+
+    paths = [*options.run.split(","), *([options.other] if options.other else [])]
+    if len(paths) < 2:
+        raise InputError("--interpolate: needs at least two runs; name another: evaluate RUN OTHER")
+    runs = [open_run(path, options) for path in paths]
+    run, weights = interpolate(runs, options.interpolate or None, file_format=options.format)
+    metrics = run.evaluate(options.data, file_format=options.format, **_answer_settings(options, run))
+    shares = dict(zip(paths, weights, strict=True))
+    if options.json:
+        print(to_json({**metrics, "weights": shares}))
+    else:
+        print_metrics(metrics, run.task)
+        print_weights(shares)
+
+
+def add_predict(verbs: Verbs) -> None:
+    """Add ``seriatim predict RUN [F]``."""
+    text = "predict labels, tags or translations: one line in, one line out"
+    parser = verbs.add("predict", predict, text, epilog=COLUMNS_HELP)
+    add = parser.add_argument
+    add("run", metavar="RUN", help=RUNS_HELP)
+    add("data", nargs="?", metavar="F", help="a file (default: standard input, answered line by line)")
+    add("--format", choices=FORMATS, help="the format of the file")
+    add_search(parser)
+    add_strict(parser)
+    add_sampling(parser.add_argument_group("sampling", "with any of these, answers are sampled (seq2seq)"))
+    add("--json", action="store_true", help="print one JSON object for each line, with scores and timings")
+    add_code(parser)
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Print one answer for each line of a file, or of standard input while it arrives."""
+    from ..data.pipes import ready
+    from ..data.readers import TEXT_SUFFIXES, find_sources, standard_input
+    from ..runs.ensembles import ensemble
+    from ..runs.run import chunks
+
+    run = ensemble([open_run(path, options) for path in options.run.split(",")])
+    settings = _answer_settings(options, run)
+    if options.json and "alignments" in run.task.answer_settings.model_fields:
+        settings["alignments"] = True
+    if options.data in (None, "-"):
+        source = standard_input("jsonl" if options.format == "jsonl" else "text")
+        batches = ready(run.task.items([source], options.format), run.task.together)
+    else:
+        suffixes = list(dict.fromkeys([*TEXT_SUFFIXES, *run.task.suffixes]))
+        sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
+        batches = chunks(run.task.items(sources, options.format), run.task.together)
+    for answer in run.answers(batches, **settings):
+        write_out([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
+
+
+def _answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object]:
+    """Return the settings of beam search and sampling that were given.
+
+    Raises:
+        InputError: the task of the run has no such setting.
+    """
+    settings = named(options, *SEARCH, *SAMPLING)
+    for name in settings:
+        if name not in run.task.answer_settings.model_fields:
+            raise InputError(f"--{name.replace('_', '-')}: not an option of the task {run.config.task}; leave it out")
+    return settings
+
+
+def add_generate(verbs: Verbs) -> None:
+    """Add ``seriatim generate RUN [--prompt S] ...``."""
+    parser = verbs.add("generate", generate, "generate text and print it token by token")
+    add = parser.add_argument
+    add("run", metavar="RUN", help="the run of a language model")
+    add("--prompt", default="", metavar="S", help="the beginning of the text; - reads it from standard input")
+    add("--max-tokens", type=int, default=200, metavar="N", help="the largest number of tokens (default: 200)")
+    add_sampling(parser, temperature=1.0)
+    add("--samples", type=int, default=1, metavar="N", help="the number of texts, each under a title with its seed")
+    add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
+    add_code(parser)
+
+
+def generate(options: argparse.Namespace) -> None:
+    """Print the prompt and the text that continues it, or several texts."""
+    from ..runs.run import load
+
+    if not 1 <= options.max_tokens <= MAX_TOKENS:
+        raise InputError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
+    if options.samples < 1:
+        raise InputError(f"--samples: must be at least 1, got {options.samples}")
+    if options.seed is not None and not 0 <= options.seed < 2**63:
+        raise InputError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
+    settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING)}
+    run = load(options.run, allow_code=allowed(options))
+    prompt = read_prompt() if options.prompt == "-" else options.prompt
+    if options.samples == 1 and not options.json:
+        pieces = run.generate(prompt, **settings)
+        write_out([prompt])
+        write_out(pieces)
+        write_out(["\n"])
+        return
+    first = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
+    texts = run.iter_samples(options.samples, prompt, **{**settings, "seed": first})
+    for number, text in enumerate(texts):
+        if options.json:
+            sample = {"seed": first + number, "prompt": prompt, "text": text}
+            write_out([json.dumps(sample, ensure_ascii=False), "\n"])
+        else:
+            title = f"--- sample {number + 1} of {options.samples}, seed {first + number} ---"
+            write_out(["\n" if number else "", title, "\n", prompt, text, "\n"])
+
+
+def read_prompt() -> str:
+    """Read a prompt from standard input, without the line end after its last line.
+
+    Raises:
+        InputError: the prompt is too long.
+    """
+    from ..data.readers import read_lines, standard_input
+
+    lines, size = [], 0
+    for line in read_lines([standard_input()]):
+        lines.append(line)
+        size += len(line) + 1
+        if size > MAX_PROMPT:
+            raise InputError(f"--prompt -: more than {MAX_PROMPT:,} characters; give a shorter prompt")
+    return "\n".join(lines)
+
+
+def add_inspect(verbs: Verbs) -> None:
+    """Add ``seriatim inspect RUN --text S``."""
+    text = "write a page that shows what a model does with a text: surprisal, attention, gates, memory"
+    parser = verbs.add("inspect", inspect, text, epilog=COLUMNS_HELP)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="the run to inspect")
+    add("--text", metavar="S", help="the text to read")
+    add("--text-file", metavar="FILE", help="a file with the text; - for standard input")
+    add(
+        "--permute",
+        type=int,
+        nargs="?",
+        const=20,
+        default=0,
+        metavar="N",
+        help="also show what changes when the words come in N other orders (20 if N is left out)",
+    )
+    add("--data", metavar="F", help="labelled data to find errors in (default: the run's test data)")
+    add("--format", choices=FORMATS, help="the format of the data (default: that of the run)")
+    add("--out", metavar="FILE", help="the page to write (default: inspect.html in the run's folder)")
+    add("--beam", type=int, default=5, metavar="N", help="the width of beam search (seq2seq; default: 5)")
+    add_code(parser)
+
+
+def inspect(options: argparse.Namespace) -> None:
+    """Write a page on a model and a text, and print its main findings."""
+    from ..inspection.inspection import inspect as write_page
+    from ..inspection.inspection import read_whole
+    from ..training.run_files import PAGE, check_file
+
+    if (options.text is None) == (options.text_file is None):
+        raise InputError("inspect: needs one text; give either --text S or --text-file FILE")
+    if options.out is not None:
+        check_file(options.out, PAGE, (options.text_file,))
+    text = options.text if options.text is not None else read_whole(options.text_file)
+    result = write_page(
+        options.run,
+        text,
+        out=options.out,
+        data=options.data,
+        file_format=options.format,
+        fields=options.fields,
+        beam=options.beam,
+        permute=options.permute,
+        allow_code=allowed(options),
+    )
+    write_out([f"{printable(str(line))}\n" for line in (*result.summary, result.path)])

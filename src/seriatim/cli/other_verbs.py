@@ -1,0 +1,116 @@
+"""The verbs ``export``, ``import``, ``layers`` and ``docs``."""
+
+import argparse
+import json
+import warnings
+from importlib import metadata
+from pathlib import Path
+
+from ..core.errors import InputError, nearest
+from .shared_options import Verbs, add_code, allowed, write_out
+
+DOCS = Path(__file__).parent.with_name("docs")
+README = "readme"
+
+
+def add_export(verbs: Verbs) -> None:
+    """Add ``seriatim export RUN --format NAME --out FILE``."""
+    parser = verbs.add("export", export, "write a model in a format of other programs")
+    parser.add_argument("run", metavar="RUN", help="the run to export")
+    parser.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams)")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the file; an ARPA file that ends in .gz is packed")
+    add_code(parser)
+
+
+def export(options: argparse.Namespace) -> None:
+    """Export a run."""
+    from ..interchange.runs import export_run, sizes
+    from ..runs.run import load
+
+    run = load(options.run, allow_code=allowed(options))
+    export_run(run, options.format, options.out)
+    write_out([f"wrote {options.out}: {options.format}, {sizes(run)}, {Path(options.out).stat().st_size:,} bytes\n"])
+
+
+def add_import(verbs: Verbs) -> None:
+    """Add ``seriatim import FILE --out RUN``."""
+    parser = verbs.add("import", import_run, "make a run from a model of another program")
+    parser.add_argument("source", metavar="FILE", help="an ARPA file")
+    parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
+
+
+def import_run(options: argparse.Namespace) -> None:
+    """Import a model."""
+    from ..interchange import runs
+
+    run = runs.import_run(options.source, options.out, overwrite=options.overwrite)
+    vocabulary = f"{run.tokenizer.vocabulary_size:,} tokens in the vocabulary"
+    write_out([f"wrote the run {options.out}: {runs.sizes(run)}, {vocabulary}\n"])
+
+
+def add_layers(verbs: Verbs) -> None:
+    """Add ``seriatim layers``."""
+    parser = verbs.add("layers", layers, "list every architecture")
+    parser.add_argument("--layer", metavar="A,B", help="only these, with their options; also cells.py:FastSlow")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def layers(options: argparse.Namespace) -> None:
+    """Print what each architecture keeps, its state size, whether it trains in parallel, and its paper."""
+    from ..layers import describe, find, names
+    from ..layers.origins import import_references
+    from ..tasks import counting
+    from .console import print_layers
+
+    rows = []
+    if options.layer is not None:
+        rows = [describe(name) for name in import_references(options.layer).split(",")]
+    else:
+        for name in names():
+            try:
+                find(name)
+            except InputError as error:  # the package of one layer must not hide the others
+                warnings.warn(str(error), stacklevel=1)
+            else:
+                rows.append(describe(name))
+        rows.append(counting.describe())
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        print_layers(rows)
+
+
+def add_docs(verbs: Verbs) -> None:
+    """Add ``seriatim docs [PAGE]``."""
+    parser = verbs.add("docs", docs, "print a page of the documentation")
+    parser.add_argument("page", nargs="?", metavar="PAGE", help="the name of the page (default: list all pages)")
+
+
+def docs(options: argparse.Namespace) -> None:
+    """Print a page of the documentation, or the list of all pages."""
+    titles = {README: _title(_readme())}
+    titles |= {path.stem: _title(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
+    if options.page is not None:
+        name = options.page.removesuffix(".md").removeprefix("docs/")
+        if name.lower() != README and name not in titles:
+            raise InputError(f"{options.page}: no such page of the documentation; {nearest(name, list(titles))}")
+        write_out([_readme() if name.lower() == README else (DOCS / f"{name}.md").read_text(encoding="utf-8")])
+        return
+    width = max(map(len, titles))
+    write_out([*(f"{name:{width}}  {title}\n" for name, title in titles.items()), f"\nThe pages are in {DOCS}\n"])
+
+
+def _title(text: str) -> str:
+    return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
+
+
+def _readme() -> str:
+    """Return the README: the file of a checkout, or else the text in the metadata of the installed package."""
+    file = DOCS.resolve().parent / "README.md"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    try:
+        return str(metadata.metadata("seriatim").get_payload())  # type: ignore[attr-defined]
+    except metadata.PackageNotFoundError:
+        return "# Seriatim\n\nThe README is part of the installed package, and this copy is not installed.\n"

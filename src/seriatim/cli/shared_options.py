@@ -1,0 +1,160 @@
+"""Options that several verbs share, and helpers of the verbs."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from ..core.errors import InputError
+
+if TYPE_CHECKING:
+    from ..layers.origins import AllowCode
+    from ..runs.run import Run
+
+FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
+FIELDS_HELP = """\
+Any field of the configuration can be set by its full name, or by the last part of its name:
+  --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5
+  --kind word  --hidden_size 512  --minutes 5
+--data is short for --data.train, and --layer for --model.layer. Options of the layer and of the task
+need their full name: --model.options.num_heads 4. `seriatim docs configuration` lists every field."""
+COLUMNS_HELP = """\
+--data.text NAME, --data.label NAME and --data.column NAME name the columns of the data, if their names differ from
+those in the run's configuration."""
+SEARCH = ("beam", "length_penalty", "n_best", "min_length")
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
+
+Verb: TypeAlias = Callable[[argparse.Namespace], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that reports an error in one line.
+
+    Attributes:
+        lists_tasks: whether the help lists the tasks.
+    """
+
+    lists_tasks = False
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InputError with a message."""
+        raise InputError(f"{message}; see {self.prog} --help")
+
+    def format_help(self) -> str:
+        """Return the help; the tasks, which need PyTorch, are imported only here."""
+        if self.lists_tasks:
+            from ..tasks import TASKS
+
+            tasks = [f"  {name:9} {(task.__doc__ or '').splitlines()[0]}" for name, task in TASKS.items()]
+            self.epilog = "\n".join(["tasks:", *tasks, "", FIELDS_HELP])
+        return super().format_help()
+
+    def flags(self) -> list[str]:
+        """Return the options as ``--name``."""
+        return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+
+
+class Verbs:
+    """The verbs of the command.
+
+    Args:
+        parser: the parser of the command.
+    """
+
+    def __init__(self, parser: Parser) -> None:
+        self._parsers = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+        self.parsers: dict[str, Parser] = {}
+
+    def add(self, name: str, run: Verb, text: str, *, epilog: str | None = None) -> Parser:
+        """Add a verb and return its parser.
+
+        Args:
+            name: the verb.
+            run: executes it.
+            text: one line of help.
+            epilog: more help, printed last.
+        """
+        formatter = argparse.RawDescriptionHelpFormatter
+        parser: Parser = self._parsers.add_parser(
+            name, help=text, description=text, epilog=epilog, formatter_class=formatter, allow_abbrev=False
+        )
+        parser.set_defaults(run_verb=run)
+        self.parsers[name] = parser
+        return parser
+
+
+def add_task(parser: Parser) -> None:
+    """Add the arguments of verbs that train."""
+    parser.lists_tasks = True
+    parser.add_argument("task", nargs="?", metavar="TASK", help="the kind of model; see the list of tasks below")
+    parser.add_argument("--config", metavar="FILE", help="a YAML file; options on the command line override it")
+    add_strict(parser)
+
+
+def add_strict(parser: argparse.ArgumentParser) -> None:
+    """Add the option that refuses imperfect data."""
+    parser.add_argument("--strict", action="store_true", help="refuse data that needs a repair")
+
+
+def add_code(parser: argparse.ArgumentParser) -> None:
+    """Add the options that allow code from outside the library."""
+    add = parser.add_argument
+    add("--allow-code", action="store_true", help="import the file of your own layer that the run names")
+    add("--allow-changed-code", action="store_true", help="import it even if the file has changed since the training")
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """Add the options of beam search."""
+    add = parser.add_argument
+    add("--beam", type=int, metavar="N", help="the number of hypotheses of beam search (seq2seq)")
+    add("--length-penalty", type=float, metavar="A", help="prefer longer answers; 0 is none (seq2seq)")
+    add("--n-best", type=int, metavar="N", help="the number of answers to each input, with --json (seq2seq)")
+    add("--min-length", type=int, metavar="N", help="the smallest number of tokens of an answer (seq2seq)")
+
+
+def add_sampling(parser: argparse._ActionsContainer, *, temperature: float | None = None) -> None:
+    """Add the options of sampling."""
+    add = parser.add_argument
+    add("--temperature", type=float, default=temperature, metavar="X", help="0 always takes the most likely token")
+    add("--top-k", type=int, metavar="K", help="sample from the K most likely tokens")
+    add("--top-p", type=float, metavar="P", help="sample from the most likely tokens with total probability P")
+    add("--min-p", type=float, metavar="P", help="sample from tokens at least P times as likely as the most likely one")
+    add("--seed", type=int, metavar="N", help="the same seed gives the same text")
+
+
+def allowed(options: argparse.Namespace) -> "AllowCode":
+    """Return which code from outside the library a verb may import."""
+    return "changed" if options.allow_changed_code else bool(options.allow_code)
+
+
+def named(options: argparse.Namespace, *names: str) -> dict[str, object]:
+    """Return the options among ``names`` that were given."""
+    return {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
+
+
+def require_task(options: argparse.Namespace, example: str) -> dict[str, object]:
+    """Return the fields of the configuration that the options set.
+
+    Raises:
+        InputError: there is neither a task nor a configuration.
+    """
+    if options.task is None and options.config is None:
+        raise InputError(f"{options.verb}: no task; give one, for instance: seriatim {example}")
+    return {**options.fields, **named(options, "task", "out")}
+
+
+def open_run(path: str, options: argparse.Namespace) -> "Run":
+    """Open a run and set its fields as the options say."""
+    from ..config import set_fields
+    from ..runs.run import load
+
+    run = load(path, allow_code=allowed(options))
+    set_fields(run.config, options.fields)
+    return run
+
+
+def write_out(pieces: Iterable[str]) -> None:
+    """Write pieces of text to standard output, each at once."""
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()

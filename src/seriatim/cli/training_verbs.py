@@ -1,0 +1,174 @@
+"""The verbs that train: ``train``, ``check`` and ``compare``."""
+
+import argparse
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from ..core.errors import InputError, TrainingError
+from .shared_options import Verbs, add_code, add_task, allowed, named, require_task
+
+if TYPE_CHECKING:
+    from ..comparison.comparing import Comparison
+    from ..comparison.comparison_progress import ComparisonReporter
+
+
+def add_train(verbs: Verbs) -> None:
+    """Add ``seriatim train TASK --data F --layer NAME --out RUN``."""
+    parser = verbs.add("train", train, "train a model on a text")
+    add_task(parser)
+    add = parser.add_argument
+    add("--out", metavar="RUN", help="the folder to write")
+    add("--overwrite", action="store_true", help="replace an existing run")
+    add("--resume", metavar="RUN", help="continue an interrupted training")
+    add("--quiet", action="store_true", help="print only errors")
+    add_code(parser)
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train a model, or resume a training."""
+    from ..runs.launch import resume
+    from ..runs.launch import train as start
+    from ..training.reporting import Reporter
+    from .console import ConsoleReporter
+
+    reporter = Reporter() if options.quiet else ConsoleReporter()
+    try:
+        if options.resume is not None:
+            if options.out or options.config or options.overwrite:
+                raise InputError(
+                    "--resume: continues in the folder of the run with its configuration; leave out --out, --config "
+                    "and --overwrite"
+                )
+            overrides = {**options.fields, **named(options, "task")}
+            resume(options.resume, overrides=overrides, reporter=reporter, allow_code=allowed(options))
+        else:
+            start(
+                options.config or {},
+                overrides=require_task(options, "train lm --data FILE --out RUN"),
+                overwrite=options.overwrite,
+                reporter=reporter,
+                allow_code=allowed(options),
+            )
+    finally:
+        reporter.close()
+
+
+def add_check(verbs: Verbs) -> None:
+    """Add ``seriatim check TASK --data F``."""
+    parser = verbs.add("check", check, "check the data and the configuration of a training, and print statistics")
+    add_task(parser)
+    parser.add_argument("--out", metavar="RUN", help="also check that a run can be written to this folder")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Make all checks of a training, and print statistics of its data."""
+    from ..runs.checking import check_training
+    from .console import print_statistics
+
+    report = check_training(options.config or {}, overrides=require_task(options, "check lm --data FILE"))
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print_statistics(report)
+
+
+def add_compare(verbs: Verbs) -> None:
+    """Add ``seriatim compare TASK --data F --layers A,B,C``."""
+    parser = verbs.add("compare", compare, "train several layers under one budget and compare them")
+    add_task(parser)
+    add = parser.add_argument
+    add("--layers", metavar="A,B,C", help="the layers; A+B is a stack that mixes two; see seriatim layers")
+    budget = parser.add_argument_group("budget of each layer", "give one of these; the default is 2 minutes")
+    budget.add_argument("--minutes", type=float, metavar="M", help="minutes of training")
+    budget.add_argument("--tokens", type=int, metavar="N", help="tokens to train on, counted in every epoch")
+    budget.add_argument("--steps", type=int, metavar="N", help="steps of the optimizer")
+    add("--parameters", metavar="N", help="parameters of each layer, within 2 %%: 500k, 1M (default: the first layer's)")
+    add("--widths", metavar="W,W", help="train every layer at each of these widths, such as 16,32,64")
+    add("--seeds", type=int, metavar="N", help="runs of each layer")
+    add("--tune", type=int, metavar="K", help="try K learning rates for each layer, in half of its budget")
+    add("--metric", metavar="NAME", help="the metric to rank by (default: the first metric of the task)")
+    add("--out", metavar="DIR", help="the folder to write (default: comparisons/TASK-DATA)")
+    add("--overwrite", action="store_true", help="replace an existing comparison")
+    add("--resume", metavar="DIR", help="continue a comparison; --layers, --widths and --seeds may be extended")
+    add("--no-report", action="store_true", help="do not write report.html")
+    add("--quiet", action="store_true", help="print only errors")
+    add("--json", action="store_true", help="print one JSON object")
+    add_code(parser)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Compare layers, or resume a comparison."""
+    from .comparison_console import ComparisonConsole, finish, may_draw
+
+    reporter = ComparisonConsole(quiet=options.quiet)
+    report = not options.no_report and may_draw(reporter)
+    try:
+        comparison = _resume_comparison(options, reporter) if options.resume else _start_comparison(options, reporter)
+    finally:
+        reporter.close()
+    finish(comparison, report=report, quiet=options.quiet, as_json=options.json)
+    if comparison.failures:
+        reasons = {failure["layer"]: failure["reason"] for failure in comparison.failures}
+        listed = ", ".join(f"{layer} ({reason})" for layer, reason in reasons.items())
+        retry = shlex.join(["seriatim", "compare", "--resume", str(comparison.folder)])
+        raise TrainingError(
+            f"compare: {len(reasons)} of {len(comparison.rows)} layers failed: {listed}; to retry: {retry}"
+        )
+
+
+def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter") -> "Comparison":
+    from ..comparison.comparing import compare as start
+
+    overrides = require_task(options, "compare lm --data FILE --layers rnn,lstm")
+    if options.layers is None:
+        raise InputError("compare: no layers; name some, for instance --layers ngram,rnn,lstm,transformer,mamba")
+    return start(
+        options.config or {},
+        layers=options.layers.split(","),
+        minutes=options.minutes,
+        tokens=options.tokens,
+        steps=options.steps,
+        parameters=options.parameters,
+        seeds=1 if options.seeds is None else options.seeds,
+        tune=options.tune,
+        metric=options.metric,
+        widths=_widths(options.widths),
+        overrides=overrides,
+        overwrite=options.overwrite,
+        reporter=reporter,
+        command=shlex.join(["seriatim", *options.arguments]),
+    )
+
+
+def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporter") -> "Comparison":
+    from ..comparison.comparing import resume
+
+    fixed = ("task", "config", "minutes", "tokens", "steps", "parameters", "tune", "metric", "out", "overwrite")
+    changed = next((name for name in fixed if getattr(options, name)), next(iter(options.fields), None))
+    if changed is not None:
+        raise InputError(f"--resume: {changed} cannot change; only --layers, --widths and --seeds may be given")
+    return resume(
+        options.resume,
+        layers=None if options.layers is None else options.layers.split(","),
+        seeds=options.seeds,
+        widths=_widths(options.widths),
+        reporter=reporter,
+        allow_code=allowed(options),
+    )
+
+
+def _widths(text: str | None) -> list[int] | None:
+    """Return the numbers of ``--widths 16,32,64``.
+
+    Raises:
+        InputError: a part is not a number.
+    """
+    if text is None:
+        return None
+    numbers = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = next((part for part in numbers if not (part.isascii() and part.isdigit() and len(part) <= 10)), None)
+    if wrong is not None:
+        raise InputError(f"--widths: {wrong!r} is not a width; give whole numbers, for instance --widths 16,32,64")
+    return [int(part) for part in numbers]
