@@ -1,12 +1,12 @@
-"""The typed configuration: a YAML file, a dict, or dotted options on the command line.
+"""The typed configuration, from a YAML file, a dict, or dotted options on the command line.
 
-Whatever it came from, an unknown key or a value of the wrong type is one line that names the key.
+An unknown key or a value that does not fit is reported in one line that names the key.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -19,8 +19,10 @@ Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
-LARGEST = 1 << 16
-"""Bytes of a configuration, at most."""
+MAX_BYTES = 1 << 16
+"""The largest size of a configuration."""
+Fields: TypeAlias = dict[str, Any]
+"""The fields of a section, or of the whole configuration, by name."""
 
 
 class Section(BaseModel):
@@ -30,14 +32,14 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    """Which texts, and how they are cut into sequences.
+    """The texts, and how they are split into sequences.
 
-    ``unit`` is ``stream`` (one running text) or ``line`` (every line its own sequence), for language models. ``text``
-    and ``label`` name the columns (or fields) of labelled texts, ``column`` that of the tags of a CoNLL file.
-    ``strict`` refuses data that would need a repair.
+    ``unit`` is ``stream`` (one running text) or ``line`` (every line is a sequence), for language models. ``text`` and
+    ``label`` name the columns or fields of labelled texts; ``column`` names the column of the tags of a CoNLL file.
+    ``strict`` refuses data that needs a repair.
     """
 
-    model_config = ConfigDict(coerce_numbers_to_str=True)  # ``column: 3`` in a YAML file is the name of a column
+    model_config = ConfigDict(coerce_numbers_to_str=True)  # ``column: 3`` in a YAML file names a column
 
     train: str | None = None
     valid: str | None = None
@@ -51,10 +53,10 @@ class Data(Section):
 
 
 class Tokenizer(Section):
-    """How text becomes tokens; ``kind`` None is what the task usually takes.
+    """How text becomes tokens; ``kind`` None is the default of the task.
 
-    ``vocabulary_size`` counts the special symbols; None is no limit (8,000 for bpe and unigram). ``min_count`` leaves
-    what is rarer in the training text unknown.
+    ``vocabulary_size`` includes the special symbols; None is no limit (8,000 for bpe and unigram). Words or characters
+    that occur less than ``min_count`` times in the training text are unknown.
     """
 
     kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
@@ -64,10 +66,11 @@ class Tokenizer(Section):
 
 
 class Model(Section):
-    """The architecture. ``options`` holds the layer's own, and the task's; ``bidirectional`` None is up to the task.
+    """The architecture. ``options`` holds options of the layer and of the task.
 
-    ``initial`` ``zeros`` begins with every parameter at zero instead of the usual initialisation of each layer.
-    ``output_bias``: whether the output layer, whose softmax gives the probabilities, has a bias.
+    ``bidirectional`` None is the default of the task. ``initial: zeros`` sets every parameter to zero instead of the
+    usual initialisation of each layer. ``output_bias`` says whether the output layer, whose softmax gives the
+    probabilities, has a bias.
     """
 
     layer: str = "lstm"
@@ -81,24 +84,24 @@ class Model(Section):
     output_bias: bool = True
     bidirectional: bool | None = None
     initial: Literal["usual", "zeros"] = "usual"
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Fields = Field(default_factory=dict)
 
 
 class Training(Section):
     """How the model is trained.
 
-    The first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` to be spent ends the training; with none given, 10
-    epochs. ``batch_size`` counts sequences, ``sequence_length`` tokens of each (the reach of truncated
-    backpropagation), ``accumulate`` batches a step. ``learning_rate`` None takes the rate that the layer declares for
-    the task (SGD: 1). ``warmup_steps`` None lets the rate of Adam and AdamW rise over the first 5 % of the budget of
-    a ``cosine``, and no rate of another schedule. ``schedule`` ``plateau`` divides the rate by ``anneal`` whenever
-    the held-out loss is not below its lowest value so far. With ``tolerance`` or ``patience`` given, training stops
-    after ``patience`` (1) validations in a row whose held-out loss is lower than that of the validation before by
-    less than ``tolerance`` (0) nats. ``keep`` says which weights become the run's: the best by the metric of the
-    task, or the last. Validation comes every epoch, and every ``evaluate_every`` steps if that is given.
-    ``checkpoint_every`` counts steps. Where a loss or a gradient is NaN or infinite, ``nonfinite`` says whether the
-    training stops or the step is skipped. ``init`` is a run from whose tokenizer, embedding and layer this one
-    starts.
+    Training ends when the first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` is reached; the default is 10
+    epochs. ``batch_size`` is the number of sequences, ``sequence_length`` the number of tokens of each (the reach of
+    truncated backpropagation), and ``accumulate`` the number of batches of a step. ``learning_rate`` None is the rate
+    that the layer declares for the task (1 for SGD). ``warmup_steps`` None raises the rate of Adam and AdamW during the
+    first 5 % of the budget of a ``cosine`` schedule; other schedules have no warmup. The schedule ``plateau`` divides
+    the rate by ``anneal`` whenever the validation loss is not below its lowest value so far. If ``tolerance`` or
+    ``patience`` is given, training stops after ``patience`` (default 1) successive validations whose loss is less than
+    ``tolerance`` (default 0) nats below the loss of the validation before. ``keep`` selects the weights of the run: the
+    best by the metric of the task, or the last. The model is validated after every epoch, and every
+    ``evaluate_every`` steps if that is given. ``checkpoint_every`` is a number of steps. If a loss or a gradient is NaN
+    or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
+    tokenizer, embedding and layer are the starting point.
     """
 
     epochs: Count | None = None
@@ -127,14 +130,14 @@ class Training(Section):
     init: str | None = None
 
     @model_validator(mode="after")
-    def _some_budget(self) -> "Training":
+    def _default_budget(self) -> "Training":
         if self.epochs is self.steps is self.tokens is self.minutes is None:
             self.__dict__["epochs"] = 10
         return self
 
 
 class Config(Section):
-    """Everything a run needs. ``out`` is the folder to write and is not kept in the run's own config."""
+    """The configuration of a run. ``out`` is the folder to write; the run's own configuration does not contain it."""
 
     task: str = "lm"
     out: str | None = None
@@ -144,47 +147,49 @@ class Config(Section):
     training: Training = Field(default_factory=Training)
 
     def to_yaml(self) -> str:
-        """The configuration as YAML, without ``out``: a run can be moved."""
+        """Return the configuration as YAML, without ``out``, because a run can be moved."""
         return dump_plain(self.model_dump(exclude={"out"}))
 
 
-def resolve(source: "Config | Mapping[str, Any] | str | Path", overrides: Mapping[str, Any] | None = None) -> Config:
-    """Makes a `Config` of a config, a dict, or the path of a YAML file.
+ConfigSource: TypeAlias = Config | Mapping[str, Any] | str | Path
+"""A configuration, a dict, or the path of a YAML file."""
+
+
+def resolve(source: ConfigSource, overrides: Mapping[str, object] | None = None) -> Config:
+    """Return a `Config`.
 
     Args:
-        source: where to start.
-        overrides: dotted names to values, applied last.
+        source: a configuration, a dict, or the path of a YAML file.
+        overrides: values by dotted name, applied last.
 
     Raises:
-        InputError: a key that does not exist (the nearest is named) or a value that does not fit.
+        InputError: an unknown key (the message names the nearest one) or a value that does not fit.
     """
-    tree, where = _tree(source, overrides or {})
+    tree, where = _read(source, overrides or {})
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
         raise InputError(where + explain(error)) from None
 
 
-def resolve_leniently(
-    source: "Config | Mapping[str, Any] | str | Path", overrides: Mapping[str, Any] | None = None
-) -> tuple[Config, list[str]]:
-    """As `resolve`, with the default in place of every field that does not fit, and everything that is wrong.
+def resolve_leniently(source: ConfigSource, overrides: Mapping[str, object] | None = None) -> tuple[Config, list[str]]:
+    """Return a `Config` with the default for every field that does not fit, and a message for each of them.
 
     Raises:
         InputError: the file cannot be read.
     """
-    tree, where = _tree(source, overrides or {})
+    tree, where = _read(source, overrides or {})
     try:
         return Config.model_validate(tree), []
     except ValidationError as error:
-        wrong = error.errors()
-        for each in wrong:
-            _drop(tree, [str(part) for part in each["loc"]])
-        return Config.model_validate(tree), [where + explain(error, i) for i in range(len(wrong))]
+        problems = error.errors()
+        for problem in problems:
+            _drop(tree, [str(part) for part in problem["loc"]])
+        return Config.model_validate(tree), [where + explain(error, i) for i in range(len(problems))]
 
 
-def _drop(tree: dict[str, Any], path: list[str]) -> None:
-    """Takes out a field that does not fit, or what it is part of."""
+def _drop(tree: Fields, path: list[str]) -> None:
+    """Remove a field that does not fit, or the value that takes the place of its section."""
     for key in path[:-1]:
         if not isinstance(tree.get(key), dict):
             tree.pop(key, None)
@@ -193,10 +198,8 @@ def _drop(tree: dict[str, Any], path: list[str]) -> None:
     tree.pop(path[-1], None)
 
 
-def _tree(
-    source: "Config | Mapping[str, Any] | str | Path", overrides: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """Everything that is given, and how messages about it begin."""
+def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields, str]:
+    """Return all fields that are given, and the beginning of messages about them."""
     where = ""
     if isinstance(source, Config):
         tree = source.model_dump()
@@ -209,12 +212,12 @@ def _tree(
     return tree, where
 
 
-def set_fields(config: Config, values: Mapping[str, Any]) -> None:
-    """Sets some fields of a configuration in place.
+def set_fields(config: Config, values: Mapping[str, object]) -> None:
+    """Set some fields of a configuration in place.
 
     Args:
         config: the configuration.
-        values: dotted names to values.
+        values: values by dotted name.
 
     Raises:
         InputError: a value that does not fit.
@@ -227,19 +230,20 @@ def set_fields(config: Config, values: Mapping[str, Any]) -> None:
             raise InputError(f"{section}.{explain(error)}") from None
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Reads a YAML mapping; nothing in it is executed.
+def read_yaml(path: Path) -> Fields:
+    """Read a YAML mapping; nothing in it is executed.
 
     Raises:
-        InputError: no such file, too large, not YAML, or not a mapping of plain values.
+        InputError: the file is missing, too large, not YAML, or not a mapping of plain values.
     """
-    text = read_text(path, max_bytes=LARGEST, remedy="give a YAML file")
+    text = read_text(path, max_bytes=MAX_BYTES, remedy="give a YAML file")
     try:
         tree = load_plain(text)
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise InputError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', error)}); mend this line") from None
+        problem = getattr(error, "problem", error)
+        raise InputError(f"{path}{line}: not valid YAML ({problem}); correct this line") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -248,28 +252,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def fields() -> list[str]:
-    """Every dotted name."""
-    return [
-        name if not _section(name) else f"{name}.{key}"
-        for name in Config.model_fields
-        for key in (_section(name).model_fields if _section(name) else [name])
-    ]
+    """Return every dotted name."""
+    sections = _sections()
+    inner = {name: [f"{name}.{key}" for key in section.model_fields] for name, section in sections.items()}
+    return [field for name in Config.model_fields for field in inner.get(name, [name])]
 
 
 def text_fields() -> set[str]:
-    """The dotted names of fields whose value is text, even where it looks like a number or a truth value."""
-    sections = {name: _section(name) for name in Config.model_fields if _section(name)}
+    """Return the dotted names of fields whose value is text, even if it looks like a number or a truth value."""
     return {
         f"{name}.{key}"
-        for name, section in sections.items()
+        for name, section in _sections().items()
         for key, field in section.model_fields.items()
         if _is_text(field.annotation)
     }
 
 
-def parse_value(text: str) -> Any:
-    """The value of an option on the command line, read as a value in a YAML file: number, true, null, list, text."""
-    if len(text) > LARGEST:
+def parse_value(text: str) -> object:
+    """Return the value of a command-line option, read as a value in YAML: number, true, null, list or text."""
+    if len(text) > MAX_BYTES:
         return text
     try:
         return load_plain(text)
@@ -278,28 +279,32 @@ def parse_value(text: str) -> Any:
 
 
 def explain(error: ValidationError, number: int = 0) -> str:
-    """One of the things that are wrong, the first by default, as one line: the key, the reason, the next step."""
-    first = error.errors()[number]
-    path = [str(part) for part in first["loc"]]
-    name, given = ".".join(path), first.get("input")
-    if first["type"] == "extra_forbidden":
+    """Return one of the problems of an error, the first by default, in one line: key, reason and remedy."""
+    problem = error.errors()[number]
+    path = [str(part) for part in problem["loc"]]
+    name, value = ".".join(path), problem.get("input")
+    if problem["type"] == "extra_forbidden":
         known = fields()
         siblings = [field for field in known if field.rsplit(".", 1)[0] == ".".join(path[:-1])] or list(
             Config.model_fields
         )
-        matches = nearest(name, siblings)
-        return f"unknown key {name}; {matches if matches.startswith('did') else nearest(name, known)}"
-    reason = first["msg"].removeprefix("Value error, ")
-    return f"{name}: {shown(given)} does not fit; {reason[0].lower()}{reason[1:]}"
+        hint = nearest(name, siblings)
+        return f"unknown key {name}; {hint if hint.startswith('did') else nearest(name, known)}"
+    reason = problem["msg"].removeprefix("Value error, ")
+    return f"{name}: {shown(value)} does not fit; {reason[0].lower()}{reason[1:]}"
 
 
-def _section(name: str) -> Any:
-    annotation = Config.model_fields[name].annotation
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+def _sections() -> dict[str, type[Section]]:
+    annotations = {name: field.annotation for name, field in Config.model_fields.items()}
+    return {
+        name: annotation
+        for name, annotation in annotations.items()
+        if isinstance(annotation, type) and issubclass(annotation, Section)
+    }
 
 
-def _is_text(annotation: Any) -> bool:
-    """Whether a type is ``str``, a choice of texts, or one of these with None."""
+def _is_text(annotation: object) -> bool:
+    """Return whether a type is ``str`` or a choice of texts, with or without None."""
     if get_origin(annotation) is Literal:
         return all(isinstance(choice, str) for choice in get_args(annotation))
     if get_origin(annotation) in (Union, UnionType):
@@ -307,15 +312,15 @@ def _is_text(annotation: Any) -> bool:
     return annotation is str
 
 
-def _copy(tree: Mapping[str, Any]) -> dict[str, Any]:
+def _copy(tree: Mapping[str, object]) -> Fields:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
 
 
-def _set(tree: dict[str, Any], name: str, value: Any) -> None:
+def _set(tree: Fields, name: str, value: object) -> None:
     *path, last = name.split(".")
     for key in path:
         branch = tree.setdefault(key, {})
         if not isinstance(branch, dict):
-            raise InputError(f"{name}: {key} is a value, not a section")
+            raise InputError(f"{name}: {key} is a value, not a section; remove the value")
         tree = branch
     tree[last] = value

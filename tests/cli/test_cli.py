@@ -193,7 +193,7 @@ BAD = {
     "no tokens": (["generate", "RUN", "--max-tokens", "0"], "--max-tokens: must be between 1 and"),
     "many tokens": (["generate", "RUN", "--max-tokens", "9" * 30], "--max-tokens: must be between 1 and"),
     "no samples": (["generate", "RUN", "--samples", "0"], "got 0"),
-    "a seed": (["generate", "RUN", "--seed", "-1"], "--seed: -1"),
+    "a seed": (["generate", "RUN", "--seed", "-1"], "--seed: must be between 0 and"),
     "an option": (["evaluate", "RUN", "--data", "TRAIN", "--jsn"], "did you mean '--json'"),
     "a field elsewhere": (
         ["evaluate", "RUN", "--data", "TRAIN", "--steps", "3"],

@@ -59,7 +59,7 @@ def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
     assert json.loads(printed.out)["rows"] == results["rows"]
     assert printed.err == ""
     assert main(["compare", "--resume", out, "--steps", "9"]) == 2
-    assert "--resume: steps stays as it is" in capsys.readouterr().err
+    assert "--resume: steps cannot change" in capsys.readouterr().err
     assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 2
     assert "not empty" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.data.conll import Sentence, read_sentences, to_bio, write
+from seriatim.data.conll import Sentence, read_sentences, read_untagged, to_bio, write
 from seriatim.data.readers import find_sources
 
 CONLLU = """# newdoc id = one
@@ -256,3 +256,11 @@ def test_sentences_are_read_as_they_are_needed(tmp_path: Path) -> None:
     assert [next(stream).words for _ in range(2)] == [["a"], ["a"]]
     with pytest.raises(InputError, match=":7:"):
         list(stream)
+
+
+def test_text_that_looks_like_jsonl_gives_a_warning(tmp_path: Path) -> None:
+    spec = written(tmp_path, '{"text": "a b"}\n{"text": "c"}\n', "a.txt")
+    with pytest.warns(UserWarning, match=r"a\.txt:1: looks like JSONL, but is read as text; use --format jsonl"):
+        assert list(read_untagged(find_sources(spec))) == ['{"text": "a b"}', '{"text": "c"}']
+    assert list(read_untagged(find_sources(spec, file_format="jsonl"), file_format="jsonl")) == ["a b", "c"]
+    assert list(read_untagged(find_sources(spec), file_format="text")) == ['{"text": "a b"}', '{"text": "c"}']

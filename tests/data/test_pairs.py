@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.data.pairs import Pair, read_pairs
+from seriatim.data.pairs import Pair, read_pairs, read_unpaired
+from seriatim.data.readers import find_sources
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\n\t"), max_size=20)
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -137,3 +138,13 @@ def test_any_bytes_are_read_or_refused_by_line(tmp_path: Path, content: bytes) -
             message = str(error).removeprefix(str(tmp_path))
         assert re.fullmatch(r"|/[ab]:\d+: .+", message)
         assert len(message.splitlines()) < 2
+
+
+@pytest.mark.parametrize("field", ["source", "text"])
+def test_sources_that_look_like_jsonl_give_a_warning(tmp_path: Path, field: str) -> None:
+    line = f'{{"{field}": "a"}}'
+    spec = written(tmp_path, f"{line}\n", "a.txt")
+    with pytest.warns(UserWarning, match=r"a\.txt:1: looks like JSONL, but is read as text; use --format jsonl"):
+        assert list(read_unpaired(find_sources(spec))) == [line]
+    assert list(read_unpaired(find_sources(spec), file_format="text")) == [line]
+    assert list(read_unpaired(find_sources(spec), file_format="jsonl")) == ["a"]

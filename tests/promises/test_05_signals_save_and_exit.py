@@ -107,7 +107,9 @@ sys.exit(run())
 """
 
 
-@pytest.mark.parametrize("module", ["seriatim.cli.main", "argparse", "seriatim.cli.shared_options", "seriatim.core.errors"])
+@pytest.mark.parametrize(
+    "module", ["seriatim.cli.main", "argparse", "seriatim.cli.shared_options", "seriatim.core.errors"]
+)
 def test_an_interrupted_import_leaves_no_traceback(module: str) -> None:
     code = HOOKED.replace("MODULE", repr(module))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

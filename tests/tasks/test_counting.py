@@ -1,5 +1,6 @@
 """N-gram models as runs: trained, measured, opened, exported, mixed; and what is refused."""
 
+import gzip
 import json
 import os
 import shutil
@@ -107,7 +108,7 @@ def test_runs_are_mixed_with_fitted_weights(run: seriatim.Run, texts: dict[str, 
     assert sum(found["weights"].values()) == pytest.approx(1)
     assert found["loss"] <= min(one.evaluate(texts["valid"])["loss"] for one in (run, neural)) + 1e-4
     assert main(["evaluate", str(run.path), "--data", texts["valid"], "--interpolate"]) == 2
-    assert "has nothing to be mixed with" in capsys.readouterr().err
+    assert "needs at least two runs" in capsys.readouterr().err
 
 
 def test_arpa_there_and_back(run: seriatim.Run, texts: dict[str, str], tmp_path: Path, capsys) -> None:
@@ -177,7 +178,7 @@ def test_what_is_impossible_has_no_number_in_json(texts: dict[str, str], tmp_pat
 
 
 def test_only_plain_files_are_written(run: seriatim.Run, tmp_path: Path, capsys) -> None:
-    (tmp_path / "there.arpa").write_text("old")
+    (tmp_path / "there.arpa").write_text("# written by Seriatim\nold")
     (tmp_path / "link.arpa").symlink_to(tmp_path / "there.arpa")
     given = ["export", str(run.path), "--format", "arpa", "--out"]
     assert main([*given, str(tmp_path / "link.arpa")]) == 0
@@ -186,6 +187,19 @@ def test_only_plain_files_are_written(run: seriatim.Run, tmp_path: Path, capsys)
     os.mkfifo(tmp_path / "pipe")
     assert main([*given, str(tmp_path / "pipe")]) == 2
     assert "pipe exists and is not an ARPA file that Seriatim wrote" in capsys.readouterr().err
+
+
+def test_only_arpa_files_of_seriatim_are_replaced(run: seriatim.Run, tmp_path: Path, capsys) -> None:
+    for name in ("a.arpa", "b.arpa.gz"):
+        out = tmp_path / name
+        command = ["export", str(run.path), "--format", "arpa", "--out", str(out)]
+        assert main(command) == main(command) == 0, "a second export replaces the first"
+        foreign = "\\data\\\nngram 1=1\n"
+        out.write_bytes(gzip.compress(foreign.encode()) if name.endswith(".gz") else foreign.encode())
+        before = out.read_bytes()
+        assert main(command) == 2
+        assert "exists and is not an ARPA file that Seriatim wrote" in capsys.readouterr().err
+        assert out.read_bytes() == before
 
 
 def test_tables_of_another_order_are_refused(run: seriatim.Run, texts: dict[str, str], tmp_path: Path) -> None:

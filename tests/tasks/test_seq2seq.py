@@ -108,6 +108,8 @@ def test_a_wider_beam_finds_no_worse_answers(run: seriatim.Run) -> None:
     narrow, wide = (list(run.predict(SOURCES, beam=width, details=True)) for width in (1, 6))
     assert sum(a["log_probability"] for a in wide) >= sum(a["log_probability"] for a in narrow) - 1e-6
     assert [len(text) >= 4 for text in run.predict(SOURCES, beam=2, min_length=4)] == [True] * len(SOURCES)
+    with pytest.raises(InputError, match=r"min_length: an answer of this model has at most \d+ tokens, got 100000"):
+        list(run.predict(SOURCES, min_length=100_000))
 
 
 def test_an_ensemble_averages_probabilities(run: seriatim.Run, folder: Path, capsys) -> None:

@@ -1,13 +1,10 @@
-"""What `seriatim compare` prints: which run it is, how long is left, the best so far; then the table."""
+"""The output of ``seriatim compare``: the current run, the time left and the best so far; then the table."""
 
-import math
-import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from ..comparison.comparing import Comparison
 from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter
@@ -16,47 +13,41 @@ from ..comparison.results import ResultRow, Results
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
 from ..training.reporting import duration
-from .console import PLAIN_SECONDS, progress_console, show, table_of
+from .console import ProgressLine, progress_console, show, table_of
 
-DRAWN_WITH = ("matplotlib", "jinja2")
-"""What a report needs."""
-READABLE = 1e7
-"""Figures beyond are written as a power of ten."""
+REPORT_PACKAGES = ("matplotlib", "jinja2")
+"""The packages that a report needs."""
+MAX_PLAIN = 1e7
+"""Larger figures are written as a power of ten."""
 
 
 class ComparisonConsole(ComparisonReporter):
-    """Shows a comparison as it goes, on standard error."""
+    """Reports a comparison on standard error.
+
+    Args:
+        quiet: print nothing.
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = progress_console(quiet=quiet)
-        self.bar: Progress | None = None
-        self.last_line = -math.inf
+        self.line = ProgressLine(quiet=quiet, bar_width=20)
 
     def begin(self, plan: Plan, progress: ComparisonProgress) -> None:
-        """What is compared, under which budget, with which sizes."""
+        """Print the layers, the budget and the sizes."""
         self.metric, self.several = plan.metric, len(plan.seeds) > 1
         (name, value), *_ = plan.budget.amount().items()
         equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
         many = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"
-        self.say(f"{many}, {value:,} {name} each{equal}, measured on {plan.measured()}")
+        self.line.say(f"{many}, {value:,} {name} each{equal}, measured on {plan.measured()}")
         if progress.count > len(plan.layers):
-            self.say(f"{len(plan.seeds)} seeds")
-        if self.console.is_terminal and not self.console.quiet:
-            columns = [
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=20),
-                TextColumn("{task.percentage:>3.0f} %"),
-            ]
-            self.bar = Progress(*columns, console=self.console, transient=True)
-            self.task = self.bar.add_task("", total=1.0)
-            self.bar.start()
+            self.line.say(f"{len(plan.seeds)} seeds")
+        self.line.start()
 
     def run(self, progress: ComparisonProgress) -> None:
-        """A run begins."""
+        """Report the start of a run."""
         self.show(progress, "starting", at_once=True)
 
     def hear(self, progress: ComparisonProgress, event: Mapping[str, Any]) -> None:
-        """Moves the bar, or prints a line now and then."""
+        """Move the bar, or print a line now and then."""
         if event["event"] == "step":
             left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
             self.show(progress, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
@@ -64,59 +55,49 @@ class ComparisonConsole(ComparisonReporter):
             self.show(progress, {"timing": "timing its steps", "measuring": "measuring"}[event["event"]])
 
     def row(self, progress: ComparisonProgress, row: Mapping[str, Any]) -> None:
-        """One line for a row."""
+        """Print one line for a row of the table."""
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
         steps = "counted" if is_counted(progress.layer) else f"{row['steps']:,} steps"
-        self.say(f"{progress.name}: {figure}{steps} in {duration(row['training_seconds'])}")
+        self.line.say(f"{progress.name}: {figure}{steps} in {duration(row['training_seconds'])}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
-        """Why there is no row."""
-        self.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
+        """Print why there is no row."""
+        self.line.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
 
-    def show(self, progress: ComparisonProgress, what: str, *, at_once: bool = False) -> None:
-        """What is being done, and how much is left in all."""
+    def show(self, progress: ComparisonProgress, activity: str, *, at_once: bool = False) -> None:
+        """Show what is being done, the time left in total, and the best run so far."""
         trial = "" if progress.trial is None else f" (learning rate {progress.trial} of {progress.plan.tune})"
         left, best = progress.seconds_left, progress.best
         rest = "" if left is None else f"  all: {duration(left)} left"
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
-        text = f"{progress.number} of {progress.count}  {progress.name}{trial}  {what}{rest}{top}"
-        if self.bar is not None:
-            self.bar.update(self.task, description=printable(text), completed=progress.share)
-        elif at_once or time.monotonic() - self.last_line >= PLAIN_SECONDS:
-            self.last_line = time.monotonic()
-            self.say(text)
+        text = f"{progress.number} of {progress.count}  {progress.name}{trial}  {activity}{rest}{top}"
+        self.line.update(text, progress.share, at_once=at_once)
 
     def close(self) -> None:
-        """Takes the bar away, if there is one."""
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
-
-    def say(self, text: str) -> None:
-        """One line, above the bar if there is one."""
-        self.console.print(printable(text), soft_wrap=True)
+        """Remove the bar, if there is one."""
+        self.line.close()
 
 
 def may_draw(console: ComparisonConsole) -> bool:
-    """Whether what draws reports is installed; if not, that is said before hours of training, not after them."""
-    missing = [name for name in DRAWN_WITH if find_spec(name) is None]
+    """Return whether reports can be drawn; if not, say so before hours of training."""
+    missing = [name for name in REPORT_PACKAGES if find_spec(name) is None]
     if missing:
-        console.say(
+        console.line.say(
             f"report.html will not be written, because {' and '.join(missing)} cannot be imported; install them with: "
             "pip install 'seriatim[report]', and write the report with --resume"
         )
     return not missing
 
 
-def finish(found: Comparison, *, report: bool, quiet: bool, as_json: bool) -> None:
-    """Prints the results, and writes the report."""
+def finish(comparison: Comparison, *, report: bool, quiet: bool, as_json: bool) -> None:
+    """Print the results, and write the report."""
     if as_json:
-        print(to_json(found.results))
+        print(to_json(comparison.results))
     elif not quiet:
-        print_results(found.results)
+        print_results(comparison.results)
     if report:
-        _report(found, progress_console(quiet=quiet))
+        _report(comparison, progress_console(quiet=quiet))
 
 
 def print_results(values: Mapping[str, Any]) -> None:
@@ -163,7 +144,7 @@ def _value(row: ResultRow, figure: Mapping[str, Any]) -> str:
 
 def _number(value: float, figure: Mapping[str, Any]) -> str:
     """Return a value with the digits of its figure, or with an exponent where it is very large."""
-    return f"{value:,.{figure['digits']}f}" if abs(value) < READABLE else f"{value:.3g}"
+    return f"{value:,.{figure['digits']}f}" if abs(value) < MAX_PLAIN else f"{value:.3g}"
 
 
 def _notes(results: Results) -> None:
@@ -178,12 +159,12 @@ def _notes(results: Results) -> None:
             print(printable(f"{row.layer}: {row.failed or row.note}"))
 
 
-def _report(found: Comparison, console: Console) -> None:
-    """Writes `report.html`."""
+def _report(comparison: Comparison, console: Console) -> None:
+    """Write `report.html`."""
     from ..comparison.comparison_page import write_report
 
     try:
-        path = write_report(found.folder, found.results)
+        path = write_report(comparison.folder, comparison.results)
     except InputError as error:
         console.print(printable(f"report.html was not written: {error}"), soft_wrap=True)
         return

@@ -67,7 +67,8 @@ def build_parser() -> tuple[Parser, Mapping[str, Parser]]:
 
 def _run(arguments: list[str]) -> int:
     parser, verbs = build_parser()
-    flags = {None: parser.flags(), **{name: verb_parser.flags() for name, verb_parser in verbs.items()}}
+    flags: dict[str | None, list[str]] = {name: verb_parser.flags() for name, verb_parser in verbs.items()}
+    flags[None] = parser.flags()
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
     early = next((argument for argument in arguments if argument.startswith("--")), None)
     if verb is not None and verb not in verbs:

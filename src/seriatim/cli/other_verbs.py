@@ -18,7 +18,7 @@ def add_export(verbs: Verbs) -> None:
     parser = verbs.add("export", export, "write a model in a format of other programs")
     parser.add_argument("run", metavar="RUN", help="the run to export")
     parser.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams)")
-    parser.add_argument("--out", required=True, metavar="FILE", help="the file; an ARPA file that ends in .gz is packed")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the file to write; .gz compresses an ARPA file")
     add_code(parser)
 
 
@@ -61,7 +61,7 @@ def layers(options: argparse.Namespace) -> None:
     from ..layers import describe, find, names
     from ..layers.origins import import_references
     from ..tasks import counting
-    from .console import print_layers
+    from .console import print_layers, print_options
 
     rows = []
     if options.layer is not None:
@@ -79,6 +79,8 @@ def layers(options: argparse.Namespace) -> None:
         print(json.dumps(rows))
     else:
         print_layers(rows)
+        if options.layer is not None:
+            print_options(rows)
 
 
 def add_docs(verbs: Verbs) -> None:

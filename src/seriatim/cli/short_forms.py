@@ -1,41 +1,40 @@
-"""Options of the command line that set fields of the configuration: full names, short forms, and hints.
+"""Command-line options that set fields of the configuration: full names, short forms and hints.
 
-A field is set by its dotted name (``--training.steps 100``) or by its last part where that is unambiguous
-(``--steps 100``). ``-`` and ``_`` are the same in every option. A verb's own options come first: ``--minutes`` of
+A field is set by its dotted name (``--training.steps 100``), or by the last part of its name if that is unambiguous
+(``--steps 100``). ``-`` and ``_`` are equal in every option. The options of a verb take precedence: ``--minutes`` of
 ``compare`` is its budget.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ..core.errors import InputError, ProblemsError, closest, nearest
 
 CONFIGURED = ("train", "check", "compare")
-"""Verbs that take every field of the configuration."""
+"""The verbs that accept every field of the configuration."""
 READING = ("evaluate", "predict", "inspect")
-"""Verbs that read data for a run, and take the fields that say how."""
+"""The verbs that read data for a run, and accept the fields in ``READING_FIELDS``."""
 READING_FIELDS = ("data.text", "data.label", "data.column", "data.strict")
 SHORT = {"data": "data.train", "layer": "model.layer"}
-"""Short forms that are not the last part of the field's name."""
+"""Short forms other than the last part of the field's name."""
 SYNONYMS = {"lr": "learning_rate", "max_steps": "steps", "num_epochs": "epochs", "wd": "weight_decay"}
-"""Names that other programs have for a field, for hints."""
+"""The names of fields in other programs, for hints."""
 OPTIONS = "model.options."
 
 
 def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Separates a verb's own arguments from fields of the configuration.
+    """Separate the arguments of a verb from fields of the configuration.
 
     Args:
-        verb: which may take fields, or none.
-        arguments: what follows it.
-        flags: the verb's own options, as ``--name``.
+        verb: the verb.
+        arguments: the arguments after it.
+        flags: the options of the verb, as ``--name``.
 
     Returns:
-        Its own arguments, and the fields as ``--a.b=value``.
+        The arguments of the verb, and the fields as ``--a.b=value``.
 
     Raises:
-        InputError: an option that is given twice, a short form of several fields, a field without a value, or one that
-            the verb does not take.
+        InputError: a duplicate option, an ambiguous short form, a field without a value, or a field that the verb does
+            not accept.
     """
     own: list[str] = []
     fields: list[str] = []
@@ -60,10 +59,10 @@ def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[li
 
 
 def _taken(verb: str, option: str, field: str) -> str | None:
-    """The field that an option sets for this verb; None where the verb has no such option.
+    """Return the field that an option sets for this verb; None if the verb has no such option.
 
     Raises:
-        InputError: a field, by its dotted name, that only other verbs take.
+        InputError: the dotted name of a field that only other verbs accept.
     """
     if verb in CONFIGURED or (verb in READING and field in READING_FIELDS):
         return field
@@ -83,24 +82,24 @@ def _repeated(option: str) -> str:
 
 
 def spelled(arguments: Sequence[str], flags: Iterable[str]) -> list[str]:
-    """Arguments with the options among ``flags`` spelled as there, whether they were given with ``-`` or with ``_``."""
+    """Return the arguments with the options spelled as in ``flags``: ``-`` and ``_`` are equal."""
     names = {flag.replace("_", "-"): flag for flag in flags}
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    found = []
+    result = []
     for argument in arguments[:end]:
         name, equals, value = argument.partition("=")
         flag = names.get(name.replace("_", "-"), name) if name.startswith("--") else name
-        found.append(f"{flag}{equals}{value}")
-    return [*found, *arguments[end:]]
+        result.append(f"{flag}{equals}{value}")
+    return [*result, *arguments[end:]]
 
 
 def field_of(option: str) -> str | None:
-    """The dotted name of the field that an option sets; None where it sets none.
+    """Return the dotted name of the field that an option sets; None if it sets none.
 
-    A dotted name is returned as it is, also where no such field exists; `dotted` refuses it with a hint.
+    A dotted name is returned even if there is no such field; `dotted` refuses it with a hint.
 
     Raises:
-        InputError: a short form of several fields.
+        InputError: an ambiguous short form.
     """
     from ..config import fields
 
@@ -116,15 +115,16 @@ def field_of(option: str) -> str | None:
     return matches[0] if matches else None
 
 
-def dotted(arguments: Sequence[str]) -> dict[str, Any]:
-    """Fields of the configuration, by dotted names, from ``--a.b value``, ``--a.b=value`` and the short forms.
+def dotted(arguments: Sequence[str]) -> dict[str, object]:
+    """Return the fields of the configuration that ``--a.b value``, ``--a.b=value`` and short forms set.
 
     Raises:
-        InputError: an unknown field, or one without a value.
+        InputError: an unknown field, or a field without a value.
     """
     from ..config import fields, parse_value, text_fields
 
-    known, plain, found = fields(), text_fields(), {}
+    known, texts = fields(), text_fields()
+    values: dict[str, object] = {}
     wrong, rest = [], list(arguments)
     while rest:
         option, equals, value = rest.pop(0).partition("=")
@@ -136,19 +136,19 @@ def dotted(arguments: Sequence[str]) -> dict[str, Any]:
             if not rest:
                 raise InputError(f"--{name}: no value given")
             value = rest.pop(0)
-        found[name] = value if name in plain else parse_value(value)
+        values[name] = value if name in texts else parse_value(value)
     if wrong:
         raise ProblemsError(wrong)
-    return found
+    return values
 
 
 def unknown(argument: str, verb: str | None, flags: Mapping[str | None, Sequence[str]]) -> str:
-    """What to say of an argument that a verb does not take.
+    """Return the message for an argument that a verb does not accept.
 
     Args:
-        argument: as it was given.
-        verb: None before any verb.
-        flags: the options of every verb, as ``--name``; those of the command itself under None.
+        argument: the argument.
+        verb: the verb; None before any verb.
+        flags: the options of every verb, as ``--name``; those of the command under None.
     """
     if not argument.startswith("-"):
         return f"unexpected argument {argument!r}; options begin with --"
@@ -166,7 +166,7 @@ def unknown(argument: str, verb: str | None, flags: Mapping[str | None, Sequence
 
 
 def _hint(option: str, names: Sequence[str]) -> str | None:
-    """The nearest of some options, by their full names or the last parts of them."""
+    """Return a hint with the nearest option, by its full name or the last part of it; None if none is near."""
 
     def plain(name: str) -> str:
         return name.strip("-").replace("-", "_")
@@ -179,7 +179,7 @@ def _hint(option: str, names: Sequence[str]) -> str | None:
 
 
 def _existing(option: str) -> str | None:
-    """The field of the configuration that an option of another verb would set."""
+    """Return the field of the configuration that the option would set for another verb."""
     from ..config import fields
 
     field = field_of(option)
@@ -187,7 +187,7 @@ def _existing(option: str) -> str | None:
 
 
 def _field_options() -> list[str]:
-    """Every way to set a field, options of layers and tasks included: their full names, and the short forms."""
+    """Return all options that set fields: full names and short forms, with the options of layers and tasks."""
     from .. import layers
     from ..config import fields
     from ..tasks import TASKS

@@ -1,16 +1,16 @@
-"""Standard streams that cannot be written: a closed pipe, a terminal that is gone, a full disk."""
+"""Standard streams that cannot be read or written: closed pipes, lost terminals, full disks."""
 
 import contextlib
 import io
 import os
 import sys
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from ..core.errors import InputError
 
 
 def mute(stream: TextIO) -> None:
-    """Sends what is written to a stream, and what it still holds, to nowhere: Python would fail on it at exit."""
+    """Discard what a stream still holds and what is written to it; otherwise Python would fail at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -18,11 +18,11 @@ def mute(stream: TextIO) -> None:
 
 
 def open_standard_streams() -> None:
-    """Prepares the standard streams of the command.
+    """Prepare the standard streams of the command.
 
-    Standard output is UTF-8 whatever the locale says, as the answers to UTF-8 data are. A stream that was closed from
-    the beginning (``<&-``, ``>&-``), for which Python has None, becomes one that says so when it is used; messages
-    are dropped where standard error is closed.
+    Standard output is UTF-8 whatever the locale is, because the data is UTF-8. Python represents a stream that was
+    closed at the start (``<&-``, ``>&-``) by None; it is replaced by a stream that raises an error when it is used. If
+    standard error is closed, messages are discarded.
     """
     if sys.stdin is None:
         _occupy(0)
@@ -38,10 +38,10 @@ def open_standard_streams() -> None:
 
 
 def _occupy(descriptor: int) -> None:
-    """Opens nothing under a number that the next file would get otherwise, where libraries would write into it."""
+    """Reserve a descriptor, which the next file would get otherwise, and into which libraries would write."""
     with contextlib.suppress(OSError):
         os.fstat(descriptor)
-        return  # another file has it already
+        return  # another file uses it
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         if null != descriptor:
@@ -50,7 +50,7 @@ def _occupy(descriptor: int) -> None:
 
 
 class _Closed:
-    """A standard stream that was closed when the program began: every use is bad input."""
+    """A standard stream that was closed when the program started: every use raises InputError."""
 
     encoding, errors = "utf-8", "strict"
 
@@ -78,10 +78,10 @@ class _Closed:
 
 
 class ProgressStream:
-    """A stream for messages whose loss must not end a job: after the first failure they are dropped silently.
+    """A stream for messages whose loss must not end a job: after the first failure they are discarded silently.
 
     Args:
-        stream: where the messages go, usually standard error.
+        stream: the stream of the messages, usually standard error.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -89,7 +89,7 @@ class ProgressStream:
         self._failed = False
 
     def write(self, text: str) -> int:
-        """Writes some text, unless writing failed before."""
+        """Write some text, unless writing failed before."""
         if not self._failed:
             try:
                 self._stream.write(text)
@@ -98,7 +98,7 @@ class ProgressStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the stream, unless writing failed before."""
+        """Flush the stream, unless writing failed before."""
         if not self._failed:
             try:
                 self._stream.flush()
@@ -109,5 +109,5 @@ class ProgressStream:
         self._failed = True
         mute(self._stream)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)

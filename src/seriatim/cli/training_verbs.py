@@ -84,7 +84,7 @@ def add_compare(verbs: Verbs) -> None:
     budget.add_argument("--minutes", type=float, metavar="M", help="minutes of training")
     budget.add_argument("--tokens", type=int, metavar="N", help="tokens to train on, counted in every epoch")
     budget.add_argument("--steps", type=int, metavar="N", help="steps of the optimizer")
-    add("--parameters", metavar="N", help="parameters of each layer, within 2 %%: 500k, 1M (default: the first layer's)")
+    add("--parameters", metavar="N", help="parameters of each layer, such as 500k (default: as the first layer)")
     add("--widths", metavar="W,W", help="train every layer at each of these widths, such as 16,32,64")
     add("--seeds", type=int, metavar="N", help="runs of each layer")
     add("--tune", type=int, metavar="K", help="try K learning rates for each layer, in half of its budget")
