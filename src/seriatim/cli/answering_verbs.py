@@ -132,7 +132,7 @@ def predict(options: argparse.Namespace) -> None:
         suffixes = list(dict.fromkeys([*TEXT_SUFFIXES, *run.task.suffixes]))
         sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
         batches = chunks(run.task.items(sources, options.format), run.task.together)
-    for answer in run.answers(batches, **settings):
+    for answer in run.predict_batches(batches, **settings):
         write_out([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 
 

@@ -60,10 +60,10 @@ def layers(options: argparse.Namespace) -> None:
     """Print what each architecture keeps, its state size, whether it trains in parallel, and its paper."""
     from ..layers import describe, find, names
     from ..layers.origins import import_references
-    from ..tasks import counting
+    from ..tasks import STANDALONE
     from .console import print_layers, print_options
 
-    rows = []
+    rows: list[dict[str, object]] = []
     if options.layer is not None:
         rows = [describe(name) for name in import_references(options.layer).split(",")]
     else:
@@ -74,7 +74,7 @@ def layers(options: argparse.Namespace) -> None:
                 warnings.warn(str(error), stacklevel=1)
             else:
                 rows.append(describe(name))
-        rows.append(counting.describe())
+        rows += [model.describe_model() for model in STANDALONE.values()]
     if options.json:
         print(json.dumps(rows))
     else:
