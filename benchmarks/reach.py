@@ -82,7 +82,7 @@ def main() -> None:
             started = time.perf_counter()
             run = seriatim.train(config(layer, data, arguments.steps, Path(temporary) / layer))
             seconds = time.perf_counter() - started
-            (flow,) = gradient_flow(run, texts, most_windows=TEXTS).layers
+            (flow,) = gradient_flow(run, texts, max_windows=TEXTS).layers
             before, after = reaches(flow)
             right = run.evaluate(f"builtin:agreement:test-{distance}")["accuracy"]
             found[LAYERS[layer]] = flow, right

@@ -14,6 +14,8 @@ from ..core.errors import InputError, nearest
 from .intervals import Measure, Metrics, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]
+SacrebleuMetric = Any
+"""BLEU or chrF of sacrebleu, which is imported only when it is needed."""
 NGRAMS = 4
 BETA = 2
 
@@ -141,7 +143,7 @@ def _chrf(sums: np.ndarray) -> np.ndarray:
     return 100 * ratio((1 + BETA**2) * precision * recall, BETA**2 * precision + recall)
 
 
-def _sacrebleu(tokenize: str) -> tuple[Any, Any]:
+def _sacrebleu(tokenize: str) -> tuple[SacrebleuMetric, SacrebleuMetric]:
     """Return sacrebleu's two metrics; it is imported here since nothing else needs it."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF

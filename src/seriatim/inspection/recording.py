@@ -22,6 +22,8 @@ from ..recurrence.obstacles import uncompiled
 from .leaves import Leaf, has_memory, leaves
 
 Record = TypeVar("Record")
+Arguments = tuple[Any, ...]
+Keywords = Mapping[str, Any]
 
 
 @dataclass
@@ -95,8 +97,8 @@ class _Unroller(Generic[Record]):
             vars(self.layer).pop("step", None)
 
     def withhold_inputs(
-        self, layer: SequenceLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self, layer: SequenceLayer, args: Arguments, kwargs: Keywords
+    ) -> tuple[Arguments, dict[str, object]] | None:
         """Pass no inputs to `forward`, so that nothing is computed twice."""
         if self.stepping:  # a leaf whose step is a forward of one input
             return None
@@ -115,14 +117,14 @@ class _Unroller(Generic[Record]):
         return self.run(inputs, state) if lengths is None else run_by_length(self.run, inputs, state, lengths)
 
     def record_inputs(
-        self, _layer: SequenceLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, _layer: SequenceLayer, args: Arguments, kwargs: Keywords
+    ) -> tuple[Arguments, dict[str, object]]:
         """Pass inputs to the leaf that are a tensor of their own."""
         inputs, state, lengths = self.arguments(args, kwargs)
         self.steps.inputs = _separate(inputs)
         return (self.steps.inputs, state), {"lengths": lengths}
 
-    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Tensor, State | None, Tensor | None]:
+    def arguments(self, args: Arguments, kwargs: Keywords) -> tuple[Tensor, State | None, Tensor | None]:
         """Return the inputs, state and lengths of a call."""
         arguments = self.signature.bind(*args, **kwargs).arguments
         return arguments["inputs"], arguments.get("state"), arguments.get("lengths")
