@@ -183,8 +183,8 @@ def agree(
 ) -> None:
     """`unroll` gives the reference's values and gradients; ``fast`` says whether by compiled code, None either way."""
     cell = cell.to(dtype)
-    said = explain(cell)
-    assert fast is None or ("runs in compiled code" in said) == fast, said
+    explanation = explain(cell)
+    assert fast is None or ("runs in compiled code" in explanation) == fast, explanation
     inputs, state = given(cell, batch, time, dtype)
     lengths = None if lengths is None else torch.tensor(lengths)
     tolerance = 1e-12 if dtype == torch.float64 else 1e-5

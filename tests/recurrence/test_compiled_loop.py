@@ -203,7 +203,7 @@ def test_activations_that_are_modules(activation) -> None:
 
 
 def test_the_plan_is_told_in_words(lstm: Own) -> None:
-    said = explain(lstm)
-    assert said.startswith("Own runs in compiled code\n")
-    assert "before the loop: one product for all steps, 5 x 64" in said
-    assert "each step forward: products" in said
+    explanation = explain(lstm)
+    assert explanation.startswith("Own runs in compiled code\n")
+    assert "before the loop: one product for all steps, 5 x 64" in explanation
+    assert "each step forward: products" in explanation

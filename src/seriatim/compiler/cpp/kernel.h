@@ -1,7 +1,7 @@
-// What every generated program shares: vectors, functions of one value, packed products, a barrier.
+// The common part of all generated programs: vectors, functions of one value, packed products, a barrier.
 //
-// A program defines `real` (float or double) before it includes this file, and REDUCED where it packs matrices as bfloat16. Vectors are the compiler's own, so that one
-// text serves AVX-512, AVX2, NEON and machines without any of them.
+// Before it includes this file, a program defines `real` (float or double), and REDUCED if it packs matrices as bfloat16.
+// Vectors are the vector extension of the compiler, so that one text serves AVX-512, AVX2, NEON and other machines.
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -25,7 +25,7 @@ static inline int omp_get_num_threads() { return 1; }
 #define TILE_ROWS 4
 #endif
 typedef int64_t count_t;
-#define SECOND_CACHE 1500000  // bytes that one thread may count on
+#define SECOND_CACHE 1500000  // bytes of the second-level cache that one thread can use
 #define INLINE static inline __attribute__((always_inline))
 
 constexpr count_t LANES = VECTOR_BYTES / sizeof(real);
@@ -41,7 +41,7 @@ INLINE vec load_packed(const packed_t* p) {
   std::memcpy(&half, p, sizeof half);
   return (vec)(__builtin_convertvector(half, word_vec) << 16);
 }
-INLINE packed_t narrow(real x) {  // to the nearest, ties to even; NaN stays one
+INLINE packed_t narrow(real x) {  // rounds to the nearest, ties to even; NaN stays NaN
   uint32_t i;
   std::memcpy(&i, &x, sizeof i);
   return x == x ? (i + 0x7fff + ((i >> 16) & 1)) >> 16 : 0x7fc0;
@@ -55,13 +55,13 @@ INLINE packed_t narrow(real x) { return x; }
 INLINE vec load(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
 INLINE void store(real* p, vec v) { std::memcpy(p, &v, sizeof v); }
 
-// ---- functions of one value; NaN goes through each of them
+// ---- functions of one value; all of them propagate NaN
 
 template <typename T> struct Format;
 template <> struct Format<float> {
   typedef int32_t bits;
   static constexpr int mantissa = 23, exponent_bias = 127, exponential_terms = 7, logarithm_terms = 6;
-  static constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
+  static constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   static constexpr float highest = 89.0f, lowest = -87.0f;
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
 };
@@ -142,7 +142,7 @@ INLINE real f_minimum(real a, real b) { return a < b ? a : (b == b ? (a == a ? b
 struct Share {
   count_t id, count;
   Share() : id(omp_get_thread_num()), count(omp_get_num_threads()) {}
-  count_t column(count_t width, count_t i) const {  // columns start at whole vectors
+  count_t column(count_t width, count_t i) const {  // the columns of a thread start at a whole vector
     count_t start = (width + LANES - 1) / LANES * i / count * LANES;
     return start < width ? start : width;
   }
@@ -176,11 +176,11 @@ struct Barrier {
 INLINE count_t whole_lanes(count_t columns) { return (columns + LANES - 1) / LANES * LANES; }
 
 // Columns [first, last) of a matrix (depth x columns, strides `row` and `column`) as panels of up to PANEL columns, the
-// last one filled up with zeros to whole vectors.
+// last one padded with zeros to whole vectors.
 static void pack(const real* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, packed_t* packed) {
   for (count_t j = first; j < last;) {
     count_t left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
-    if (row == 1) {  // read along the depth: a few columns at a time, so that what is written stays in the cache
+    if (row == 1) {  // reads along the depth, a few columns at a time, so that the written data stays in the cache
       for (count_t k0 = 0; k0 < depth; k0 += 16) {
         count_t k1 = k0 + 16 < depth ? k0 + 16 : depth;
         for (count_t i = 0; i < filled; ++i)
@@ -198,8 +198,8 @@ static void pack(const real* matrix, count_t row, count_t column, count_t depth,
   }
 }
 
-// While a panel is used the next one may be fetched into the second cache, LINES cache lines of each row from `ahead` on:
-// large matrices come from behind it at every step, and would be waited for.
+// While a panel is used, LINES cache lines of each row from `ahead` on are prefetched into the second-level cache: a large
+// matrix does not fit into it and is read from memory at every step.
 template <int ROWS, int VECTORS, bool ADD, int LINES>
 INLINE void tile(const real* __restrict a, count_t a_row, const packed_t* __restrict b, real* __restrict c, count_t c_row,
                  count_t depth, const packed_t* ahead) {
@@ -238,7 +238,7 @@ static void tiles(count_t rows, const real* a, count_t a_row, const packed_t* b,
     if (m < rows) tiles<ROWS / 2, VECTORS, ADD>(rows - m, a + m * a_row, a_row, b, c + m * c_row, c_row, depth, false);
 }
 
-// One panel whose last vector is not full goes through a buffer of its own: what lies behind belongs to another thread.
+// A panel whose last vector is not full uses a separate buffer, because the next columns belong to another thread.
 template <int VECTORS, bool ADD>
 static void partial(count_t rows, const real* a, count_t a_row, const packed_t* b, real* c, count_t c_row, count_t depth, count_t filled) {
   constexpr count_t width = VECTORS * LANES;
@@ -251,8 +251,8 @@ static void partial(count_t rows, const real* a, count_t a_row, const packed_t* 
   }
 }
 
-// c (rows x columns) = a (rows x depth) times a packed matrix, added to what c holds where ADD; `far` says that the
-// matrices of a step do not fit into the second cache
+// c (rows x columns) = a (rows x depth) times a packed matrix, or c += if ADD; `far` says that the matrices of a step do
+// not fit into the second-level cache
 template <bool ADD>
 static void product(count_t rows, const real* a, count_t a_row, const packed_t* packed, real* c, count_t c_row, count_t depth,
                     count_t columns, bool far) {
