@@ -67,6 +67,11 @@ def test_the_command_knows_it(run: seriatim.Run, rated, tmp_path: Path, capsys) 
     assert main(["check", "rate", *data]) == 0
 
 
+def test_it_is_inspected(run: seriatim.Run, tmp_path: Path) -> None:
+    inspection = seriatim.inspect(run, "abba", out=tmp_path / "page.html")
+    assert inspection.path.exists()
+
+
 def test_another_task_of_the_same_name_is_refused() -> None:
     with pytest.raises(InputError, match="lm: a task of this name is registered already"):
         register("lm", outside_task.Rating)
@@ -77,3 +82,15 @@ def test_another_task_of_the_same_name_is_refused() -> None:
 def test_an_unknown_task_names_the_nearest(rated, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="task: 'rates' does not fit; did you mean 'rate'"):
         seriatim.train({**config(rated, tmp_path / "run"), "task": "rates"})
+
+
+def test_it_is_compared_in_processes_of_their_own(rated, tmp_path: Path) -> None:
+    """The task is registered there because the module of the layer is imported, which registers both."""
+    source = {"task": "rate", "data": rated, "training": {"learning_rate": 0.05, "batch_size": 8}}
+    comparison = seriatim.compare(
+        {**source, "model": {"embedding_size": 8, "hidden_size": 8}, "out": str(tmp_path / "comparison")},
+        layers=["leaky@8"],
+        steps=5,
+    )
+    assert [row["layer"] for row in comparison.rows] == ["leaky@8"]
+    assert comparison.rows[0]["metrics"]["loss"] > 0
