@@ -39,22 +39,8 @@ LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 MAX_ENTRIES = 25
 """The largest number of entries of the package."""
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
-DUPLICATES = {
-    *("answers.py", "attention.py", "build.py", "cache.py", "classification.py", "counting.py", "ctc.py", "memory.py"),
-    *("paths.py", "seq2seq.py", "sparsity.py", "summary.py"),
-}
-"""File names that still occur twice; the list may only shrink."""
-NAMED_TASKS = {
-    *("comparison/answers.py", "comparison/comparison_settings.py", "comparison/summary.py"),
-    *("inspection/alignment.py", "inspection/answers.py", "inspection/flow_section.py"),
-    *("inspection/influence.py", "inspection/inspection.py", "inspection/last_predictions.py"),
-    *("inspection/memory_section.py", "inspection/mistakes.py", "inspection/model_sections.py"),
-    *("inspection/reading.py", "inspection/sections.py", "inspection/subject.py", "inspection/word_order.py"),
-    "inspection/word_section.py",
-}
-"""Files above the tasks that still name a single task or the n-gram model; the list may only shrink."""
-MAX_ANY: int | None = None
-"""The largest number of occurrences of ``Any`` in the package; None until it is reached."""
+MAX_ANY = 150
+"""The largest number of occurrences of ``Any`` in the package."""
 
 
 @cache
@@ -138,7 +124,7 @@ def test_circles_are_detected() -> None:
 
 def test_a_file_name_occurs_once() -> None:
     counts = Counter(path.name for path in FILES if path.name != "__init__.py")
-    assert {name for name, count in counts.items() if count > 1} <= DUPLICATES
+    assert {name for name, count in counts.items() if count > 1} == set()
 
 
 def test_the_package_has_few_parts() -> None:
@@ -181,12 +167,12 @@ def test_no_task_is_named_above_the_tasks() -> None:
     named = {
         name_of(path) for path in FILES if part(path) in ("inspection", "comparison", "cli") and names_a_task(path)
     }
-    assert named <= NAMED_TASKS
+    assert named == set()
 
 
 def test_any_is_rare() -> None:
     count = sum(len(re.findall(r"\bAny\b", path.read_text(encoding="utf-8"))) for path in SOURCE.rglob("*.py"))
-    assert MAX_ANY is None or count <= MAX_ANY
+    assert count <= MAX_ANY
 
 
 def test_help_imports_nothing_heavy() -> None:
