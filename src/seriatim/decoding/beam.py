@@ -1,15 +1,15 @@
-"""Beam search: the likeliest sequences, by any model with `step`.
+"""Beam search: find the most likely sequences, with any model that has `step`.
 
-At every step the k likeliest continuations of a row's unfinished hypotheses are kept, less those that have ended: a
-hypothesis that ends takes its place in the beam with it, so that a beam of 1 is greedy search and a beam as wide as
-there are sequences finds the best of all. I. Sutskever, O. Vinyals and Q. Le, NeurIPS 2014.
+At every step the search keeps the k most likely continuations of a row's unfinished hypotheses, where k is the width of
+the beam minus the number of hypotheses that have ended. A beam of 1 is therefore greedy search, and a beam as wide as
+the number of sequences finds the best one. I. Sutskever, O. Vinyals and Q. Le, NeurIPS 2014.
 
 Ended hypotheses are ranked by log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α (Y. Wu et al., "Google's neural machine
 translation system", 2016); |Y| counts the symbol that ends Y.
 
-A row stops early when it has ended n hypotheses and no unfinished one can come to be among its n best. Every log
-probability is at most 0, so that an unfinished hypothesis only becomes less likely, and lp grows with |Y|: whatever
-becomes of it scores at most log P / lp(longest allowed).
+A row stops early when n of its hypotheses have ended and no unfinished one can be among its n best. Every log
+probability is at most 0, so an unfinished hypothesis can only become less likely, and lp grows with |Y|: the score of
+every continuation is at most log P / lp(longest allowed).
 """
 
 import math
@@ -28,15 +28,15 @@ from ..data.arguments import check_integer
 from ..recurrence.obstacles import uncompiled
 
 BLOCK = 64
-"""Values of which the greatest is found before any are sorted."""
+"""Number of values of a block; only the blocks with the greatest maxima are sorted."""
 WIDEST = 1000
-"""The widest beam: every hypothesis holds a state of the model, and beams beyond some tens seldom help."""
+"""Largest width of a beam; every hypothesis holds a state of the model, and beams wider than about 50 rarely help."""
 STRONGEST = 10
-"""The largest length penalty: with it, the penalty of the longest answer is still a finite number."""
+"""Largest length penalty for which the penalty of the longest answer is a finite number."""
 
 
 class Stepper(Protocol):
-    """What beam search sees of a model, in evaluation mode."""
+    """The part of a model that beam search calls, in evaluation mode."""
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
 
@@ -58,15 +58,15 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Beam:
-    """How to search.
+    """Settings of a search.
 
     Attributes:
-        width: hypotheses kept of each row, ended ones included; 1 to 1,000.
-        length_penalty: α, 0 to 10; 0 ranks by log probability, more favours longer sequences.
-        n_best: hypotheses given of each row, at most ``width``.
-        min_length: no sequence has fewer tokens.
+        width: number of hypotheses per row, including those that have ended; 1 to 1,000.
+        length_penalty: α, 0 to 10; 0 ranks by log probability, larger values favour longer sequences.
+        n_best: number of hypotheses to return for each row, at most ``width``.
+        min_length: smallest number of tokens of a sequence.
         stop: the token that ends a sequence.
-        banned: tokens never taken. Probabilities are the model's own: what is banned is not shared out.
+        banned: tokens that are never chosen. Their probability is not given to other tokens.
 
     Raises:
         InputError: a value outside its range.
@@ -115,20 +115,20 @@ def beam_search(
 
     Args:
         model: in evaluation mode.
-        state: before ``start``, such as an encoder's; one row for each sequence wanted.
-        beam: hypotheses kept of each row, ended ones included; 1 is greedy search.
-        max_length: tokens a sequence may have, the one that ends it not counted; one number, or one a row ``(batch,)``,
-            which goes before ``min_length``. What is as long must end next, at the probability that has.
-        length_penalty: α; 0 for none. See `Beam`, also for what follows.
-        min_length: tokens a sequence must have.
-        n_best: sequences given of each row.
+        state: the state before ``start``, for instance the encoder's; one row per sequence to find.
+        beam: number of hypotheses per row, including those that have ended; 1 is greedy search.
+        max_length: largest number of tokens of a sequence, without the one that ends it; one number, or one per row
+            ``(batch,)``, which takes precedence over ``min_length``. A sequence of this length must end next.
+        length_penalty: α; 0 for none. See `Beam`, also for the next arguments.
+        min_length: smallest number of tokens of a sequence.
+        n_best: number of sequences to return for each row.
         stop: the token that ends a sequence.
-        banned: tokens never taken.
-        start: the token read first.
+        banned: tokens that are never chosen.
+        start: the token that is read first.
 
     Returns:
-        For every row at most ``n_best`` hypotheses, the best first; of two with the same score the one that ended
-        first, and of two that ended at once the one from the better beginning or with the lower token.
+        For every row at most ``n_best`` hypotheses, the best first. Of two with the same score, the one that ended
+        earlier comes first; of two that ended at the same step, the one with the better prefix or the lower token.
 
     Raises:
         InputError: a value outside its range.
@@ -151,16 +151,16 @@ def beam_search(
 
 
 class _Search:
-    """Where the search stands: hypotheses of R rows still going, W of each, dead ones last.
+    """The state of the search: W hypotheses of each of the R unfinished rows, with dead hypotheses last.
 
     Attributes:
-        rows: their places in the batch ``(R,)``.
-        limits: the most tokens each may have ``(R,)``.
-        room: places in the beam not taken by ended hypotheses ``(R,)``.
-        worst: score of the n-th best that has ended, −∞ where there are fewer ``(R,)``.
-        totals: log probabilities, −∞ of the dead ``(R, W)``.
+        rows: indices of the rows in the batch ``(R,)``.
+        limits: largest number of tokens of each row ``(R,)``.
+        room: places in the beam without an ended hypothesis ``(R,)``.
+        worst: score of the n-th best ended hypothesis, −∞ where there are fewer ``(R,)``.
+        totals: log probabilities, −∞ for dead hypotheses ``(R, W)``.
         written: tokens ``(R, W, length)``.
-        ended: of every row of the batch.
+        ended: the ended hypotheses of every row of the batch.
     """
 
     def __init__(self, how: Beam, carried: "_Carried", limits: Tensor) -> None:
@@ -232,10 +232,10 @@ class _Search:
 
 
 class _Carried:
-    """The model's state of every hypothesis, in which what stays the same is not copied.
+    """The model's state of every hypothesis; constant parts of the state are not copied.
 
-    All hypotheses of a row begin with one state. A part of the state that `step` has always handed back as it is, such
-    as an encoder's memory, is therefore the same for all of them, and need not follow their reordering.
+    All hypotheses of a row start with the same state. A part of the state that `step` has always returned unchanged,
+    such as an encoder's memory, is therefore equal for all of them and does not need to be reordered.
     """
 
     def __init__(self, state: State) -> None:
@@ -251,9 +251,9 @@ class _Carried:
         return logits
 
     def choose(self, rows: Tensor, parents: Tensor, shape: Sequence[int]) -> None:
-        """Goes on with ``rows`` of those there are and with the hypotheses ``parents (rows, width)`` of each.
+        """Keep some rows, and of each row the hypotheses ``parents (rows, width)``.
 
-        ``shape`` is (rows, width) as they were.
+        ``shape`` is (rows, width) before the selection.
         """
         index = (rows.unsqueeze(1) * shape[1] + parents).flatten()
         same_sizes = parents.shape == shape

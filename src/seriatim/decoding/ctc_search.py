@@ -1,4 +1,4 @@
-"""Answers from log probabilities of every place: the best alignment, or a search over answers.
+"""Find answers given log probabilities at every place: by the best alignment, or by a search over answers.
 
 A. Graves et al., "Connectionist temporal classification", ICML 2006: many alignments give one answer, so that the best
 alignment is not that of the best answer. The search keeps the likeliest beginnings of answers, each with the
@@ -15,7 +15,7 @@ from .beam import Hypothesis
 
 BLANK = 0
 CANDIDATES = 32
-"""Tokens considered at a place, the likeliest: all others are next to impossible."""
+"""Number of most probable tokens that are considered at a place; all others have almost no probability."""
 
 
 def best_alignments(log_p: Tensor, places: Tensor) -> list[Hypothesis]:
@@ -70,6 +70,6 @@ def search(log_p: Tensor, *, beam: int, n_best: int = 1) -> list[Hypothesis]:
 
 
 def _sum(a: float, b: float) -> float:
-    """log(e^a + e^b)."""
+    """Return log(e^a + e^b)."""
     high, low = (a, b) if a > b else (b, a)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))

@@ -34,11 +34,11 @@ class Ensemble:
         return tuple(model.initial_state(batch_size) for model in self.models)
 
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Log probabilities after each of ``tokens (batch, time)``: ``(batch, time, vocabulary)``; and the state."""
+        """Return log probabilities ``(batch, time, vocabulary)`` after each token ``(batch, time)``, and the state."""
         return self._mean([model.__call__ for model in self.models], tokens, state)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token a row: ids ``(batch,)`` to log probabilities ``(batch, vocabulary)``."""
+        """Return log probabilities ``(batch, vocabulary)`` after one token per row ``(batch,)``, and the state."""
         return self._mean([model.step for model in self.models], tokens, state)
 
     def _mean(
@@ -50,7 +50,7 @@ class Ensemble:
 
 
 class EncoderDecoders(nn.Module):
-    """Encoder-decoders of one vocabulary; answers are searched for under P(y) = (1/n) Σ_i P_i(y)."""
+    """Encoder-decoders of one vocabulary; the search for answers uses P(y) = (1/n) Σ_i P_i(y)."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class EncoderDecoders(nn.Module):
         return tuple(model.encode(source, source_lengths) for model in self.models)
 
     def token_losses(self, *given: Tensor | None) -> Tensor:
-        """−log of the mean probability of every target, from the models' own −log P; zero on padding."""
+        """Return −log of the mean probability of every target, from the models' own −log P; zero on padding."""
         losses = torch.stack([model.token_losses(*given) for model in self.models])
         return math.log(len(losses)) - torch.logsumexp(-losses, dim=0)
 

@@ -1,4 +1,4 @@
-"""Writing one token after another, by any model with `initial_state`, `forward` and `step`."""
+"""Write one token after another, with any model with `initial_state`, `forward` and `step`."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ SEEDS = 1 << 64
 
 
 class NextToken(Protocol):
-    """What decoding sees of a model."""
+    """The part of a model that decoding calls."""
 
     def initial_state(self, batch_size: int) -> State: ...  # noqa: D102
 
@@ -32,7 +32,7 @@ class NextToken(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn.
+    """Settings of how the next token is drawn.
 
     Attributes:
         temperature: divides the logits; 0 takes the likeliest token.
@@ -59,7 +59,7 @@ class Sampling:
                 raise InputError(f"{name}: must be a probability above 0 and at most 1, got {shown(share)}")
 
     def distribution(self, logits: Tensor) -> Tensor:
-        """Logits ``(batch, vocabulary)`` to the probabilities drawn from, in float64."""
+        """Return the probabilities to draw from, in float64, given logits ``(batch, vocabulary)``."""
         logits = logits.double()
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1.0)
@@ -84,7 +84,7 @@ def _is_number(value: object) -> bool:
 
 
 class Drawn(NamedTuple):
-    """One more token of every row.
+    """Draw one more token of every row.
 
     Attributes:
         tokens: the token, or None where the row has ended.
@@ -117,7 +117,7 @@ def sample(
     stop: int | None = None,
     banned: Sequence[int] = (),
 ) -> Iterator[Drawn]:
-    """Draws tokens for every row of a batch, each row with a generator of its own, until all have ended.
+    """Draw tokens for every row of a batch, each row with a generator of its own, until all have ended.
 
     Args:
         model: in evaluation mode.
@@ -168,7 +168,7 @@ def _keep(probabilities: Tensor, kept: Tensor) -> Tensor:
 
 
 def _draw(probabilities: Tensor, generators: list[torch.Generator]) -> Tensor:
-    """One token a row by inverting the cumulative distribution at a uniform number of the row's generator."""
+    """Draw one token per row by inverting the cumulative distribution at a uniform number of the row's generator."""
     uniform = torch.stack([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])
     cumulative = probabilities.cumsum(1)
     point = uniform.to(cumulative.device) * cumulative[:, -1:]
