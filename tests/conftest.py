@@ -14,6 +14,10 @@ import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.layers import to_torch
 
+from .tasks import outside_task
+
+outside_task.remove_both()
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
@@ -23,6 +27,14 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
         shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what one worker compiles serves all
         patch.setenv("SERIATIM_CACHE", str(shared / "cache"))
         yield
+
+
+@pytest.fixture(scope="module")
+def outside_registered():
+    """Register the task and the layer of `tests/tasks/outside_task.py` for one file of tests."""
+    outside_task.register_both()
+    yield
+    outside_task.remove_both()
 
 
 SUBJECTS = ("the cat", "a dog", "our friend", "the old man", "she", "nobody")

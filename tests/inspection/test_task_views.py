@@ -13,6 +13,8 @@ from seriatim.training.task_view import Example, TaskView
 
 from ..tasks.outside_task import Rater, Rating
 
+pytestmark = pytest.mark.usefixtures("outside_registered")
+
 
 class RaterView(TaskView[Rater]):
     """What a user would write to see a rater's gates, gradients and embeddings."""

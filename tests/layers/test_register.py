@@ -143,11 +143,12 @@ def test_a_script_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatc
 
 
 def test_a_class_that_cannot_be_imported_is_refused_before_anything_is_written(texts, tmp_path: Path) -> None:
-    class Local(Cell):
+    names: dict = {}
+    exec(CELL.format(name="Typed"), names)
+
+    class Local(names["Typed"]):  # type: ignore[misc, name-defined]
         pass
 
-    names: dict = {}
-    exec("import seriatim\nclass Typed(seriatim.RecurrentCell):\n    def __init__(self, i, h): pass\n", names)
     out = tmp_path / "out"
     config = {"data": {"train": texts["train"], "valid": texts["valid"]}, "out": str(out)}
     for architecture, place in ((Local, "a function"), (names["Typed"], "a notebook or an interactive session")):

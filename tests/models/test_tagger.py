@@ -278,8 +278,8 @@ def test_recurrence_is_torchs_own() -> None:
     ours = RecurrentCharacters(9, embedding_size=4, hidden_size=5).double()
     theirs = torch.nn.LSTM(4, 5, bidirectional=True, batch_first=True).double()
     for name, parameter in theirs.named_parameters():
-        way = ours.layer.backwards if name.endswith("_reverse") else ours.layer.forwards
-        parameter.data = way.get_parameter(name.removesuffix("_reverse")).data
+        direction = ours.layer.backwards if name.endswith("_reverse") else ours.layer.forwards
+        parameter.data = direction.cell.get_parameter(name.removesuffix("_reverse")).data
     characters, lengths = torch.randint(0, 9, (6, 7)), torch.tensor([7, 1, 3, 2, 7, 5])
     found = ours(characters, lengths)
     for row, length in enumerate(lengths.tolist()):

@@ -48,7 +48,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(texts, tmp_path: Pa
             lambda: seriatim.resume(tmp_path / "run"),
             lambda: import_run(arpa(tmp_path), str(tmp_path / "run"), overwrite=True),
         ):
-            with pytest.raises(InputError, match="run: another process is writing this run; wait until it has ended"):
+            with pytest.raises(InputError, match="run: another process is writing this run; wait until it ends"):
                 again()
         assert main(["train", "--resume", str(tmp_path / "run")]) == 2
         assert outcome(tmp_path / "run") == before
@@ -169,14 +169,15 @@ def test_an_export_is_whole_or_not_there(texts, tmp_path: Path, monkeypatch) -> 
     data, layer = {"unit": "line"}, {"layer": "ngram", "options": {"order": 2, "smoothing": "witten-bell"}}
     run = seriatim.train(small_config(texts, tmp_path / "run", data=data, model=layer, tokenizer={"kind": "word"}))
     out = tmp_path / "model.arpa"
-    out.write_text("before")
+    before = "# written by Seriatim\nbefore"
+    out.write_text(before)
     with monkeypatch.context() as patched:
         FullDisk(patched, 1)
         assert main(["export", str(run.path), "--format", "arpa", "--out", str(out)]) == 1
-    assert out.read_text() == "before"
+    assert out.read_text() == before
     assert not list(tmp_path.glob("*.partial"))
     assert main(["export", str(run.path), "--format", "arpa", "--out", str(out)]) == 0
-    assert out.read_text().startswith("\\data\\")
+    assert out.read_text().startswith("# written by Seriatim\n\\data\\\n")
 
 
 def test_a_cache_is_whole_or_not_there(tmp_path: Path, monkeypatch) -> None:

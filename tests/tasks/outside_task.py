@@ -1,6 +1,7 @@
 """A task and a layer as a user would write them outside the package: rating texts with a number from 0 to 1.
 
-A line of the data is a text, a tab and the rating. Importing this module registers both.
+A line of the data is a text, a tab and the rating. Importing this module registers both; `tests/conftest.py` removes
+them again for the tests that do not ask for them.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ from seriatim.data.readers import find_sources, read_items
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
 from seriatim.evaluation.intervals import Measure, Metrics, mean, with_interval
-from seriatim.tasks import register
+from seriatim.layers.registry import REGISTRY
+from seriatim.tasks import TASKS, register
 from seriatim.training.loop import Trainer
 from seriatim.training.task import Task, evaluating
 from seriatim.training.task_data import Figure
@@ -180,5 +182,16 @@ class Rating(Task[Rated, RatedBatch, Rater]):
         return [{"text": f"{rating:.2f}", "rating": float(rating)} for rating in ratings]
 
 
-seriatim.register("leaky", Leaky)
-register("rate", Rating)
+def register_both() -> None:
+    """Register the layer and the task."""
+    seriatim.register("leaky", Leaky)
+    register("rate", Rating)
+
+
+def remove_both() -> None:
+    """Undo `register_both`, for tests of every registered layer and task of the library."""
+    REGISTRY.pop("leaky", None)
+    TASKS.pop("rate", None)
+
+
+register_both()

@@ -13,6 +13,8 @@ from seriatim.tasks import TASKS, register
 
 from . import outside_task
 
+pytestmark = pytest.mark.usefixtures("outside_registered")
+
 
 @pytest.fixture(scope="module")
 def rated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:

@@ -77,7 +77,7 @@ def test_a_file_that_is_read_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_only_files_of_the_kind_that_is_written_are_replaced(tmp_path: Path) -> None:
     page = b'<!DOCTYPE html>\n<meta name="generator" content="seriatim">\n'
-    arpa = b"\\data\\\nngram 1=2\n"
+    arpa = b"# written by Seriatim\n\\data\\\nngram 1=2\n"
     kept = {"a.html": b"<html>mine</html>", "a.tsv": b"a\tb\n", "a.gz": gzip.compress(b"text"), "b.gz": b"\x1f\x8bno"}
     replaced = (
         {"page.html": page, "page": page, "empty.txt": b""},

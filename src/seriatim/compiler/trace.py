@@ -207,6 +207,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif func._schema.is_mutable and args and id(args[0]) in self.arguments:
             changes = self.calls_in_step.in_place
             self.reasons += changes or [Reason("it changes its inputs, its state or its parameters in place")]
+            args = (args[0].clone(), *args[1:])  # tracing itself must change nothing
         result = func(*args, **options)
         self.alive.append((args, options, result))
         try:

@@ -17,7 +17,7 @@ from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
-from ..models.tagger import Tagger
+from ..models.tagger import Tagger, TagModel
 from ..training.task_view import Example, StateReader, TaskView, layer_reader, no_words
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
@@ -158,10 +158,10 @@ class TaggerView(TaskView[Tagger]):
         return list(itertools.islice(self.read_sentences(spec, file_format), count))
 
 
-def tag_corpus(model: Tagger, corpus: TaggedCorpus) -> Iterator[tuple[int, list[int], list[float]]]:
+def tag_corpus(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[int, list[int], list[float]]]:
     """Yield for each sentence its row, its predicted tags and the probability of each tag."""
     batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
-    device = model.output.weight.device
+    device = next(model.parameters()).device
     for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
         with torch.no_grad():
             scores = model(batch.to(device))
