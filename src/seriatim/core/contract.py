@@ -16,7 +16,7 @@ Wrap: TypeAlias = Literal["none", "residual", "block"]
 LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 1e-2}
 """The default learning rate of each task with AdamW, for layers that declare no other.
 
-`benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` says which layers are measured for each task.
+`benchmarks/learning_rates.py` measures them, and `benchmarks/RESULTS.md` has the figures of every layer for every task.
 """
 
 

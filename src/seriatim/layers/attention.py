@@ -14,7 +14,7 @@ dropout on the attention weights.
 """
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
@@ -48,6 +48,7 @@ class Attention(AttentionBase):
 
     keeps = "keys and values of all inputs, or of a window"
     paper = "Vaswani et al. 2017"
+    learning_rates: ClassVar = {"mlm": 3e-3, "seq2seq": 3e-3}
 
     def __init__(
         self,

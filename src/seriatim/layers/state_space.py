@@ -10,6 +10,8 @@ N/2 complex numbers, as pairs of real numbers.
 
 import math
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -41,6 +43,7 @@ class StateSpace(UnpaddedLayer):
     parallel = True
     wrap = "residual"
     square = True
+    learning_rates: ClassVar = {"classify": 3e-2, "mlm": 3e-2}
 
     def __init__(
         self, input_size: int, hidden_size: int, *, state_size: int, dt_min: float, dt_max: float, bias: bool
