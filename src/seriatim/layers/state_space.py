@@ -9,7 +9,6 @@ N/2 complex numbers, as pairs of real numbers.
 """
 
 import math
-
 from typing import ClassVar
 
 import torch
