@@ -6,6 +6,7 @@ import torch
 
 from ..core.contract import SequenceLayer
 from ..core.state import state_bytes
+from ..recurrence.obstacles import uncompiled
 from .declared_options import options_of
 from .factory import layer
 from .registry import RENAMED, find
@@ -55,6 +56,7 @@ def state_sizes(name: str, tokens: tuple[int, ...]) -> dict[str, int]:
     """
     built = layer(name, WIDTH, WIDTH).eval()
     short = (1, 500, 501)
-    sizes = {time: state_bytes(built(torch.zeros(1, time, WIDTH))[1]) for time in short}
+    with uncompiled():  # compiling takes longer than a thousand steps
+        sizes = {time: state_bytes(built(torch.zeros(1, time, WIDTH))[1]) for time in short}
     growth = sizes[501] - sizes[500]
     return {str(count): sizes[1] if count == 1 else sizes[500] + (count - 500) * growth for count in tokens}
