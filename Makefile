@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 TEST_OPTIONS ?= -n 2 --dist worksteal
 # The subjects of the commits after this one are checked.
-COMMITS_SINCE ?= f2115c8a14a1e8b562ee82cc78a91bf42fb1fcba
+COMMITS_SINCE ?= bf00fe82a39847366b1054af663ff59174b9d5ca
 
 .PHONY: demo test test-exhaustive test-all check format docs picture clean
 
