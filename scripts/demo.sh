@@ -15,4 +15,4 @@ echo "  $SERIATIM inspect $OUT/runs/lstm-1 --text \"Return the number of items i
 echo "  $SERIATIM generate $OUT/runs/transformer-1 --prompt \"The class\" --temperature 0.6"
 echo "  $SERIATIM compare lm --data YOUR.txt --valid REST.txt --layers ngram,lstm,transformer --minutes 1"
 echo
-echo "What came of it, with plots, as a page: $PWD/$OUT/report.html"
+echo "The results with plots, as a page: $PWD/$OUT/report.html"
