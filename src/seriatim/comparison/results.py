@@ -20,7 +20,7 @@ SIGNIFICANT = 0.05
 
 def read_fields(cls: type[Read], values: Json) -> Read:
     """Make a dataclass of a JSON object: unknown keys are left out, and null means the default."""
-    names = {each.name for each in fields(cls)}  # type: ignore[arg-type]
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     return cls(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
