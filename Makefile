@@ -30,6 +30,7 @@ test: $(VENV)/peers
 
 test-exhaustive: $(VENV)/peers
 	$(BIN)/python -m pytest $(TEST_OPTIONS) -m exhaustive
+	SERIATIM_EXAMPLES=150 $(BIN)/python -m pytest $(TEST_OPTIONS) tests/promises/test_10*.py
 
 test-all: test test-exhaustive
 

@@ -60,7 +60,7 @@ def main() -> None:
             if figure.key in found:
                 simplest = summary["baseline"].get(figure.key)
                 beside = "" if simplest is None else f"; {summary['baseline']['name']}, held out: {simplest:.4f}"
-                print(f"{figure.name:24}{figure.of(found):>8} ({figure.span(found)}){beside}")
+                print(f"{figure.name:24}{figure.text(found):>8} ({figure.interval(found)}){beside}")
         work = f"{summary['parameters']:,} parameters, {summary['epochs']} epochs, {summary['seconds']:.0f} s in all"
         print(f"{work}; training {summary['tokens_per_second']:,.0f} tokens/s")
         sentences = list(run.task.items(find_sources(arguments.test), None))

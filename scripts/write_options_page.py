@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import seriatim
-from seriatim.layers.block import wrapped
+from seriatim.layers.block import Residual
 from seriatim.layers.cross_attention import CrossAttention
 from seriatim.layers.declared_options import BLOCK, Option, declared, task_options
 from seriatim.layers.feed_forward import feed_forward
@@ -32,7 +32,7 @@ AROUND = {
         "A layer with `block` true, and a layer that is in a block by default, such as `transformer`, accepts these. "
         "`experts_per_token` and `balance` need `num_experts`.",
         {BLOCK.name: BLOCK}
-        | {name: option for name, option in declared(wrapped).items() if name in ("norm", "norm_first")}
+        | {name: option for name, option in declared(Residual).items() if name in ("norm", "norm_first")}
         | declared(feed_forward),
     ),
     "Attention to a memory": (

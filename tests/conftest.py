@@ -74,29 +74,30 @@ def small_config(texts: dict[str, str], out: Path | str, **sections) -> dict:
     return base
 
 
-@pytest.fixture(scope="session")
-def runs(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, seriatim.Run]:
-    """A small trained run of every tokenizer and unit."""
-    folder = tmp_path_factory.mktemp("runs")
-    found = {}
-    for kind, unit in (
-        ("char", "stream"),
-        ("char", "line"),
-        ("word", "stream"),
-        ("word", "line"),
-        ("bpe", "line"),
-        ("byte", "stream"),
-    ):
-        config = small_config(
-            texts,
-            folder / f"{kind}-{unit}",
-            data={"unit": unit},
-            tokenizer={"kind": kind, "vocabulary_size": 300 if kind == "bpe" else None},
-            model={"layer": "lstm" if unit == "stream" else "gru"},
-            training={"steps": 120},
+class SmallRuns(dict[str, seriatim.Run]):
+    """Small runs by tokenizer and unit, such as ``char-line``; each is trained when a test first asks for it."""
+
+    def __init__(self, texts: dict[str, str], folder: Path) -> None:
+        self.texts, self.folder = texts, folder
+
+    def __missing__(self, name: str) -> seriatim.Run:
+        kind, unit = name.split("-")
+        self[name] = seriatim.train(
+            small_config(
+                self.texts,
+                self.folder / name,
+                data={"unit": unit},
+                tokenizer={"kind": kind, "vocabulary_size": 300 if kind == "bpe" else None},
+                model={"layer": "lstm" if unit == "stream" else "gru"},
+                training={"steps": 120},
+            )
         )
-        found[f"{kind}-{unit}"] = seriatim.train(config)
-    return found
+        return self[name]
+
+
+@pytest.fixture(scope="session")
+def runs(texts: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
+    return SmallRuns(texts, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="session")

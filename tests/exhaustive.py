@@ -6,7 +6,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 
-def parameters(names: Iterable[str], *, everyday: Iterable[str]) -> list[ParameterSet]:
+def parameters(names: Iterable[object], *, everyday: Iterable[object]) -> list[ParameterSet]:
     """One parameter a name; those that are not in ``everyday`` have the mark ``exhaustive``."""
     chosen = set(everyday)
-    return [pytest.param(name, id=name, marks=() if name in chosen else pytest.mark.exhaustive) for name in names]
+    return [pytest.param(name, id=str(name), marks=() if name in chosen else pytest.mark.exhaustive) for name in names]

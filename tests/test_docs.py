@@ -13,22 +13,28 @@ import seriatim
 from seriatim.cli.main import build_parser
 from seriatim.tasks import TASKS
 
+from .comparison.conftest import in_process  # noqa: F401 (a fixture)
+from .conftest import sentences
+
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As written, but for the steps of a training."""
+    """As written, but for the steps of a training, the length of its text, and the processes of a comparison."""
 
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n".join(["The text so far", *sentences(200)]) + "\n")
     torch.manual_seed(0)
     names: dict[str, object] = {}
     registered = set(seriatim.layers.REGISTRY)
     try:
         for code, shown in BLOCK.findall(page.read_text(encoding="utf-8")):
-            printed, source = io.StringIO(), code.replace('"steps": 200', '"steps": 2')
+            source = code.replace('"steps": 200', '"steps": 2').replace('"builtin:python-docs"', '"text.txt"')
+            printed = io.StringIO()
             linecache.cache["cells.py"] = (len(source), None, source.splitlines(keepends=True), "cells.py")
             with contextlib.redirect_stdout(printed):
                 exec(compile(source, "cells.py", "exec"), names)
@@ -48,7 +54,7 @@ def test_every_option_of_compare_is_listed() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_option_of_a_task_is_listed(name: str) -> None:
-    page = (DOCS / "tasks.md").read_text(encoding="utf-8")
+    page = (DOCS / "options.md").read_text(encoding="utf-8")
     options = TASKS[name].own_options
     for field in options.model_fields if options is not None else ():
         assert f"`{field}`" in page, f"{name}: {field}"

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 ARCHITECTURES = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
+OPTIONS = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -42,7 +43,7 @@ def test_every_architecture_and_option_is_named() -> None:
         assert f"`{name}`" in README, name
         assert f"`{name}`" in ARCHITECTURES, name
         for option in seriatim.layers.options_of(name, {"block": True, "position": "learned"}):
-            assert f"`{option}`" in ARCHITECTURES, f"{name}: {option}"
+            assert f"`{option}`" in OPTIONS, f"{name}: {option}"
 
 
 def test_the_example_of_a_run_runs(tmp_path: Path, monkeypatch) -> None:

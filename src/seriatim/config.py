@@ -156,11 +156,7 @@ ConfigSource: TypeAlias = Config | Mapping[str, Any] | str | Path
 
 
 def resolve(source: ConfigSource, overrides: Mapping[str, object] | None = None) -> Config:
-    """Return a `Config`.
-
-    Args:
-        source: a configuration, a dict, or the path of a YAML file.
-        overrides: values by dotted name, applied last.
+    """Return a `Config`; ``overrides``, values by dotted name, are applied last.
 
     Raises:
         InputError: an unknown key (the message names the nearest one) or a value that does not fit.
@@ -213,11 +209,7 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
 
 
 def set_fields(config: Config, values: Mapping[str, object]) -> None:
-    """Set some fields of a configuration in place.
-
-    Args:
-        config: the configuration.
-        values: values by dotted name.
+    """Set some fields of a configuration, by dotted name, in place.
 
     Raises:
         InputError: a value that does not fit.
@@ -295,12 +287,8 @@ def explain(error: ValidationError, number: int = 0) -> str:
 
 
 def _sections() -> dict[str, type[Section]]:
-    annotations = {name: field.annotation for name, field in Config.model_fields.items()}
-    return {
-        name: annotation
-        for name, annotation in annotations.items()
-        if isinstance(annotation, type) and issubclass(annotation, Section)
-    }
+    kinds = {name: field.annotation for name, field in Config.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}
 
 
 def _is_text(annotation: object) -> bool:

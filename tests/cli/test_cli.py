@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from seriatim.cli.main import main
-from seriatim.cli.short_forms import dotted, spelled, split
+from seriatim.cli.short_forms import parse_fields, split
 from seriatim.config import fields, resolve
 from seriatim.core.errors import InputError
 
@@ -26,7 +26,7 @@ def test_train_evaluate_generate_resume(capsys, texts, tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     sizes = ("--model.embedding_size", "8", "--model.hidden_size=12", "--training.batch_size", "4")
     code, _, errors = call(
-        capsys, "train", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layer", "rnn",
+        capsys, "train", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layer", "gru",
         "--out", out, "--training.steps", "12", "--training.learning_rate", "3e-3", *sizes,
     )  # fmt: skip
     assert code == 0
@@ -79,15 +79,18 @@ def test_check_and_layers(capsys, texts) -> None:
     assert call(capsys, "check", "lm", "--data", texts["train"])[0] == 0
     code, printed, _ = call(capsys, "layers", "--json")
     assert {row["name"] for row in json.loads(printed)} >= {"rnn", "lstm", "gru"}
-    assert "Elman 1990" in call(capsys, "layers")[1]
+    assert "Elman 1990" in call(capsys, "layers", "--layer", "rnn")[1]
+
+
+def read_fields(*arguments: str) -> dict[str, object]:
+    """The fields of the configuration that arguments of ``train`` set."""
+    return parse_fields(split("train", arguments, [])[1])
 
 
 def test_options_by_dotted_name() -> None:
-    found = dotted(
-        ["--data", "1984", "--layer", "gru", "--training.learning_rate", "3e-4", "--model.tie_weights", "true",
-         "--training.clip=null", "--model.options.activation", "relu", "--tokenizer.kind=word"]
-    )  # fmt: skip
-    assert found == {
+    arguments = ["--data", "1984", "--layer", "gru", "--training.learning_rate", "3e-4", "--model.tie_weights", "true"]
+    arguments += ["--training.clip=null", "--model.options.activation", "relu", "--tokenizer.kind=word"]
+    assert read_fields(*arguments) == {
         "data.train": "1984",
         "model.layer": "gru",
         "training.learning_rate": 3e-4,
@@ -97,9 +100,9 @@ def test_options_by_dotted_name() -> None:
         "tokenizer.kind": "word",
     }
     with pytest.raises(InputError, match=r"did you mean '--training\.learning_rate'"):
-        dotted(["--training.learning_rat", "1"])
+        read_fields("--training.learning_rat", "1")
     with pytest.raises(InputError, match="no value"):
-        dotted(["--training.epochs"])
+        read_fields("--training.epochs")
 
 
 def test_numbers_are_read_as_a_person_writes_them(tmp_path: Path) -> None:
@@ -107,7 +110,7 @@ def test_numbers_are_read_as_a_person_writes_them(tmp_path: Path) -> None:
     values = {"010": 10, "+7": 7, "1:30": "1:30", "1_000": "1_000", "0x10": "0x10", "0b1": "0b1", "yes": "yes"}
     values |= {"no": "no", "on": "on", "1e-3": 1e-3, "-2.5E+3": -2500.0, ".5": 0.5, "true": True, "null": None}
     for text, value in values.items():
-        assert dotted([f"--model.options.x={text}"]) == {"model.options.x": value}
+        assert read_fields(f"--model.options.x={text}") == {"model.options.x": value}
         path = tmp_path / "c.yaml"
         path.write_text(f"model: {{options: {{x: {text}, y: '{text}'}}}}\n")
         read = resolve(path)
@@ -115,7 +118,7 @@ def test_numbers_are_read_as_a_person_writes_them(tmp_path: Path) -> None:
         path.write_text(read.to_yaml())
         assert resolve(path) == read, "what is written is read as it was"
         assert yaml.safe_load(path.read_text())["model"]["options"]["y"] == text, "by other readers, too"
-    assert dotted(["--label", "no", "--column=3"]) == {"data.label": "no", "data.column": "3"}
+    assert read_fields("--label", "no", "--column=3") == {"data.label": "no", "data.column": "3"}
     path.write_text("data: {column: 3}\n")
     assert resolve(path).data.column == "3"
 
@@ -126,13 +129,13 @@ def test_a_field_goes_by_its_last_part_with_either_dash() -> None:
     for field in names:
         leaf = field.rpartition(".")[2]
         for option in (f"--{leaf}", f"--{leaf.replace('_', '-')}", f"--{field}", f"--{field.replace('_', '-')}"):
-            assert split("train", [option, "1", "--out", "x"], flags) == (["--out", "x"], [f"--{field}=1"])
-            assert split("train", [f"{option}=a=b"], flags) == ([], [f"--{field}=a=b"])
-    assert split("train", ["--minutes", "1"], flags) == (["--minutes", "1"], []), "a verb's own option comes first"
-    assert split("train", ["--steps", "-1", "--", "--steps"], flags) == (["--", "--steps"], ["--training.steps=-1"])
-    assert split("evaluate", ["--label", "x"], flags) == ([], ["--data.label=x"])
-    assert split("evaluate", ["--steps", "3"], flags) == (["--steps", "3"], []), "which the parser refuses"
-    assert spelled(["--max_tokens=5", "a_b", "--x_y"], flags) == ["--max-tokens=5", "a_b", "--x_y"]
+            assert split("train", [option, "1", "--out", "x"], flags) == (["--out", "x"], {field: "1"})
+            assert split("train", [f"{option}=a=b"], flags) == ([], {field: "a=b"})
+    assert split("train", ["--minutes", "1"], flags) == (["--minutes", "1"], {}), "a verb's own option comes first"
+    assert split("train", ["--steps", "-1", "--", "--steps"], flags) == (["--", "--steps"], {"training.steps": "-1"})
+    assert split("evaluate", ["--label", "x"], flags) == ([], {"data.label": "x"})
+    assert split("evaluate", ["--steps", "3"], flags) == (["--steps", "3"], {}), "which the parser refuses"
+    assert split("generate", ["--max_tokens=5", "a_b", "--x_y"], flags) == (["--max-tokens=5", "a_b", "--x_y"], {})
 
 
 def test_a_short_form_of_several_fields_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.comparison import cost, distance, runner, samples
+from seriatim.comparison import cost, row, runner
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.errors import TrainingError
 from seriatim.recurrence.obstacles import uncompiled
@@ -33,9 +33,9 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))
     monkeypatch.setattr(cost, "TEXT_LENGTHS", (16,))
     monkeypatch.setattr(cost, "GENERATED", 5)
-    monkeypatch.setattr(samples, "CHARACTERS", 10)
-    monkeypatch.setattr(distance, "POSITIONS", 10)
-    monkeypatch.setattr(distance, "CONTEXTS", (1, 4))
+    monkeypatch.setattr(row, "CHARACTERS", 10)
+    monkeypatch.setattr(row, "POSITIONS", 10)
+    monkeypatch.setattr(row, "CONTEXTS", (1, 4))
 
 
 @pytest.fixture

@@ -45,10 +45,10 @@ def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
     begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--no-report", *sizes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 0
+        assert main([*begin, "--layers", "window", "--steps", "3", "--out", out]) == 0
     printed = capsys.readouterr()
     assert "perplexity per token" in printed.out
-    assert "1 of 1  rnn" in printed.err
+    assert "1 of 1  window" in printed.err
     results = json.loads(Path(out, "results.json").read_text())
     assert results["command"].startswith("seriatim compare lm --data")
     assert results["rows"][0]["memory_bytes"] > 10**7
@@ -60,7 +60,7 @@ def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
     assert printed.err == ""
     assert main(["compare", "--resume", out, "--steps", "9"]) == 2
     assert "--resume: steps cannot change" in capsys.readouterr().err
-    assert main([*begin, "--layers", "rnn", "--steps", "3", "--out", out]) == 2
+    assert main([*begin, "--layers", "window", "--steps", "3", "--out", out]) == 2
     assert "not empty" in capsys.readouterr().err
 
 

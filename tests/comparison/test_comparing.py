@@ -24,10 +24,14 @@ from seriatim.runs.child_process import Stopped
 from seriatim.storage.weights import load_tensors
 from seriatim.training.pace import Pace
 
+from ..exhaustive import parameters
 from .comparisons import LINES, SMALL, small
 
 
-@pytest.mark.parametrize(("wrong", "trainings"), [(1.0, [10]), (1.4, [7]), (2.0, [5, 10]), (0.5, [20])])
+@pytest.mark.parametrize(
+    ("wrong", "trainings"),
+    [(1.0, [10]), pytest.param(1.4, [7], marks=pytest.mark.exhaustive), (2.0, [5, 10]), (0.5, [20])],
+)
 def test_a_wrong_measurement_is_set_right(
     texts, tmp_path: Path, monkeypatch, in_process: None, wrong: float, trainings: list[int]
 ) -> None:
@@ -76,7 +80,7 @@ def test_what_is_measured_of_a_model(texts, tmp_path: Path, in_process: None) ->
     assert sizes["1"] < sizes["10"] < sizes["100"]
 
 
-@pytest.mark.parametrize("task", ["lm", "classify"])
+@pytest.mark.parametrize("task", parameters(("lm", "classify"), everyday=("classify",)))
 def test_train_and_compare_train_the_same(task: str, texts, tmp_path: Path, in_process: None) -> None:
     data = texts["train"]
     if task in LINES:
@@ -84,10 +88,10 @@ def test_train_and_compare_train_the_same(task: str, texts, tmp_path: Path, in_p
         path.write_text(LINES[task])
         data = str(path)
     config = {"task": task, "data": {"train": data, "valid": data}, "model": SMALL["model"]}
-    config["training"] = {"evaluate_every": 8, "keep": "last"}
-    compared = seriatim.compare({**config, "out": str(tmp_path / "compared")}, layers=["gru"], steps=8)
+    config["training"] = {"evaluate_every": 4, "keep": "last"}
+    compared = seriatim.compare({**config, "out": str(tmp_path / "compared")}, layers=["gru"], steps=4)
     path = tmp_path / "compared" / compared.results["rows"][0]["runs"][0]["path"]
-    overrides = {"model.layer": "gru", "training.steps": 8, "out": str(tmp_path / "alone")}
+    overrides = {"model.layer": "gru", "training.steps": 4, "out": str(tmp_path / "alone")}
     with uncompiled():
         alone = seriatim.train(config, overrides=overrides)
     assert alone.config.training == resolve(path / "config.yaml").training
@@ -249,7 +253,7 @@ def test_a_sweep_of_widths(texts, tmp_path: Path, in_process: None) -> None:
     config = small(texts, tmp_path / "a") | {
         "model": {"embedding_size": 8, "options": {"order": 2, "smoothing": "witten-bell"}}
     }
-    found = seriatim.compare(config, layers=["lstm", "ngram", "mingru"], widths=[4, 8], steps=2)
+    found = seriatim.compare(config, layers=["lstm", "ngram", "mingru"], widths=[4, 8], steps=1)
     assert sorted(row["layer"] for row in found.rows) == ["lstm@4", "lstm@8", "mingru@4", "mingru@8", "ngram"]
     rows = {row["layer"]: row for row in found.rows}
     for width in (4, 8):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import seriatim
-from seriatim.comparison import samples
-from seriatim.comparison.budget import VALIDATING, VALIDATIONS, evaluate_every, settle_budget
+from seriatim.comparison import row
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan, parse_parameters, share_options
-from seriatim.comparison.distance import known_distances
 from seriatim.comparison.metric import FIGURE_OF_SUMS, difference, higher_is_better
 from seriatim.comparison.plan import Budget, read_plan
+from seriatim.comparison.row import known_distances
 from seriatim.comparison.shared_data import fit_plan
+from seriatim.comparison.worker import VALIDATING, VALIDATIONS, evaluate_every, settle_budget
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.evaluation.intervals import paired
@@ -25,10 +25,11 @@ from seriatim.training.pace import Pace
 from seriatim.training.setup import learn
 from seriatim.training.width_solver import TOLERANCE, WidthSolver
 
+from ..exhaustive import parameters
 from .comparisons import LINES, small
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", parameters(names(), everyday=("lstm", "transformer", "mamba", "window")))
 def test_widths_are_solved_to_within_two_percent(name: str, texts: dict[str, str]) -> None:
     for target in (30_000, 400_000):
         plan = make_plan(
@@ -41,7 +42,7 @@ def test_widths_are_solved_to_within_two_percent(name: str, texts: dict[str, str
         assert sum(parameter.numel() for parameter in made.parameters()) == sized.parameters
 
 
-@pytest.mark.parametrize("name", ["gru", "convolution", "transformer"])
+@pytest.mark.parametrize("name", parameters(("gru", "convolution", "transformer"), everyday=("transformer",)))
 @pytest.mark.parametrize("task", ["classify", "seq2seq"])
 def test_widths_of_other_tasks(name: str, task: str, tmp_path: Path) -> None:
     path = tmp_path / "data.tsv"
@@ -92,7 +93,7 @@ def test_numbers_of_parameters(text: object, number: int) -> None:
 @pytest.mark.parametrize("step_seconds", [0.001, 0.3])
 @pytest.mark.parametrize("share", [1.0, 0.5, 1 / 6])
 def test_steps_fit_the_minutes(step_seconds: float, share: float) -> None:
-    fields = settle_budget(resolve({}), Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), share=share, automatic=[])
+    fields = settle_budget(Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), share=share, automatic=[])
     steps = fields["training.steps"]
     assert steps * step_seconds <= 30 * share < (steps + 1) * step_seconds + 1e-9
     assert "training.evaluate_every" not in fields
@@ -110,7 +111,7 @@ def test_validations_are_worth_their_time(validation_seconds: float, steps: int)
 
 def test_a_budget_shorter_than_a_step() -> None:
     with pytest.raises(InputError, match=r"--minutes: 0\.01 is too little, one step takes 2 s; give 0\.034 or more"):
-        settle_budget(resolve({}), Budget(minutes=0.01), Pace(2.0, 64, 0), share=1.0, automatic=[])
+        settle_budget(Budget(minutes=0.01), Pace(2.0, 64, 0), share=1.0, automatic=[])
 
 
 def test_options_go_to_the_layers_that_know_them() -> None:
@@ -182,7 +183,7 @@ def test_prompts_are_of_words(text: str, prompt: str) -> None:
     tokenizer = SimpleNamespace(
         unknown_id=1, ends_lines=False, decode=lambda ids: "".join(chr(token - 1) for token in ids)
     )
-    assert samples.prompt_of(SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(ids=ids)) == prompt
+    assert row.prompt_of(SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(ids=ids)) == prompt
 
 
 def test_a_comparison_needs_something_to_measure_on(texts) -> None:

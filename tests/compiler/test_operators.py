@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from seriatim.compiler.expressions import Node, node
-from seriatim.compiler.interpreter import evaluate
 from seriatim.compiler.operators import OPERATORS
+from seriatim.compiler.primitives import evaluate
 from seriatim.recurrence import explain
 
 from ..recurrence.own_cells import Own, close, compiled, looped, quickly, results

@@ -98,7 +98,7 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("zoneout", [0.0, 0.2])
-@pytest.mark.parametrize("batch", [2, 3])
+@pytest.mark.parametrize("batch", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_a_layer_names_the_cell_that_breaks_the_contract(kind: str, batch: int, zoneout: float) -> None:
     """Compiled or not, over a sequence and in a single step."""
@@ -290,6 +290,16 @@ RANDOM = {
 @pytest.mark.parametrize("name", RANDOM)
 def test_uniform_numbers_are_those_of_the_loop(name: str, lengths: list[int] | None) -> None:
     agree(cell_of(RANDOM[name]), lengths=lengths)
+
+
+def test_a_single_step_draws_uniform_numbers() -> None:
+    layer = seriatim.Recurrent(cell_of(RANDOM["rand_like"])).eval()
+    inputs, state = torch.randn(2, 5), torch.randn(2, 4)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        found = layer.step(inputs, state)[0]
+        torch.manual_seed(0)
+        close([found], [layer.cell(inputs, state)[0]], 1e-6)
 
 
 @pytest.mark.parametrize("function", [F.dropout, F.alpha_dropout, F.rrelu])

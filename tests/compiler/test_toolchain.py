@@ -16,6 +16,7 @@ from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.compiler.cpp.toolchain import library
 from seriatim.recurrence import UncompiledWarning, explain
 
+from ..exhaustive import parameters
 from ..recurrence.own_cells import agree, elman, quickly
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
@@ -83,18 +84,42 @@ def test_functions_of_two_values(functions, name: str) -> None:
 # ---- the compiler
 
 
-@pytest.fixture
-def logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A compiler that writes down its calls, and a cache of its own."""
-    script, calls = tmp_path / "cxx", tmp_path / "calls"
+def log_compiler(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Use a compiler that writes down its calls, and a cache of its own."""
+    script, calls = folder / "cxx", folder / "calls"
     real = compiler.compiler()
     assert real is not None
     calls.touch()
     script.write_text(f'#!/bin/sh\necho call >> {calls}\nexec {" ".join(real)} "$@"\n')
     script.chmod(0o755)
-    monkeypatch.setenv("CXX", str(script))
-    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    patch.setenv("CXX", str(script))
+    patch.setenv("SERIATIM_CACHE", str(folder / "cache"))
     return script
+
+
+@pytest.fixture
+def logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return log_compiler(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def logged_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, after the first program was compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        script = log_compiler(tmp_path_factory.mktemp("compiled"), patch)
+        agree(elman(4))
+    return script
+
+
+@pytest.fixture
+def compiled(logged_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The compiler, and the only folder of a cache, which may be damaged."""
+    shutil.copytree(logged_once.parent / "cache", tmp_path / "cache")
+    (logged_once.parent / "calls").write_text("call\n")
+    monkeypatch.setenv("CXX", str(logged_once))
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    (folder,) = tmp_path.joinpath("cache").iterdir()
+    return logged_once, folder
 
 
 def calls(script: Path) -> int:
@@ -116,32 +141,29 @@ def test_one_program_serves_every_size_and_every_process(logged: Path) -> None:
     assert calls(logged) == 2
 
 
-def test_a_compiling_that_was_cut_off_is_done_again(logged: Path) -> None:
-    agree(elman(4))
-    (folder,) = logged.parent.joinpath("cache").iterdir()
+def test_a_compiling_that_was_cut_off_is_done_again(compiled: tuple[Path, Path]) -> None:
+    script, folder = compiled
     half = folder.rename(f"{folder}.half") / "program.so"
     half.unlink()
     half.write_bytes(b"half")
     agree(elman(5))
-    assert calls(logged) == 2
+    assert calls(script) == 2
 
 
-def test_a_program_that_is_gone_is_compiled_again(logged: Path) -> None:
-    agree(elman(4))
-    (folder,) = logged.parent.joinpath("cache").iterdir()
+def test_a_program_that_is_gone_is_compiled_again(compiled: tuple[Path, Path]) -> None:
+    script, folder = compiled
     (folder / "program.so").unlink()
     with pytest.warns(UserWarning, match=r"program\.so: damaged; this entry of the cache is built again"):
         agree(elman(5))
-    assert calls(logged) == 2
+    assert calls(script) == 2
 
 
-@pytest.mark.parametrize("kind", ["truncated", "without its functions", "changed"])
-def test_a_damaged_program_is_compiled_again_before_it_is_loaded(logged: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", parameters(("truncated", "without its functions", "changed"), everyday=("without its functions",))
+)
+def test_a_damaged_program_is_compiled_again_before_it_is_loaded(compiled: tuple[Path, Path], kind: str) -> None:
     """Loading half of a program, or one without its functions, would kill the process."""
-    agree(elman(4))
-    (folder,) = logged.parent.joinpath("cache").iterdir()
-    moved = folder.rename(f"{folder}.moved")  # a library that is loaded stays mapped
-    shutil.copytree(moved, folder)
+    script, folder = compiled
     program = folder / "program.so"
     content = program.read_bytes()
     if kind == "truncated":
@@ -150,11 +172,11 @@ def test_a_damaged_program_is_compiled_again_before_it_is_loaded(logged: Path, k
         program.write_bytes(content[:-100] + bytes([content[-100] ^ 1]) + content[-99:])
     else:
         (folder / "trial.cpp").write_text("int nothing;\n")
-        subprocess.run([logged, "-shared", "-fPIC", "-o", program, folder / "trial.cpp"], check=True)
-        logged.parent.joinpath("calls").write_text("call\n")
+        subprocess.run([script, "-shared", "-fPIC", "-o", program, folder / "trial.cpp"], check=True)
+        script.parent.joinpath("calls").write_text("call\n")
     with pytest.warns(UserWarning, match=r"program\.so: damaged"):
         agree(elman(5))
-    assert calls(logged) == 2
+    assert calls(script) == 2
 
 
 @pytest.mark.parametrize("command", ["", "false", "no-such-compiler", f"{sys.executable} -c 1/0"])

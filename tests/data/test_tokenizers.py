@@ -50,6 +50,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(JSON)
 def test_what_is_kept_stands_a_word_a_line(value: object) -> None:
     assert lines_of_json(value) == json.dumps(value, ensure_ascii=False, indent=0)

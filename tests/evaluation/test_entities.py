@@ -1,11 +1,32 @@
 """Chunks as conlleval reads them: examples by hand, and a second implementation of its rules."""
 
 import random
+from typing import NamedTuple
 
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.evaluation.entities import Chunk, chunks, counts, counts_by_type
+from seriatim.evaluation.entities import _boundaries, counts, counts_by_type
+
+
+class Chunk(NamedTuple):
+    """Tokens from ``start`` up to but not including ``stop``, and their type."""
+
+    start: int
+    stop: int
+    type: str
+
+
+def chunks(tags: list[str]) -> list[Chunk]:
+    """The chunks between the boundaries; where one starts before another has ended, the rules end that one as well."""
+    found, start, kind = [], None, ""
+    for i, boundary in enumerate(_boundaries(tags)):
+        if start is not None and (boundary.ends or boundary.starts):
+            found.append(Chunk(start, i, kind))
+            start = None
+        if boundary.starts:
+            start, kind = i, boundary.type
+    return found
 
 
 def spans(tags: str) -> list[tuple[int, int, str]]:
@@ -69,14 +90,14 @@ def random_tags(source: random.Random, prefixes: str = "BIOESO", length: int = 8
 
 def test_chunks_agree_with_a_second_implementation_of_the_rules() -> None:
     source = random.Random(0)
-    for _ in range(5000):
+    for _ in range(2000):
         tags = random_tags(source)
         assert chunks(tags) == second_implementation(tags), tags
 
 
 def test_counts_are_those_of_the_common_chunks() -> None:
     source = random.Random(1)
-    for _ in range(5000):
+    for _ in range(2000):
         truth = random_tags(source)
         found = [tag if source.random() < 0.7 else source.choice(("O", "B-X", "I-X", "I-Y")) for tag in truth]
         gold, guessed = second_implementation(truth), second_implementation(found)
@@ -94,7 +115,7 @@ def test_a_chunk_started_before_another_ended_is_counted_as_the_script_does() ->
 
 def test_every_chunk_lies_in_its_sentence_and_after_the_one_before() -> None:
     source = random.Random(2)
-    for _ in range(2000):
+    for _ in range(1000):
         tags = random_tags(source, "BIOES[].LUx")
         last = 0
         for start, stop, _ in chunks(tags):

@@ -20,6 +20,7 @@ from seriatim.recurrence.obstacles import uncompiled
 from seriatim.tasks.text_view import CausalTextView
 from seriatim.training.task_view import TaskView
 
+from ..exhaustive import parameters
 from .inspected import MODELS, SENTENCE, TEXTS
 
 SECTIONS = (
@@ -37,7 +38,10 @@ def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
         yield
 
 
-@pytest.mark.parametrize("name", MODELS)
+EVERYDAY = ("lm", "ngram", "mlm", "classify", "classify-forwards", "tag", "seq2seq", "ctc")
+
+
+@pytest.mark.parametrize("name", parameters(MODELS, everyday=EVERYDAY))
 def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
     found = seriatim.inspect(inspected[name], TEXTS.get(name, SENTENCE), out=tmp_path / "a.html", beam=2, permute=3)
     html = found.path.read_text()

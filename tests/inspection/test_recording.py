@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.inspection.attention_maps import alignment_figure, attention_figure, attention_maps
+from seriatim.inspection.alignment import Aligned, aligned_figure
+from seriatim.inspection.attention_maps import attention_figure, attention_maps
 from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
 from seriatim.inspection.leaves import leaves
@@ -18,6 +19,7 @@ from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence.obstacles import HOOKS, uncompiled
 
 from ..conftest import small_config
+from ..exhaustive import parameters
 from ..laws.eight_laws import VARIANTS, WHOLE, assert_states_close, build, example, initial
 
 unrolled = functools.partial(unrolled_with, watch=nullcontext)
@@ -52,7 +54,13 @@ def _uncompiled() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", NAMES)
+EVERYDAY = (
+    *("lstm", "gru", "mamba", "attention", "transformer", "convolution", "stack", "encoder", "cell"),
+    *("block-lstm", "bidirectional-gru", "bidirectional-transformer"),
+)
+
+
+@pytest.mark.parametrize("name", parameters(NAMES, everyday=EVERYDAY))
 def test_unrolled_gives_the_same(name: str) -> None:
     layer = build(name)
     inputs, state = example(layer, 7)
@@ -70,7 +78,7 @@ def test_unrolled_gives_the_same(name: str) -> None:
     assert torch.equal(layer(inputs, state)[0], before)
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm", "mgu", "transformer"])
+@pytest.mark.parametrize("kind", parameters(["gru", "lstm", "mgu", "transformer"], everyday=["lstm", "transformer"]))
 @pytest.mark.parametrize("decoder", [LuongDecoder, BahdanauDecoder])
 def test_steps_that_a_decoder_calls_are_recorded(decoder: type, kind: str) -> None:
     torch.manual_seed(0)
@@ -143,7 +151,7 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
         gate_means_figure(opened.gates[:1]),
         *map(experts_figure, opened.choices),
         *map(attention_figure, maps.maps),
-        alignment_figure("ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]], "greedy"),
+        aligned_figure(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])),
     ]
     assert len(figures) == 8
     for figure in figures:

@@ -4,17 +4,24 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.core.state import state_bytes
-from seriatim.inspection.state_costs import state_costs
+from seriatim.core.state import State, state_bytes
+from seriatim.inspection.context_section import state_costs
 from seriatim.inspection.subject import view_of
 from seriatim.models import LanguageModel
 from seriatim.tasks.seq2seq_view import SOURCE_TOKENS
-from seriatim.tasks.text_view import text_reader
+from seriatim.training.task_view import StateReader
 
 
 def model_of(name: str, **options) -> LanguageModel:
     torch.manual_seed(0)
     return LanguageModel(seriatim.layer(name, 8, 8, **options), 20).eval()
+
+
+def text_reader(model: LanguageModel) -> StateReader:
+    def read(count: int, state: State) -> State:
+        return model.advance(torch.zeros(1, count, dtype=torch.long), state)
+
+    return StateReader(model.initial_state(1), read)
 
 
 @pytest.mark.parametrize("name", ["lstm", "mamba", "self-attention", "transformer", "prior"])

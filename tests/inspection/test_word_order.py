@@ -20,9 +20,11 @@ from seriatim.recurrence.obstacles import uncompiled
 from seriatim.training.task_view import Example
 
 from ..conftest import randn
+from ..exhaustive import parameters
 from .inspected import MODELS, SENTENCE, TEXTS
 
-LAYERS = seriatim.layers.names()
+EVERYDAY = ("self-attention", "prior", "lstm", "transformer", "mamba", "convolution", "window")
+LAYERS = parameters(seriatim.layers.names(), everyday=EVERYDAY)
 
 
 @pytest.fixture(autouse=True)

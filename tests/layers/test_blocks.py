@@ -19,6 +19,7 @@ from seriatim.layers.pointwise import Pointwise
 from seriatim.training.optimizers import make_optimizer
 
 from ..conftest import randn, small_config
+from ..exhaustive import parameters
 
 
 @pytest.mark.parametrize("name", ["lstm", "mgu", "window", "attention"])
@@ -214,7 +215,7 @@ def test_what_is_said_of_a_layer_is_what_it_does(name: str) -> None:
     assert told["keeps"]
     assert told["paper"]
     layer = seriatim.layer(name, 256, 256).eval()
-    with torch.no_grad():
+    with torch.no_grad(), seriatim.recurrence.uncompiled():
         for time in (1, 1000):
             assert told["state_bytes"][str(time)] == state_bytes(layer(torch.zeros(1, time, 256))[1])
     assert set(told["options"]) >= {"block"}
@@ -234,7 +235,10 @@ def test_attention_of_a_running_text_has_a_window_by_default(texts, tmp_path) ->
     assert seriatim.train(small_config(texts, tmp_path / "given", model=given)).config.model.options == {"window": 8}
 
 
-@pytest.mark.parametrize("name", seriatim.layers.names())
+TYPICAL = ("prior", "lstm", "mamba", "transformer")
+
+
+@pytest.mark.parametrize("name", parameters(seriatim.layers.names(), everyday=TYPICAL))
 def test_every_layer_trains_streams_and_is_kept(name: str, texts, tmp_path) -> None:
     config = small_config(texts, tmp_path / "run", model={"layer": name, "hidden_size": 20}, training={"steps": 12})
     run = seriatim.train(config)

@@ -9,12 +9,13 @@ from seriatim.core.errors import InputError
 from seriatim.layers import from_torch, to_torch
 
 from ..conftest import as_torch
+from ..exhaustive import parameters
 
 TWINS = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 SHAPES = ((1, False), (3, False), (2, True))
 
 
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", parameters([True, False], everyday=[True]))
 @pytest.mark.parametrize(("num_layers", "bidirectional"), SHAPES)
 @pytest.mark.parametrize("kind", TWINS)
 def test_equal_to_torch_in_values_and_gradients(kind: str, num_layers: int, bidirectional: bool, bias: bool) -> None:

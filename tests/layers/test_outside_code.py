@@ -84,6 +84,12 @@ def test_changed_code_is_refused_with_both_digests(run: Path, cells: Path) -> No
     assert seriatim.load(run, allow_code="changed").config.model.layer == "cells.py:Own"
 
 
+def test_a_permission_that_is_no_permission_imports_nothing(run: Path, cells: Path) -> None:
+    with pytest.raises(InputError, match="allow_code must be False, True or 'changed', got 'no'"):
+        seriatim.load(run, allow_code="no")
+    assert not (cells.parent / "mark").exists()
+
+
 def test_missing_code_is_named(run: Path, cells: Path) -> None:
     cells.unlink()
     for allow_code in (False, True, "changed"):

@@ -9,6 +9,7 @@ from seriatim.core.state import State, map_state, state_to_dict
 from seriatim.layers import from_torch, to_torch
 
 from ..conftest import as_torch
+from ..exhaustive import parameters
 from .recurrences import CELLS, D, H, N, build, sequence
 
 
@@ -162,6 +163,17 @@ def test_forget_gates_start_where_they_are_told(name: str, gate: int) -> None:
     assert torch.equal(bias, expected)
     recurrent = rows(cell.u.weight, gate)
     torch.testing.assert_close(recurrent @ recurrent.T, torch.eye(H))
+    if name != "lstm-layernorm":  # its biases belong to norms
+        cell.reset_parameters()
+        assert torch.equal(cell.w.bias, expected)
+
+
+def test_an_lstm_that_is_initialised_again_has_its_forget_bias() -> None:
+    cell = seriatim.layer("lstm", D, H, forget_bias=2.5).cell
+    cell.reset_parameters()
+    expected = torch.zeros(4, H)
+    expected[1] = 2.5
+    assert torch.equal(cell.bias_ih_l0, expected.flatten())
 
 
 def test_layer_normalisation_ignores_the_scale_of_the_inputs() -> None:
@@ -197,7 +209,7 @@ def test_a_residual_network_learns_what_came_three_steps_before() -> None:
     assert loss < 0.7  # chance is 1.39
 
 
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", parameters([True, False], everyday=[True]))
 @pytest.mark.parametrize(("num_layers", "bidirectional"), [(1, False), (3, False), (2, True)])
 def test_projections_agree_with_torch_in_values_and_gradients(num_layers: int, bidirectional: bool, bias: bool) -> None:
     torch.manual_seed(0)

@@ -179,6 +179,6 @@ def test_a_comparison_tells_its_processes_where_the_class_is(texts, tmp_path: Pa
     }
     with pytest.raises(InputError, match="enough"):
         seriatim.compare(config, layers=["rnn", "own+gru"], steps=1)
-    assert [Origin(*origin) for job in jobs for origin in job.registered] == [origin_of("own")]
+    assert [record for job in jobs for record in job.registered] == [origin_of("own").to_record()]
     assert not jobs[0].registered
     assert str(tmp_path) in jobs[1].search_path

@@ -1,10 +1,9 @@
-"""S4 against the dense HiPPO-LegS matrix and the exact exponential; its convolution against its recurrence."""
+"""S4 against the dense HiPPO-LegS matrix and the exact exponential; see also `test_state_space`."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from seriatim.layers import s4
 from seriatim.layers.dplr import hippo_legs, unroll
 from seriatim.layers.s4 import S4
 
@@ -119,29 +118,6 @@ def test_it_approaches_the_exact_exponential_to_second_order() -> None:
     assert errors[1] / errors[2] == pytest.approx(4, rel=0.2)
 
 
-@pytest.mark.parametrize("time", [1, 2, 63, s4.CHUNK - 1, s4.CHUNK, s4.CHUNK + 1, 2 * s4.CHUNK + 5])
-def test_its_convolution_is_its_recurrence(time: int) -> None:
-    layer = moved_layer()
-    inputs = torch.randn(2, time, 3, dtype=torch.float64, requires_grad=True)
-    start = torch.randn(2, 3, 4, 2, dtype=torch.float64, requires_grad=True)
-    outputs, end = layer(inputs, start)
-    steps, state = [], start
-    for x in inputs.unbind(1):
-        y, state = layer.step(x, state)
-        steps.append(y)
-    again = torch.stack(steps, dim=1)
-    torch.testing.assert_close(outputs, again, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(end, state, rtol=1e-9, atol=1e-11)
-    weights = torch.randn_like(outputs), torch.randn_like(end)
-    sources = [inputs, start, *layer.parameters()]
-    ours, theirs = (
-        torch.autograd.grad(sum((part * weight).sum() for part, weight in zip(parts, weights, strict=True)), sources)
-        for parts in ((outputs, end), (again, state))
-    )
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
-
-
 @pytest.mark.parametrize(("dt_min", "dt_max"), [(1e-6, 1e-5), (1e-3, 1e-1), (0.5, 1.0)])
 def test_in_float32_it_is_close_to_float64(dt_min: float, dt_max: float) -> None:
     """Also with steps so small that 1 − Ā^L cancels, and so large that Ā turns by almost half a circle."""
@@ -161,12 +137,3 @@ def test_no_parameter_can_make_it_unstable() -> None:
             parameter.mul_(20)
         step = unroll(layer.system(), 1).powers[0]
     assert torch.linalg.matrix_norm(step, ord=2).max() < 1
-
-
-@pytest.mark.parametrize(
-    ("sizes", "options", "message"),
-    [((3, 4), {}, "set input_size to 4"), ((4, 4), {"state_size": 3}, "even"), ((4, 4), {"dt_min": 1.0}, "dt_max")],
-)
-def test_it_names_what_does_not_fit(sizes, options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        S4(*sizes, **options)

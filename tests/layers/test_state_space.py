@@ -5,10 +5,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seriatim.layers import s4d, selective_scan
+from seriatim.layers import selective_scan
 from seriatim.layers.mamba import Mamba
+from seriatim.layers.s4 import S4
 from seriatim.layers.s4d import S4D
+from seriatim.layers.state_space import CHUNK
 from seriatim.layers.unpadded_layer import remember
+
+from .test_s4 import moved_layer
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +55,10 @@ def s4d_layer(size: int = 3, state_size: int = 8) -> S4D:
     return layer
 
 
-@pytest.mark.parametrize(
-    "time", [1, s4d.CHUNK - 1, s4d.CHUNK, s4d.CHUNK + 1, 2 * s4d.CHUNK + 3], ids=lambda time: f"time-{time}"
-)
-def test_s4d_convolution_is_the_recurrence(time: int) -> None:
-    layer = s4d_layer()
+@pytest.mark.parametrize("time", [1, 2, 63, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+@pytest.mark.parametrize("make", [s4d_layer, moved_layer])
+def test_the_convolution_of_s4d_and_of_s4_is_the_recurrence(make, time: int) -> None:
+    layer = make()
     inputs = torch.randn(2, time, 3, dtype=torch.float64, requires_grad=True)
     start = torch.randn(2, 3, 4, 2, dtype=torch.float64, requires_grad=True)
     outputs, end = layer(inputs, start)
@@ -115,9 +118,10 @@ def test_s4d_in_float32_is_close_to_float64() -> None:
     ("sizes", "options", "message"),
     [((3, 4), {}, "set input_size to 4"), ((4, 4), {"state_size": 3}, "even"), ((4, 4), {"dt_min": 1.0}, "dt_max")],
 )
-def test_s4d_names_what_does_not_fit(sizes, options, message) -> None:
+@pytest.mark.parametrize("layer", [S4, S4D])
+def test_state_spaces_name_what_does_not_fit(layer, sizes, options, message) -> None:
     with pytest.raises(ValueError, match=message):
-        S4D(*sizes, **options)
+        layer(*sizes, **options)
 
 
 # The selective scan.

@@ -125,22 +125,22 @@ def test_the_loss_is_that_of_the_sequence(mask: Tensor | None) -> None:
     for row, length in enumerate(lengths.tolist()):
         values = enumerated(crf, scores[row, :length])[1]
         expected += values.logsumexp(0) - score(crf, scores[row], tuple(tags[row, :length].tolist()))
-    torch.testing.assert_close(crf.loss(scores, tags, lengths), expected)
+    torch.testing.assert_close(crf.losses(scores, tags, lengths).sum(), expected)
     partial = tags.clone()
     partial[0, 1] = partial[0, 3] = -1
     found, values = enumerated(crf, scores[0])
     known = torch.tensor([one[0] == 0 and one[2] == 2 for one in found])
     expected += score(crf, scores[0], tuple(tags[0].tolist())) - values[known].logsumexp(0)
-    torch.testing.assert_close(crf.loss(scores, partial, lengths), expected)
+    torch.testing.assert_close(crf.losses(scores, partial, lengths).sum(), expected)
 
 
 def test_unknown_tags_have_a_gradient_without_nan() -> None:
     crf = random_crf(5, bio_transitions(BIO))
     scores = randn(2, 4, 5).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda scores: crf.loss(scores, torch.tensor([[-1, 1, -1, 0], [-1, -1, -1, -1]])), (scores,)
+        lambda scores: crf.losses(scores, torch.tensor([[-1, 1, -1, 0], [-1, -1, -1, -1]])).sum(), (scores,)
     )
-    crf.loss(scores, torch.full((2, 4), -1)).backward()
+    crf.losses(scores, torch.full((2, 4), -1)).sum().backward()
     torch.testing.assert_close(scores.grad, torch.zeros_like(scores))
 
 
@@ -148,7 +148,7 @@ def test_a_field_without_transitions_is_a_softmax_a_word() -> None:
     crf = CRF(5).double()
     scores, tags = randn(2, 7, 5), torch.randint(0, 5, (2, 7))
     expected = torch.nn.functional.cross_entropy(scores.flatten(0, 1), tags.flatten(), reduction="sum")
-    torch.testing.assert_close(crf.loss(scores, tags), expected)
+    torch.testing.assert_close(crf.losses(scores, tags).sum(), expected)
     torch.testing.assert_close(crf.marginals(scores), scores.softmax(2))
     assert crf.decode(scores)[0] == scores.argmax(2).tolist()
 
@@ -182,7 +182,7 @@ def test_scores_far_apart_lose_nothing() -> None:
 def test_nothing_to_tag(shape: tuple[int, int, int]) -> None:
     crf = CRF(2)
     scores, tags = torch.zeros(shape), torch.zeros(shape[:2], dtype=torch.long)
-    assert crf.loss(scores, tags) == 0
+    assert crf.losses(scores, tags).sum() == 0
     assert crf.marginals(scores).shape == shape
     assert crf.decode(scores)[0] == [[]] * shape[0]
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.decoding.beam import beam_search
+from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.sampling import Sampling, read, sample
 from seriatim.models import softmax
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
@@ -74,15 +74,14 @@ def batch() -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 def test_a_batch_gives_what_its_rows_give_alone(encoder: str, decoder: str) -> None:
     made, (source, lengths, inputs, targets, target_lengths) = model(encoder, decoder), batch()
     losses = made.token_losses(source, lengths, inputs, targets, target_lengths)
-    found = beam_search(made, made.encode(source, lengths), beam=3, max_length=7, n_best=2, length_penalty=0.5)
+    beam = Beam(3, n_best=2, length_penalty=0.5)
+    found = beam_search(made, made.encode(source, lengths), beam, max_length=7)
     for i, (s, t) in enumerate(zip(lengths.tolist(), target_lengths.tolist(), strict=True)):
         row = slice(i, i + 1)
         alone = made.token_losses(source[row, :s], None, inputs[row, :t], targets[row, :t])
         torch.testing.assert_close(losses[row, :t], alone, rtol=0, atol=1e-10)
         assert not losses[row, t:].any()
-        (expected,) = beam_search(
-            made, made.encode(source[row, :s]), beam=3, max_length=7, n_best=2, length_penalty=0.5
-        )
+        (expected,) = beam_search(made, made.encode(source[row, :s]), beam, max_length=7)
         assert [one.tokens for one in found[i]] == [one.tokens for one in expected]
         for ours, theirs in zip(found[i], expected, strict=True):
             assert ours.score == pytest.approx(theirs.score, abs=1e-10)
@@ -119,7 +118,7 @@ def test_steps_equal_forward(encoder: str, decoder: str) -> None:
 
 def test_a_hypothesis_has_the_probability_that_its_text_has() -> None:
     made, (source, lengths, *_) = model(decoder="transformer"), batch()
-    (found, *_) = beam_search(made, made.encode(source[2:3], lengths[2:3]), beam=4, max_length=5, n_best=4), None
+    (found, *_) = beam_search(made, made.encode(source[2:3], lengths[2:3]), Beam(4, n_best=4), max_length=5), None
     for one in found[0]:
         targets = torch.tensor([[*one.tokens, 0]])
         losses = made.token_losses(source[2:3], lengths[2:3], torch.tensor([[0, *one.tokens]]), targets)
@@ -131,10 +130,10 @@ def test_sampling_takes_an_encoded_source() -> None:
     logits, state = read(made, inputs[:, :1], made.encode(source, lengths))
     drawn = sample(made, logits, state, Sampling(temperature=0.0), max_tokens=4, seeds=range(4), banned=(0,))
     tokens = torch.tensor([one.tokens for one in drawn]).T
-    greedy = beam_search(made, made.encode(source, lengths), beam=1, max_length=4, min_length=4)
+    greedy = beam_search(made, made.encode(source, lengths), Beam(1, min_length=4), max_length=4)
     assert [one.tokens for (one,) in greedy] == [tuple(row) for row in tokens.tolist()]
-    empty = beam_search(made, made.initial_state(1), beam=1, max_length=4)
-    assert empty == beam_search(made, made.encode(source[1:2], lengths[1:2]), beam=1, max_length=4)
+    empty = beam_search(made, made.initial_state(1), Beam(1), max_length=4)
+    assert empty == beam_search(made, made.encode(source[1:2], lengths[1:2]), Beam(1), max_length=4)
 
 
 def test_scheduled_sampling_feeds_the_likeliest_token() -> None:
@@ -197,7 +196,7 @@ def test_it_learns_to_reverse() -> None:
         optimizer.step()
     made.eval()
     with torch.no_grad():
-        found = beam_search(made, made.encode(source), beam=3, max_length=8)
+        found = beam_search(made, made.encode(source), Beam(3), max_length=8)
     right = sum(one.tokens == tuple(row[:-1]) for (one, *_), row in zip(found, targets.tolist(), strict=True))
     assert right > 55
 

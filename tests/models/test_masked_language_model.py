@@ -162,7 +162,7 @@ def test_the_pseudo_likelihood_is_its_definition(
 
 
 def config(texts: dict[str, str], out: Path | str, **sections: Any) -> dict[str, Any]:
-    settings = {"data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "training": {"steps": 120, "batch_size": 16}}
+    settings = {"data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "training": {"steps": 60, "batch_size": 16}}
     for name, section in sections.items():
         settings[name] = {**settings.get(name, {}), **section}
     return {**small_config(texts, out, **settings), "task": "mlm"}

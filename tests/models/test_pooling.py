@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seriatim.core.errors import InputError
-from seriatim.models.classifier import POOLINGS, Pooling
+from seriatim.models.pooling import POOLINGS, Pooling
 
 LENGTHS = torch.tensor([5, 1, 0, 3])
 

@@ -78,8 +78,15 @@ def corpus() -> tuple[Vocabulary, TaggedCorpus]:
     return vocabulary, TaggedCorpus(people(40), vocabulary)
 
 
-@pytest.mark.parametrize("crf", [True, False], ids=["crf", "softmax"])
-@pytest.mark.parametrize("characters", ["convolution", "recurrent"])
+@pytest.mark.parametrize(
+    ("characters", "crf"),
+    [
+        ("convolution", True),
+        ("recurrent", False),
+        pytest.param("convolution", False, marks=pytest.mark.exhaustive),
+        pytest.param("recurrent", True, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_it_learns_to_tag_names_it_has_not_seen(corpus, characters: str, crf: bool) -> None:
     vocabulary, trained = corpus
     tagger = make(vocabulary, characters=characters, crf=crf, dropout=0.1, word_dropout=0.5)
@@ -99,7 +106,7 @@ def test_it_learns_to_tag_names_it_has_not_seen(corpus, characters: str, crf: bo
             assert found == tags[:length]
 
 
-@pytest.mark.parametrize("layer", ["lstm", "transformer"])
+@pytest.mark.parametrize("layer", ["lstm", pytest.param("transformer", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("crf", [True, False], ids=["crf", "softmax"])
 @pytest.mark.parametrize("characters", CHARACTERS)
 def test_a_batch_gives_what_its_rows_give(corpus, characters: str, crf: bool, layer: str) -> None:

@@ -148,7 +148,7 @@ def test_an_infinite_divergence_between_orders_is_called_infinite(run: seriatim.
 
 
 def test_reports_show_them() -> None:
-    results = made_up()
+    results = made_up(("gru", "ngram"))
     rows = [{"order": n, "possible": 5**n, "types": 9, "once": 3, "predicted": 50, "unseen": n} for n in (1, 2)]
     counted = next(row for row in results["rows"] if row["counted"])
     assert "Sparsity of the counts" not in report(results)

@@ -26,12 +26,12 @@ from seriatim.data.tables import read_labelled
 from seriatim.data.vectors import read_vectors
 from seriatim.interchange.arpa_reader import read_arpa
 
-LARGE = 50_000_000
+LARGE = 20_000_000
 """Bytes of the largest line."""
 BOUND = 8 * LARGE
 """Bytes of memory that a reader may take above what the program has taken before it: so many times the largest line."""
 SECONDS = 10
-PACKED = 450
+PACKED = 180
 """Millions of bytes that a small packed file holds: more than the bound."""
 
 

@@ -25,7 +25,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     return configurations(tmp_path_factory.mktemp("data"), steps=24, checkpoint_every=4, evaluate_every=10)
 
 
-@pytest.mark.parametrize("name", parameters(OPTIONS, everyday=("cell", "attention", "tagger")))
+@pytest.mark.parametrize("name", parameters(OPTIONS, everyday=("cell", "attention")))
 def test_killed_again_and_again(configs: dict[str, dict], tmp_path: Path, name: str) -> None:
     config, draw, kills = configs[name], random.Random(name), 0
     taken = min(finish(config, tmp_path / whole) for whole in ("whole", "again"))
@@ -37,8 +37,13 @@ def test_killed_again_and_again(configs: dict[str, dict], tmp_path: Path, name: 
         assert outcome(out) == expected
 
 
-@pytest.mark.parametrize("held_out", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
-def test_dead_at_every_touch_of_the_disk(configs: dict[str, dict], tmp_path: Path, held_out: bool, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("held_out", "every"),
+    [(True, 41), *(pytest.param(held_out, 13, marks=pytest.mark.exhaustive) for held_out in (True, False))],
+)
+def test_dead_at_every_touch_of_the_disk(
+    configs: dict[str, dict], tmp_path: Path, held_out: bool, every: int, monkeypatch
+) -> None:
     config = {**configs["cell"], "training": {**configs["cell"]["training"], **FEW}}
     if not held_out:
         config["data"] = {**config["data"], "valid": None}
@@ -47,7 +52,7 @@ def test_dead_at_every_touch_of_the_disk(configs: dict[str, dict], tmp_path: Pat
         clock = Clock(patched, 10**9)
         seriatim.train({**config, "out": str(tmp_path / "whole")})
     assert clock.touches > 100
-    for k in range(clock.touches, 0, -13):
+    for k in range(clock.touches, 0, -every):
         out = tmp_path / str(k)
         with monkeypatch.context() as patched:
             Clock(patched, k)

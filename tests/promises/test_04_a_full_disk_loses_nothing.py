@@ -12,7 +12,8 @@ import torch
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.training.checkpoints import checkpoint_space, checkpoints, damage
+from seriatim.training.checkpoints import checkpoints, damage
+from seriatim.training.loop import Trainer
 
 from ..conftest import small_config
 from .death import FullDisk
@@ -21,7 +22,8 @@ from .kills import PROCESSES, outcome
 TRAINING = {"schedule": "constant", "precision": "float32", "steps": 6, "checkpoint_every": 2, "evaluate_every": 4}
 
 
-def test_full_at_any_touch_of_the_disk(texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [23, pytest.param(9, marks=pytest.mark.exhaustive)])
+def test_full_at_any_touch_of_the_disk(texts, tmp_path: Path, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def config(out: Path) -> dict:
         return small_config(texts, out, training=TRAINING)
 
@@ -29,7 +31,7 @@ def test_full_at_any_touch_of_the_disk(texts, tmp_path: Path, monkeypatch: pytes
     with monkeypatch.context() as patched:
         touches = FullDisk(patched, 10**9)
         seriatim.train(config(tmp_path / "whole"))
-    for k in range(3, touches.touches - 8, 9):  # what follows is the summary
+    for k in range(3, touches.touches - 8, every):  # what follows is the summary
         out = tmp_path / str(k)
         with monkeypatch.context() as patched:
             FullDisk(patched, k)
@@ -73,7 +75,7 @@ def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, mon
     config = small_config(texts, tmp_path / "run", training=TRAINING)
     first = seriatim.train(config)
     sizes = [path.stat().st_size for path in first.path.rglob("*") if path.is_file()]
-    needed = checkpoint_space(first.model, first.config.training)
+    needed = Trainer.space_needed(first.model, first.vocabulary, first.config.training)
     assert sum(sizes) < needed < 2 * sum(sizes) + 2 * 2**20
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, needed - 1))

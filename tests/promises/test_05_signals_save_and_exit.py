@@ -17,6 +17,7 @@ from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
 
 from ..conftest import small_config
+from ..exhaustive import parameters
 from ..training.test_training import same
 
 
@@ -41,7 +42,7 @@ class Stopped(Reporter):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_was_learned_is_saved_and_goes_on_to_the_same_bits(texts, tmp_path: Path, number: int) -> None:
-    training = {"schedule": "constant", "steps": 20}
+    training = {"schedule": "constant", "steps": 10}
     whole = seriatim.train(small_config(texts, tmp_path / "whole", training=training))
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     with pytest.raises(Interrupted, match="at step 7"):
@@ -108,7 +109,11 @@ sys.exit(run())
 
 
 @pytest.mark.parametrize(
-    "module", ["seriatim.cli.main", "argparse", "seriatim.cli.shared_options", "seriatim.core.errors"]
+    "module",
+    parameters(
+        ("seriatim.cli.main", "argparse", "seriatim.cli.shared_options", "seriatim.core.errors"),
+        everyday=("seriatim.cli.main", "argparse"),
+    ),
 )
 def test_an_interrupted_import_leaves_no_traceback(module: str) -> None:
     code = HOOKED.replace("MODULE", repr(module))
@@ -124,7 +129,7 @@ def test_an_interruption_that_an_import_turns_into_an_error_is_one() -> None:
     assert not _interrupted(ImportError("cannot import"))
 
 
-@pytest.mark.parametrize("stream", ["a closed pipe", "a full disk", "none"])
+@pytest.mark.parametrize("stream", parameters(("a closed pipe", "a full disk", "none"), everyday=("a closed pipe",)))
 def test_a_progress_line_that_cannot_be_written_is_dropped(texts, tmp_path: Path, stream: str) -> None:
     given = ["train", "lm", "--data", texts["train"], "--model.hidden_size", "8", "--training.steps", "3"]
     if stream == "a closed pipe":

@@ -23,6 +23,7 @@ from seriatim.tasks import find
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.reporting import Reporter
 
+from ..exhaustive import parameters
 from .jobs import OPTIONS, configurations
 from .kills import outcome
 
@@ -71,9 +72,13 @@ def spoil(patched: pytest.MonkeyPatch, config: dict, bad: Callable[[int], bool],
     patched.setattr(owner, "loss", spoiled)
 
 
-@pytest.mark.parametrize("how", WRONG)
-@pytest.mark.parametrize("name", TRAINED)
-def test_it_stops_and_says_where(configs, tmp_path: Path, name: str, how: str, monkeypatch) -> None:
+SPOILED = [f"{name}-{how}" for name in TRAINED for how in WRONG]
+EVERYDAY = [f"{name}-{list(WRONG)[i % len(WRONG)]}" for i, name in enumerate(TRAINED)]
+
+
+@pytest.mark.parametrize("job", parameters(SPOILED, everyday=EVERYDAY))
+def test_it_stops_and_says_where(configs, tmp_path: Path, job: str, monkeypatch) -> None:
+    name, _, how = job.rpartition("-")
     spoil(monkeypatch, configs[name], lambda batch: batch == BAD, how)
     what = r"the gradient of \S+ is not finite" if how == "gradient" else f"the loss is {how}"
     task, running = configs[name]["task"], configs[name]["data"].get("unit") == "stream"

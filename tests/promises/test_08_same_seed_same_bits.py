@@ -47,7 +47,7 @@ def test_twice_the_same_and_another_seed_something_else(configs, tmp_path: Path,
 def test_another_number_of_threads_is_said(configs, tmp_path: Path) -> None:
     seriatim.train({**configs["lstm"], "out": str(tmp_path / "run")})
     torch.set_num_threads(2)
-    with pytest.warns(UserWarning, match=r"run: goes on with threads 2 \(1 before\); the last bits will differ"):
+    with pytest.warns(UserWarning, match=r"run: resumes with threads 2 \(1 before\); results will differ by rounding"):
         seriatim.resume(tmp_path / "run", overrides={"training.steps": 8})
 
 
@@ -58,7 +58,7 @@ def test_another_version_or_machine_is_said(configs, tmp_path: Path, what: str, 
     with monkeypatch.context() as patched:
         patched.setattr("seriatim.training.loop.environment", lambda device: {**before, what: "another"})
         seriatim.train(config)
-    with pytest.warns(UserWarning, match=rf"goes on with {what} {re.escape(before[what])} \(another before\)"):
+    with pytest.warns(UserWarning, match=rf"resumes with {what} {re.escape(before[what])} \(another before\)"):
         seriatim.resume(tmp_path / "run", overrides={"training.steps": 8})
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import seriatim
 from seriatim.core.state import State, join_states, select_state
-from seriatim.decoding.beam import beam_search
+from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.sampling import Sampling, sample
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.runs.ensembles import ensemble
@@ -197,9 +197,9 @@ def test_searches_and_draws_of_a_row_do_not_know_of_others(name: str) -> None:
     state = under_way(model)
     rows = [select_state(state, torch.tensor([row])) for row in range(6)]
     for width, alpha in ((1, 0.0), (3, 0.6), (5, 2.0)):
-        how = {"beam": width, "n_best": min(2, width), "length_penalty": alpha, "max_length": 6, "banned": (1,)}
-        found = beam_search(model, state, **how)
-        expected = [beam_search(model, row, **how)[0] for row in rows]
+        beam = Beam(width, n_best=min(2, width), length_penalty=alpha, banned=(1,))
+        found = beam_search(model, state, beam, max_length=6)
+        expected = [beam_search(model, row, beam, max_length=6)[0] for row in rows]
         # Where nothing is read, two orders of the same tokens are as likely, and the last digit chooses.
         keys = ("score",) if name in DEAF else ("tokens", "score", "log_probability")
         of = operator.attrgetter(*keys)

@@ -55,11 +55,26 @@ def train(folder: Path, name: str, unit: str, kind: str) -> seriatim.Run:
         return seriatim.train(config)
 
 
+EVERY = [(name, unit) for name in FAMILIES for unit in UNITS]
+EVERYDAY = [(name, UNITS[i % 2]) for i, name in enumerate(FAMILIES)]
+CHOICES = [pytest.param(EVERYDAY, id="everyday"), pytest.param(EVERY, id="every", marks=pytest.mark.exhaustive)]
+
+
+class Runs(dict[tuple[str, str], seriatim.Run]):
+    """Untrained models of families over units, with one tokenizer after another; each is made where it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kinds = dict(zip(EVERY, itertools.cycle([*KINDS, *KINDS[1:], KINDS[0]]), strict=False))
+
+    def __missing__(self, key: tuple[str, str]) -> seriatim.Run:
+        self[key] = train(self.folder, *key, self.kinds[key])
+        return self[key]
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], seriatim.Run]:
-    """An untrained model of every family over both units, with one tokenizer after another."""
-    folder, kinds = tmp_path_factory.mktemp("runs"), itertools.cycle([*KINDS, *KINDS[1:], KINDS[0]])
-    return {(name, unit): train(folder, name, unit, next(kinds)) for name in FAMILIES for unit in UNITS}
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
 
 
 def moments(run: seriatim.Run, chosen: random.Random) -> Iterator[tuple[Stream, str]]:
@@ -92,10 +107,12 @@ def elsewhere(jobs: list[dict[str, Any]]) -> list[list[Any]]:
     return json.loads(done.stdout)
 
 
-def test_another_process_goes_on_with_the_same_bits(runs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", CHOICES)
+def test_another_process_goes_on_with_the_same_bits(runs, tmp_path: Path, keys: list[tuple[str, str]]) -> None:
     """Scores of the rest, what is written after it, and logits and state at the end."""
     chosen, names, here, ends, jobs = random.Random(0), [], [], [], []
-    for (name, unit), run in runs.items():
+    for name, unit in keys:
+        run = runs[name, unit]
         job = {"run": str(run.path), "compiled": name in COMPILED, "moments": []}
         with compiling(name in COMPILED):
             for stream, rest in moments(run, chosen):
@@ -111,10 +128,11 @@ def test_another_process_goes_on_with_the_same_bits(runs, tmp_path: Path) -> Non
         assert end.read_bytes() == other.read_bytes(), name
 
 
-def test_the_same_state_is_the_same_bytes(runs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", CHOICES)
+def test_the_same_state_is_the_same_bytes(runs, tmp_path: Path, keys: list[tuple[str, str]]) -> None:
     """Saved again, and saved by a stream that loaded it."""
     first, again = tmp_path / "first", tmp_path / "again"
-    for run in runs.values():
+    for run in map(runs.__getitem__, keys):
         stream = run.stream()
         with compiling(False):
             stream.feed("the cat")
@@ -190,11 +208,12 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(runs, tmp_path: Path, name:
     assert all(refusal.startswith(f"{path}: ") and "\n" not in refusal for refusal in refusals)
 
 
-def test_states_of_other_models_are_refused(runs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", CHOICES)
+def test_states_of_other_models_are_refused(runs, tmp_path: Path, keys: list[tuple[str, str]]) -> None:
     streams = {}
-    for (name, unit), run in runs.items():
+    for name, unit in keys:
         with compiling(False):
-            streams[name, unit] = run.stream()
+            streams[name, unit] = runs[name, unit].stream()
         streams[name, unit].save(tmp_path / f"{name} {unit}")
     for key, stream in streams.items():
         for other in random.Random(0).sample([each for each in streams if each != key], 9):

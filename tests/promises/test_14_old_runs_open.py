@@ -13,8 +13,8 @@ import pytest
 
 import seriatim
 from seriatim.config import Tokenizer, resolve
+from seriatim.models.tagger import Options as Words
 from seriatim.models.translator import Options as Translation
-from seriatim.models.word_tagger import Options as Words
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.tasks import TASKS
 from seriatim.tasks.classification import Options as Labels

@@ -15,6 +15,7 @@ from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 
 from ..conftest import sentences
+from ..exhaustive import parameters
 
 TEXTS = ["the cat sees it .", "", "nobody paints the moon .", "she", "zebra " * 40]
 
@@ -65,7 +66,7 @@ def test_it_learns_what_the_labels_mean(run: seriatim.Run, folder: Path) -> None
     assert list(run.predict(["she likes the moon .", "a dog likes the sea ."])) == ["moon", "sea"]
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max", "attention"])
+@pytest.mark.parametrize("pooling", parameters(["mean", "max", "attention"], everyday=["attention"]))
 def test_every_pooling_and_an_encoder_that_sees_everything(folder: Path, pooling: str) -> None:
     settings = config(folder, f"run-{pooling}", pooling=pooling, class_weights="balanced")
     if pooling == "attention":
@@ -96,12 +97,13 @@ def test_answers_come_lazily_and_in_order(run: seriatim.Run) -> None:
     assert [next(answers) for _ in range(600)] == ["sea", "moon"] * 300
 
 
-def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path, run: seriatim.Run) -> None:
-    settings = config(folder, "cut")
-    settings["training"]["steps"] = 31
-    seriatim.train(settings)
+def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path) -> None:
+    settings = config(folder, "whole")
+    settings["data"]["train"] = settings["data"]["valid"]  # five steps an epoch
+    whole = seriatim.train(settings)
+    seriatim.train({**settings, "training": {**settings["training"], "steps": 13}, "out": str(folder / "cut")})
     resumed = seriatim.resume(folder / "cut", overrides={"training.steps": None})
-    for (name, mine), other in zip(run.model.named_parameters(), resumed.model.parameters(), strict=True):
+    for (name, mine), other in zip(whole.model.named_parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(mine, other), name
 
 

@@ -103,7 +103,7 @@ def test_it_goes_on_without_the_run_it_began_with(folder: Path) -> None:
     resumed = seriatim.resume(folder / "cut", overrides={"training.steps": 8})
     for (name, mine), other in zip(whole.model.named_parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(mine, other), name
-    with pytest.raises(InputError, match=r"training\.init: cannot change when a run goes on"):
+    with pytest.raises(InputError, match=r"training\.init: cannot be changed when a run is resumed"):
         seriatim.resume(folder / "cut", overrides={"training.init": str(folder / "lm")})
 
 
@@ -125,18 +125,18 @@ def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
         "task": "mlm",
         "data": {"train": str(tmp_path / "text.txt"), "unit": "line"},
         "model": SIZES,
-        "training": {"steps": 500, "batch_size": 32, "learning_rate": 0.01},
+        "training": {"steps": 250, "batch_size": 32, "learning_rate": 0.01},
         "out": str(tmp_path / "mlm"),
     }
     seriatim.train(masked)
     accuracy: dict[str | None, list[float]] = {"mlm": [], None: []}
     for init, found in accuracy.items():
-        for seed in range(3):
+        for seed in range(2):
             few = {"steps": 20, "batch_size": 10, "learning_rate": 0.01, "seed": seed}
             run = seriatim.train(classifier(tmp_path, init, f"from-{init}-{seed}", training=few))
             found.append(run.evaluate(str(tmp_path / "test.tsv"))["accuracy"])
     assert min(accuracy["mlm"]) > 0.9
-    assert sum(accuracy[None]) / 3 < 0.8
+    assert sum(accuracy[None]) / 2 < 0.8
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.comparison.folder import WRITTEN, check_folder
+from seriatim.comparison.plan import WRITTEN, check_folder
 from seriatim.core.errors import InputError
 from seriatim.training.run_files import ARPA, COMPARISON, PAGE, check_file, check_out
 

@@ -17,6 +17,7 @@ from .shared_options import (
     add_sampling,
     add_search,
     add_strict,
+    add_verb,
     allowed,
     named,
     open_run,
@@ -34,7 +35,7 @@ RUNS_HELP = "a run, or several separated by commas, whose probabilities are aver
 
 def add_evaluate(verbs: Verbs) -> None:
     """Add ``seriatim evaluate RUN [OTHER] --data F [--json]``."""
-    parser = verbs.add("evaluate", evaluate, "measure a run on a text", epilog=COLUMNS_HELP)
+    parser = add_verb(verbs, "evaluate", evaluate, "measure a run on a text", epilog=COLUMNS_HELP)
     add = parser.add_argument
     add("run", metavar="RUN", help=RUNS_HELP)
     add("other", metavar="OTHER", nargs="?", help="another run, to test whether the two differ significantly")
@@ -54,55 +55,43 @@ def add_evaluate(verbs: Verbs) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Print the metrics of a run, or of two runs and their differences."""
-    from ..runs.ensembles import compare, ensemble
+    """Print the metrics of a run, of a mixture of runs, or of two runs and their differences."""
+    from ..runs.ensembles import compare, ensemble, interpolate
     from .console import print_differences, print_metrics
 
-    if options.interpolate is not None:
-        _evaluate_interpolated(options)
-        return
-    run = ensemble([open_run(path, options) for path in options.run.split(",")])
+    paths, other, shares = options.run.split(","), options.other, {}
+    if options.interpolate is None:
+        run = ensemble([open_run(path, options) for path in paths])
+    else:
+        paths, other = [*paths, *([other] if other else [])], None
+        if len(paths) < 2:
+            raise InputError("--interpolate: needs at least two runs; name another: evaluate RUN OTHER")
+        runs = [open_run(path, options) for path in paths]
+        run, weights = interpolate(runs, options.interpolate or None, file_format=options.format)
+        shares = dict(zip(paths, weights, strict=True))
     settings = {"file_format": options.format, **_answer_settings(options, run)}
     metrics = run.evaluate(options.data, **settings)
-    if options.other is None:
+    if other is not None:
+        second = open_run(other, options)
+        differences = compare(run, second, options.data, **settings)
+        other_metrics = second.evaluate(options.data, **settings)
         if options.json:
-            print(to_json(metrics))
+            rows = {name: difference._asdict() for name, difference in differences.items()}
+            print(to_json({"first": metrics, "second": other_metrics, "differences": rows}))
         else:
-            print_metrics(metrics, run.task)
-        return
-    other = open_run(options.other, options)
-    differences = compare(run, other, options.data, **settings)
-    other_metrics = other.evaluate(options.data, **settings)
-    if options.json:
-        rows = {name: difference._asdict() for name, difference in differences.items()}
-        print(to_json({"first": metrics, "second": other_metrics, "differences": rows}))
-    else:
-        print_differences(metrics, other_metrics, differences, run.task)
-
-
-def _evaluate_interpolated(options: argparse.Namespace) -> None:
-    """Print the metrics of a mixture of runs, and its weights."""
-    from ..runs.ensembles import interpolate
-    from .console import print_metrics, print_weights
-
-    paths = [*options.run.split(","), *([options.other] if options.other else [])]
-    if len(paths) < 2:
-        raise InputError("--interpolate: needs at least two runs; name another: evaluate RUN OTHER")
-    runs = [open_run(path, options) for path in paths]
-    run, weights = interpolate(runs, options.interpolate or None, file_format=options.format)
-    metrics = run.evaluate(options.data, file_format=options.format, **_answer_settings(options, run))
-    shares = dict(zip(paths, weights, strict=True))
-    if options.json:
-        print(to_json({**metrics, "weights": shares}))
+            print_differences(metrics, other_metrics, differences, run.task)
+    elif options.json:
+        print(to_json({**metrics, "weights": shares} if shares else metrics))
     else:
         print_metrics(metrics, run.task)
-        print_weights(shares)
+        if shares:
+            print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in shares.items())))
 
 
 def add_predict(verbs: Verbs) -> None:
     """Add ``seriatim predict RUN [F]``."""
     text = "predict labels, tags or translations: one line in, one line out"
-    parser = verbs.add("predict", predict, text, epilog=COLUMNS_HELP)
+    parser = add_verb(verbs, "predict", predict, text, epilog=COLUMNS_HELP)
     add = parser.add_argument
     add("run", metavar="RUN", help=RUNS_HELP)
     add("data", nargs="?", metavar="F", help="a file (default: standard input, answered line by line)")
@@ -127,21 +116,17 @@ def predict(options: argparse.Namespace) -> None:
         settings["alignments"] = True
     if options.data in (None, "-"):
         source = standard_input("jsonl" if options.format == "jsonl" else "text")
-        batches = ready(run.task.items([source], options.format), run.task.together)
+        batches = ready(run.task.items([source], options.format), run.task.answer_batch_size)
     else:
         suffixes = list(dict.fromkeys([*TEXT_SUFFIXES, *run.task.suffixes]))
         sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
-        batches = chunks(run.task.items(sources, options.format), run.task.together)
+        batches = chunks(run.task.items(sources, options.format), run.task.answer_batch_size)
     for answer in run.predict_batches(batches, **settings):
         write_out([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 
 
 def _answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object]:
-    """Return the settings of beam search and sampling that were given.
-
-    Raises:
-        InputError: the task of the run has no such setting.
-    """
+    """Return the settings of beam search and sampling that were given; the task of the run must have them."""
     settings = named(options, *SEARCH, *SAMPLING)
     for name in settings:
         if name not in run.task.answer_settings.model_fields:
@@ -151,7 +136,7 @@ def _answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, objec
 
 def add_generate(verbs: Verbs) -> None:
     """Add ``seriatim generate RUN [--prompt S] ...``."""
-    parser = verbs.add("generate", generate, "generate text and print it token by token")
+    parser = add_verb(verbs, "generate", generate, "generate text and print it token by token")
     add = parser.add_argument
     add("run", metavar="RUN", help="the run of a language model")
     add("--prompt", default="", metavar="S", help="the beginning of the text; - reads it from standard input")
@@ -193,11 +178,7 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def read_prompt() -> str:
-    """Read a prompt from standard input, without the line end after its last line.
-
-    Raises:
-        InputError: the prompt is too long.
-    """
+    """Read a prompt from standard input, without the line end after its last line."""
     from ..data.readers import read_lines, standard_input
 
     lines, size = [], 0
@@ -212,7 +193,7 @@ def read_prompt() -> str:
 def add_inspect(verbs: Verbs) -> None:
     """Add ``seriatim inspect RUN --text S``."""
     text = "write a page that shows what a model does with a text: surprisal, attention, gates, memory"
-    parser = verbs.add("inspect", inspect, text, epilog=COLUMNS_HELP)
+    parser = add_verb(verbs, "inspect", inspect, text, epilog=COLUMNS_HELP)
     add = parser.add_argument
     add("run", metavar="RUN", help="the run to inspect")
     add("--text", metavar="S", help="the text to read")

@@ -4,16 +4,14 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from rich.console import Console
-
 from ..comparison.comparing import Comparison
-from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter
 from ..comparison.plan import Plan, is_counted
 from ..comparison.results import ResultRow, Results
+from ..comparison.runner import ComparisonProgress, ComparisonReporter
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
 from ..training.reporting import duration
-from .console import ProgressLine, progress_console, show, table_of
+from .console import ProgressLine, show, table_of
 
 REPORT_PACKAGES = ("matplotlib", "jinja2")
 """The packages that a report needs."""
@@ -21,26 +19,19 @@ MAX_PLAIN = 1e7
 """Larger figures are written as a power of ten."""
 
 
-class ComparisonConsole(ComparisonReporter):
-    """Reports a comparison on standard error.
-
-    Args:
-        quiet: print nothing.
-    """
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.line = ProgressLine(quiet=quiet, bar_width=20)
+class ComparisonConsole(ProgressLine, ComparisonReporter):
+    """Reports a comparison on standard error."""
 
     def begin(self, plan: Plan, progress: ComparisonProgress) -> None:
         """Print the layers, the budget and the sizes."""
         self.metric, self.several = plan.metric, len(plan.seeds) > 1
         (name, value), *_ = plan.budget.amount().items()
         equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
-        many = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"
-        self.line.say(f"{many}, {value:,} {name} each{equal}, measured on {plan.measured()}")
+        layers = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"
+        self.say(f"{layers}, {value:,} {name} each{equal}, measured on {plan.measured()}")
         if progress.count > len(plan.layers):
-            self.line.say(f"{len(plan.seeds)} seeds")
-        self.line.start()
+            self.say(f"{len(plan.seeds)} seeds")
+        self.start()
 
     def run(self, progress: ComparisonProgress) -> None:
         """Report the start of a run."""
@@ -52,18 +43,18 @@ class ComparisonConsole(ComparisonReporter):
             left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
             self.show(progress, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
         elif event["event"] in ("timing", "measuring"):
-            self.show(progress, {"timing": "timing its steps", "measuring": "measuring"}[event["event"]])
+            self.show(progress, "timing its steps" if event["event"] == "timing" else "measuring")
 
     def row(self, progress: ComparisonProgress, row: Mapping[str, Any]) -> None:
         """Print one line for a row of the table."""
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
         steps = "counted" if is_counted(progress.layer) else f"{row['steps']:,} steps"
-        self.line.say(f"{progress.name}: {figure}{steps} in {duration(row['training_seconds'])}")
+        self.say(f"{progress.name}: {figure}{steps} in {duration(row['training_seconds'])}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Print why there is no row."""
-        self.line.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
+        self.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
 
     def show(self, progress: ComparisonProgress, activity: str, *, at_once: bool = False) -> None:
         """Show what is being done, the time left in total, and the best run so far."""
@@ -72,32 +63,33 @@ class ComparisonConsole(ComparisonReporter):
         rest = "" if left is None else f"  all: {duration(left)} left"
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
         text = f"{progress.number} of {progress.count}  {progress.name}{trial}  {activity}{rest}{top}"
-        self.line.update(text, progress.share, at_once=at_once)
-
-    def close(self) -> None:
-        """Remove the bar, if there is one."""
-        self.line.close()
+        self.update(text, progress.share, at_once=at_once)
 
 
 def may_draw(console: ComparisonConsole) -> bool:
     """Return whether reports can be drawn; if not, say so before hours of training."""
     missing = [name for name in REPORT_PACKAGES if find_spec(name) is None]
     if missing:
-        console.line.say(
+        console.say(
             f"report.html will not be written, because {' and '.join(missing)} cannot be imported; install them with: "
             "pip install 'seriatim[report]', and write the report with --resume"
         )
     return not missing
 
 
-def finish(comparison: Comparison, *, report: bool, quiet: bool, as_json: bool) -> None:
+def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, as_json: bool) -> None:
     """Print the results, and write the report."""
     if as_json:
         print(to_json(comparison.results))
-    elif not quiet:
+    elif not console.quiet:
         print_results(comparison.results)
     if report:
-        _report(comparison, progress_console(quiet=quiet))
+        from ..comparison.comparison_page import write_report
+
+        try:
+            console.say(f"report: {write_report(comparison.folder, comparison.results)}")
+        except InputError as error:
+            console.say(f"report.html was not written: {error}")
 
 
 def print_results(values: Mapping[str, Any]) -> None:
@@ -157,15 +149,3 @@ def _notes(results: Results) -> None:
     for row in results.rows:
         if row.failed or row.note:
             print(printable(f"{row.layer}: {row.failed or row.note}"))
-
-
-def _report(comparison: Comparison, console: Console) -> None:
-    """Write `report.html`."""
-    from ..comparison.comparison_page import write_report
-
-    try:
-        path = write_report(comparison.folder, comparison.results)
-    except InputError as error:
-        console.print(printable(f"report.html was not written: {error}"), soft_wrap=True)
-        return
-    console.print(printable(f"report: {path}"), soft_wrap=True)

@@ -28,35 +28,27 @@ PATH_STEPS = 1_000
 class ProgressLine:
     """Progress on standard error: a bar on a terminal, a line now and then elsewhere.
 
-    Args:
-        quiet: print nothing.
-        bar_width: characters of the bar; None for the usual width.
+    If standard error cannot be written, the work continues silently.
     """
 
     def __init__(self, *, quiet: bool = False, bar_width: int | None = 40) -> None:
-        self.console = progress_console(quiet=quiet)
-        self.bar_width = bar_width
+        stream = cast(IO[str], ProgressStream(sys.stderr or io.StringIO()))  # None if it was closed at the start
+        self._console = Console(file=stream, highlight=False, markup=False, emoji=False, quiet=quiet)
+        self.quiet, self._bar_width = quiet, bar_width
         self._bar: Progress | None = None
         self._last_line = -math.inf
 
     def start(self) -> None:
         """Show the bar on a terminal."""
-        if self.console.is_terminal and not self.console.quiet:
+        if self._console.is_terminal and not self.quiet:
             description, share = "{task.description}", "{task.percentage:>3.0f} %"
-            columns = (TextColumn(description, markup=False), BarColumn(self.bar_width), TextColumn(share))
-            self._bar = Progress(*columns, console=self.console, transient=True)
+            columns = (TextColumn(description, markup=False), BarColumn(self._bar_width), TextColumn(share))
+            self._bar = Progress(*columns, console=self._console, transient=True)
             self._bar.start()
             self._bar.add_task("", total=1.0)
 
     def update(self, text: str, share: float, *, line: str | None = None, at_once: bool = False) -> None:
-        """Move the bar, or print a line if the last one is old enough.
-
-        Args:
-            text: the text beside the bar.
-            share: the part of the work that is done, from 0 to 1.
-            line: the line to print instead of ``text``.
-            at_once: print the line in any case.
-        """
+        """Move the bar, or print ``line`` (by default ``text``) if the last line is old, or else ``at_once``."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=printable(text), completed=share)
         elif at_once or time.monotonic() - self._last_line >= PLAIN_SECONDS:
@@ -65,7 +57,7 @@ class ProgressLine:
 
     def say(self, text: str) -> None:
         """Print one line, above the bar if there is one."""
-        self.console.print(printable(text), soft_wrap=True)
+        self._console.print(printable(text), soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bar, if there is one."""
@@ -74,39 +66,22 @@ class ProgressLine:
             self._bar = None
 
 
-class ConsoleReporter(LineReporter):
+class ConsoleReporter(ProgressLine, LineReporter):
     """Reports a training on standard error."""
-
-    def __init__(self) -> None:
-        self.progress = ProgressLine()
 
     def begin(self, record: Record) -> None:
         """Print what stays, and show the bar on a terminal."""
         super().begin(record)
-        self.progress.start()
+        self.start()
 
     def show(self, text: str, share: float) -> None:
         """Move the bar, or print a line now and then."""
-        self.progress.update(text, share, line=f"{text}  ({share:.0%})")
+        self.update(text, share, line=f"{text}  ({share:.0%})")
 
     def end(self, record: Record) -> None:
         """Print the metrics of the run beside those of the simplest model."""
         self.close()
         super().end(record)
-
-    def close(self) -> None:
-        """Remove the bar, if there is one."""
-        self.progress.close()
-
-    def say(self, text: str) -> None:
-        """Print one line, above the bar if there is one."""
-        self.progress.say(text)
-
-
-def progress_console(*, quiet: bool = False) -> Console:
-    """Return a console on standard error that continues silently if standard error cannot be written."""
-    stream = cast(IO[str], ProgressStream(sys.stderr or io.StringIO()))  # None if it was closed at the start
-    return Console(file=stream, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def print_metrics(metrics: Metrics, task: AnyTask) -> None:
@@ -114,7 +89,7 @@ def print_metrics(metrics: Metrics, task: AnyTask) -> None:
     table = table_of("", "", "95 % interval")
     for figure in task.figures:
         if figure.key in metrics:
-            table.add_row(figure.name, figure.of(metrics), figure.span(metrics))
+            table.add_row(figure.name, figure.text(metrics), figure.interval(metrics))
     for key in task.counts:
         note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
@@ -129,11 +104,6 @@ def print_metrics(metrics: Metrics, task: AnyTask) -> None:
             print(printable(details.note))
 
 
-def print_weights(weights: Mapping[str, float]) -> None:
-    """Print the weight of each run of a mixture."""
-    print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in weights.items())))
-
-
 def print_differences(first: Metrics, second: Metrics, differences: Mapping[str, Paired], task: AnyTask) -> None:
     """Print the metrics of two runs, their differences, and the p-values."""
     table = table_of("", "first", "second", "difference", "95 % interval", "p")
@@ -143,7 +113,7 @@ def print_differences(first: Metrics, second: Metrics, differences: Mapping[str,
             difference, *ends = (written(value, figure.digits, signed=True) for value in paired[:3])
             interval = "" if paired.low is None else " to ".join(ends)
             p_value = "" if paired.p_value is None else f"{paired.p_value:.3f}"
-            table.add_row(figure.name, figure.of(first), figure.of(second), difference, interval, p_value)
+            table.add_row(figure.name, figure.text(first), figure.text(second), difference, interval, p_value)
     show(table)
 
 
@@ -160,12 +130,11 @@ def print_statistics(report: Mapping[str, Any]) -> None:
 
 def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print one line for each architecture."""
-    tokens = list(rows[0]["state_bytes"])
-    sizes_after = (f"after {int(count):,}" for count in tokens)
-    headings = ("layer", "keeps of the past", *sizes_after, f"path over {PATH_STEPS:,}", "in parallel", "paper")
-    table = table_of(*headings, left=(0, 1, len(tokens) + 3, len(tokens) + 4))
+    sizes = [f"after {int(count):,}" for count in rows[0]["state_bytes"]]
+    headings = ("layer", "keeps of the past", *sizes, f"path over {PATH_STEPS:,}", "in parallel", "paper")
+    table = table_of(*headings, left=(0, 1, len(headings) - 2, len(headings) - 1))
     for row in rows:
-        sizes = [f"{row['state_bytes'][count]:,}" for count in tokens]
+        sizes = [f"{size:,}" for size in row["state_bytes"].values()]
         path = row["path_lengths"][str(PATH_STEPS)]
         length = "none" if path is None else f"{path:,}"
         table.add_row(row["name"], row["keeps"], *sizes, length, "yes" if row["parallel"] else "no", row["paper"])
@@ -184,10 +153,10 @@ def print_options(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         print(printable(f"options of {row['name']} (--model.options.NAME VALUE)"))
         table = table_of("option", "values", "default", "meaning", left=(0, 1, 2, 3))
-        for name, facts in row["option_details"].items():
-            values = ", ".join(facts["choices"] or [facts["type"]])
-            span = f": {facts['range']}" if facts["range"] else ""
-            table.add_row(name, f"{values}{span}", str(facts["default"]), facts["help"])
+        for name, option in row["option_details"].items():
+            values = ", ".join(option["choices"] or [option["type"]])
+            limits = f": {option['range']}" if option["range"] else ""
+            table.add_row(name, f"{values}{limits}", str(option["default"]), option["help"])
         show(table)
 
 

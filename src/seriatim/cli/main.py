@@ -5,14 +5,13 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TextIO
 
-from ..core.errors import InputError, ProblemsError, TrainingError, nearest, printable
+from ..core.errors import InputError, ProblemsError, first_line, known_reason, nearest, printable
 from ..version import __version__
 from .answering_verbs import add_evaluate, add_generate, add_inspect, add_predict
 from .other_verbs import add_docs, add_export, add_import, add_layers
-from .shared_options import Parser, Verb, Verbs
-from .short_forms import dotted, spelled, split, unknown
+from .shared_options import Parser, Verb
+from .short_forms import parse_fields, split, unknown
 from .streams import mute, open_standard_streams
 from .training_verbs import add_check, add_compare, add_train
 
@@ -51,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _explain(error)
     finally:
-        _flush(sys.stderr)
+        try:  # while a failure can still be ignored; at exit it would change the exit code
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            mute(sys.stderr)
 
 
 def build_parser() -> tuple[Parser, Mapping[str, Parser]]:
@@ -59,10 +61,10 @@ def build_parser() -> tuple[Parser, Mapping[str, Parser]]:
     parser = Parser(prog="seriatim", description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"seriatim {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = Verbs(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
     for add in VERBS:
         add(verbs)
-    return parser, verbs.parsers
+    return parser, verbs.choices
 
 
 def _run(arguments: list[str]) -> int:
@@ -85,11 +87,11 @@ def _run(arguments: list[str]) -> int:
     if verb is None:
         parser.print_help()
         return 0
-    own, fields = split(verb, spelled(arguments[first + 1 :], flags[verb]), flags[verb])
-    options, rest = verbs[verb].parse_known_intermixed_args(own)
+    verb_arguments, fields = split(verb, arguments[first + 1 :], flags[verb])
+    options, rest = verbs[verb].parse_known_intermixed_args(verb_arguments)
     if rest:
         raise InputError(unknown(rest[0], verb, flags))
-    options.verb, options.fields, options.arguments = verb, dotted(fields), arguments
+    options.verb, options.fields, options.arguments = verb, parse_fields(fields), arguments
     if getattr(options, "strict", False):
         options.fields.setdefault("data.strict", True)
     run_verb: Verb = options.run_verb
@@ -106,32 +108,14 @@ def _interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def _flush(stream: TextIO | None) -> None:
-    """Flush a stream while a failure can still be ignored; at exit it would change the exit code."""
-    if stream is None:  # it was closed when the process started
-        return
-    try:
-        stream.flush()
-    except (OSError, ValueError):
-        mute(stream)
-
-
 def _explain(error: Exception) -> int:
     """Print one line for an error, and return the exit code."""
     if isinstance(error, ProblemsError):
         return max(_fail(problem, 2) for problem in error.problems)
     if isinstance(error, InputError):
         return _fail(str(error), 2)
-    if isinstance(error, TrainingError):
-        return _fail(str(error), 1)
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}; check space and permissions", 1)
-    reason = str(error).strip().splitlines() or [""]
-    exhausted = isinstance(error, RuntimeError) and "alloc" in reason[0]  # PyTorch has no error class of its own
-    if isinstance(error, MemoryError) or exhausted:
-        return _fail("out of memory; lower training.batch_size, training.sequence_length or the model's sizes", 1)
-    return _fail(f"{type(error).__name__}: {reason[0]}; this is a fault of the program, --debug shows where", 1)
+    fault = f"{type(error).__name__}: {first_line(error)}; this is a fault of the program, --debug shows where"
+    return _fail(known_reason(error) or fault, 1)
 
 
 def _fail(message: str, code: int) -> int:

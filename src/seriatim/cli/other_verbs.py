@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..core.errors import InputError, nearest
-from .shared_options import Verbs, add_code, allowed, write_out
+from .shared_options import Verbs, add_code, add_verb, allowed, write_out
 
 DOCS = Path(__file__).parent.with_name("docs")
 README = "readme"
@@ -15,7 +15,7 @@ README = "readme"
 
 def add_export(verbs: Verbs) -> None:
     """Add ``seriatim export RUN --format NAME --out FILE``."""
-    parser = verbs.add("export", export, "write a model in a format of other programs")
+    parser = add_verb(verbs, "export", export, "write a model in a format of other programs")
     parser.add_argument("run", metavar="RUN", help="the run to export")
     parser.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams)")
     parser.add_argument("--out", required=True, metavar="FILE", help="the file to write; .gz compresses an ARPA file")
@@ -34,7 +34,7 @@ def export(options: argparse.Namespace) -> None:
 
 def add_import(verbs: Verbs) -> None:
     """Add ``seriatim import FILE --out RUN``."""
-    parser = verbs.add("import", import_run, "make a run from a model of another program")
+    parser = add_verb(verbs, "import", import_run, "make a run from a model of another program")
     parser.add_argument("source", metavar="FILE", help="an ARPA file")
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
@@ -51,7 +51,7 @@ def import_run(options: argparse.Namespace) -> None:
 
 def add_layers(verbs: Verbs) -> None:
     """Add ``seriatim layers``."""
-    parser = verbs.add("layers", layers, "list every architecture")
+    parser = add_verb(verbs, "layers", layers, "list every architecture")
     parser.add_argument("--layer", metavar="A,B", help="only these, with their options; also cells.py:FastSlow")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -85,22 +85,23 @@ def layers(options: argparse.Namespace) -> None:
 
 def add_docs(verbs: Verbs) -> None:
     """Add ``seriatim docs [PAGE]``."""
-    parser = verbs.add("docs", docs, "print a page of the documentation")
+    parser = add_verb(verbs, "docs", docs, "print a page of the documentation")
     parser.add_argument("page", nargs="?", metavar="PAGE", help="the name of the page (default: list all pages)")
 
 
 def docs(options: argparse.Namespace) -> None:
     """Print a page of the documentation, or the list of all pages."""
-    titles = {README: _title(_readme())}
-    titles |= {path.stem: _title(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
+    pages = {README: _readme()}
+    pages |= {path.stem: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
     if options.page is not None:
         name = options.page.removesuffix(".md").removeprefix("docs/")
-        if name.lower() != README and name not in titles:
-            raise InputError(f"{options.page}: no such page of the documentation; {nearest(name, list(titles))}")
-        write_out([_readme() if name.lower() == README else (DOCS / f"{name}.md").read_text(encoding="utf-8")])
+        name = README if name.lower() == README else name
+        if name not in pages:
+            raise InputError(f"{options.page}: no such page of the documentation; {nearest(name, list(pages))}")
+        write_out([pages[name]])
         return
-    width = max(map(len, titles))
-    write_out([*(f"{name:{width}}  {title}\n" for name, title in titles.items()), f"\nThe pages are in {DOCS}\n"])
+    width = max(map(len, pages))
+    write_out([*(f"{name:{width}}  {_title(text)}\n" for name, text in pages.items()), f"\nThe pages are in {DOCS}\n"])
 
 
 def _title(text: str) -> str:

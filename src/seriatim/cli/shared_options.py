@@ -28,13 +28,9 @@ Verb: TypeAlias = Callable[[argparse.Namespace], None]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one line.
+    """A parser that reports an error in one line."""
 
-    Attributes:
-        lists_tasks: whether the help lists the tasks.
-    """
-
-    lists_tasks = False
+    lists_tasks = False  # whether the help lists the tasks
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError with a message."""
@@ -54,33 +50,17 @@ class Parser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
 
-class Verbs:
-    """The verbs of the command.
+Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
 
-    Args:
-        parser: the parser of the command.
-    """
 
-    def __init__(self, parser: Parser) -> None:
-        self._parsers = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
-        self.parsers: dict[str, Parser] = {}
-
-    def add(self, name: str, run: Verb, text: str, *, epilog: str | None = None) -> Parser:
-        """Add a verb and return its parser.
-
-        Args:
-            name: the verb.
-            run: executes it.
-            text: one line of help.
-            epilog: more help, printed last.
-        """
-        formatter = argparse.RawDescriptionHelpFormatter
-        parser: Parser = self._parsers.add_parser(
-            name, help=text, description=text, epilog=epilog, formatter_class=formatter, allow_abbrev=False
-        )
-        parser.set_defaults(run_verb=run)
-        self.parsers[name] = parser
-        return parser
+def add_verb(verbs: Verbs, name: str, run: Verb, text: str, *, epilog: str | None = None) -> Parser:
+    """Add a verb with one line of help, and more help at the end, and return its parser."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = verbs.add_parser(
+        name, help=text, description=text, epilog=epilog, formatter_class=formatter, allow_abbrev=False
+    )
+    parser.set_defaults(run_verb=run)
+    return parser
 
 
 def add_task(parser: Parser) -> None:
@@ -133,11 +113,7 @@ def named(options: argparse.Namespace, *names: str) -> dict[str, object]:
 
 
 def require_task(options: argparse.Namespace, example: str) -> dict[str, object]:
-    """Return the fields of the configuration that the options set.
-
-    Raises:
-        InputError: there is neither a task nor a configuration.
-    """
+    """Return the fields of the configuration that the options set; without a task or a file, raise InputError."""
     if options.task is None and options.config is None:
         raise InputError(f"{options.verb}: no task; give one, for instance: seriatim {example}")
     return {**options.fields, **named(options, "task", "out")}

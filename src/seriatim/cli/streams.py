@@ -4,7 +4,8 @@ import contextlib
 import io
 import os
 import sys
-from typing import TextIO, cast
+from collections.abc import Callable
+from typing import NoReturn, TextIO, cast
 
 from ..core.errors import InputError
 
@@ -18,18 +19,17 @@ def mute(stream: TextIO) -> None:
 
 
 def open_standard_streams() -> None:
-    """Prepare the standard streams of the command.
+    """Make standard output UTF-8 whatever the locale is, and replace streams that were closed at the start.
 
-    Standard output is UTF-8 whatever the locale is, because the data is UTF-8. Python represents a stream that was
-    closed at the start (``<&-``, ``>&-``) by None; it is replaced by a stream that raises an error when it is used. If
-    standard error is closed, messages are discarded.
+    Python represents a stream that was closed (``<&-``, ``>&-``) by None. Its replacement raises an error when it is
+    used; if standard error is closed, messages are discarded.
     """
     if sys.stdin is None:
         _occupy(0)
-        sys.stdin = cast(TextIO, _Closed("standard input"))
+        sys.stdin = cast(TextIO, _Closed("standard input is closed; open it, or give a file"))
     if sys.stdout is None:
         _occupy(1)
-        sys.stdout = cast(TextIO, _Closed("standard output"))
+        sys.stdout = cast(TextIO, _Closed("standard output is closed; open it, or send it to a file"))
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     if sys.stderr is None:
@@ -54,21 +54,17 @@ class _Closed:
 
     encoding, errors = "utf-8", "strict"
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
 
     @property
     def buffer(self) -> "_Closed":
         return self
 
-    def fileno(self) -> int:
-        raise InputError(f"{self.name} is closed; open it, or use a file")
+    def _refuse(self, *_: object) -> NoReturn:
+        raise InputError(self._problem)
 
-    def read(self, size: int = -1) -> bytes:
-        raise InputError(f"{self.name} is closed; open it, or give a file")
-
-    def write(self, text: str) -> int:
-        raise InputError(f"{self.name} is closed; open it, or send it to a file")
+    fileno = read = write = _refuse
 
     def flush(self) -> None:
         pass
@@ -78,11 +74,7 @@ class _Closed:
 
 
 class ProgressStream:
-    """A stream for messages whose loss must not end a job: after the first failure they are discarded silently.
-
-    Args:
-        stream: the stream of the messages, usually standard error.
-    """
+    """A stream for messages whose loss must not end a job: after the first failure they are discarded silently."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -90,24 +82,20 @@ class ProgressStream:
 
     def write(self, text: str) -> int:
         """Write some text, unless writing failed before."""
-        if not self._failed:
-            try:
-                self._stream.write(text)
-            except (OSError, ValueError):  # ValueError: the stream is closed
-                self._fail()
+        self._attempt(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
         """Flush the stream, unless writing failed before."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, method: Callable[..., object], *arguments: object) -> None:
         if not self._failed:
             try:
-                self._stream.flush()
-            except (OSError, ValueError):
-                self._fail()
-
-    def _fail(self) -> None:
-        self._failed = True
-        mute(self._stream)
+                method(*arguments)
+            except (OSError, ValueError):  # ValueError: the stream is closed
+                self._failed = True
+                mute(self._stream)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)

@@ -6,16 +6,16 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, TrainingError
-from .shared_options import Verbs, add_code, add_task, allowed, named, require_task
+from .shared_options import Verbs, add_code, add_task, add_verb, allowed, named, require_task
 
 if TYPE_CHECKING:
     from ..comparison.comparing import Comparison
-    from ..comparison.comparison_progress import ComparisonReporter
+    from ..comparison.runner import ComparisonReporter
 
 
 def add_train(verbs: Verbs) -> None:
     """Add ``seriatim train TASK --data F --layer NAME --out RUN``."""
-    parser = verbs.add("train", train, "train a model on a text")
+    parser = add_verb(verbs, "train", train, "train a model on a text")
     add_task(parser)
     add = parser.add_argument
     add("--out", metavar="RUN", help="the folder to write")
@@ -56,7 +56,7 @@ def train(options: argparse.Namespace) -> None:
 
 def add_check(verbs: Verbs) -> None:
     """Add ``seriatim check TASK --data F``."""
-    parser = verbs.add("check", check, "check the data and the configuration of a training, and print statistics")
+    parser = add_verb(verbs, "check", check, "check the data and the configuration of a training, and print statistics")
     add_task(parser)
     parser.add_argument("--out", metavar="RUN", help="also check that a run can be written to this folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -76,7 +76,7 @@ def check(options: argparse.Namespace) -> None:
 
 def add_compare(verbs: Verbs) -> None:
     """Add ``seriatim compare TASK --data F --layers A,B,C``."""
-    parser = verbs.add("compare", compare, "train several layers under one budget and compare them")
+    parser = add_verb(verbs, "compare", compare, "train several layers under one budget and compare them")
     add_task(parser)
     add = parser.add_argument
     add("--layers", metavar="A,B,C", help="the layers; A+B is a stack that mixes two; see seriatim layers")
@@ -102,13 +102,13 @@ def compare(options: argparse.Namespace) -> None:
     """Compare layers, or resume a comparison."""
     from .comparison_console import ComparisonConsole, finish, may_draw
 
-    reporter = ComparisonConsole(quiet=options.quiet)
+    reporter = ComparisonConsole(quiet=options.quiet, bar_width=20)
     report = not options.no_report and may_draw(reporter)
     try:
         comparison = _resume_comparison(options, reporter) if options.resume else _start_comparison(options, reporter)
     finally:
         reporter.close()
-    finish(comparison, report=report, quiet=options.quiet, as_json=options.json)
+    finish(comparison, reporter, report=report, as_json=options.json)
     if comparison.failures:
         reasons = {failure["layer"]: failure["reason"] for failure in comparison.failures}
         listed = ", ".join(f"{layer} ({reason})" for layer, reason in reasons.items())
@@ -160,11 +160,7 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
 
 
 def _widths(text: str | None) -> list[int] | None:
-    """Return the numbers of ``--widths 16,32,64``.
-
-    Raises:
-        InputError: a part is not a number.
-    """
+    """Return the numbers of ``--widths 16,32,64``; other text raises InputError."""
     if text is None:
         return None
     numbers = [part.strip() for part in text.split(",") if part.strip()]

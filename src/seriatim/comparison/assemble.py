@@ -4,10 +4,8 @@ import os
 import platform
 import shlex
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +19,7 @@ from ..training.hardware import environment
 from ..training.resource_limits import machine_memory
 from ..version import __version__
 from .metric import choose_metric, difference, higher_is_better
-from .plan import FORMAT, Plan, architecture, is_counted, parts, width_of
+from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
 
 OF_FIRST_RUN = (
     *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
@@ -30,49 +28,21 @@ OF_FIRST_RUN = (
 )
 """Fields that the first run of a layer gives for all of its runs."""
 OF_EVERY_RUN = ("seed", "metrics", "steps", "tokens", "training_seconds", "tokens_per_second")
+Rows = Mapping[tuple[str, int], Metrics]  # what was measured, by layer and seed
+Failures = Mapping[tuple[str, int], Exception]  # the errors of trainings that failed, by layer and seed
 
 
-class Failure(NamedTuple):
-    """A training that failed: the reason in one line, and whether its input was refused."""
-
-    layer: str
-    seed: int
-    reason: str
-    refused: bool
-
-
-@dataclass
-class Finished:
-    """What a comparison has finished so far.
-
-    Attributes:
-        rows: what was measured, by layer and seed.
-        failures: trainings that failed.
-        trials: by layer the learning rates that were tried, as ``learning_rate`` and ``value``.
-        seconds: that the comparison took.
-    """
-
-    rows: dict[tuple[str, int], Metrics] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    trials: dict[str, list[Metrics]] = field(default_factory=dict)
-    seconds: float = 0.0
-
-
-def assemble(folder: Path, plan: Plan, finished: Finished) -> Metrics:
-    """Return what `results.json` holds.
-
-    Args:
-        folder: of the comparison.
-        plan: what was compared.
-        finished: the finished rows.
-    """
+def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, seconds: float) -> Metrics:
+    """Return what `results.json` holds of the comparison in a folder, which took some seconds so far."""
     task = plan.task()
     metric = choose_metric(task, plan.metric)
-    measured = {key for row in finished.rows.values() for key in row["metrics"]}
+    more_is_better = higher_is_better(metric.key)
+    measured = {key for row in finished.values() for key in row["metrics"]}
     figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
-    rows = [_layer(folder, plan, layer, finished) for layer in plan.layers]
+    failed = {layer: str(error) for (layer, _), error in failures.items()}
+    rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
     _add_differences(folder, plan, rows)
-    any_row = next(iter(finished.rows.values()), {})
+    any_row = next(iter(finished.values()), {})
     return {
         "format": FORMAT,
         "task": plan.base.task,
@@ -89,31 +59,19 @@ def assemble(folder: Path, plan: Plan, finished: Finished) -> Metrics:
         "parameters": plan.parameters,
         "tune": plan.tune,
         "seeds": plan.seeds,
-        "metric": {
-            "key": metric.key,
-            "name": metric.name,
-            "digits": metric.digits,
-            "more_is_better": higher_is_better(metric.key),
-        },
-        "figures": [
-            {"key": figure.key, "name": figure.name, "digits": figure.digits, "headline": figure.headline}
-            for figure in figures
-            if figure.key in measured or not measured
-        ],
+        "metric": {"key": metric.key, "name": metric.name, "digits": metric.digits, "more_is_better": more_is_better},
+        "figures": [figure._asdict() for figure in figures if figure.key in measured or not measured],
         "command": plan.command,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "seconds": finished.seconds,
-        "machine": machine(),
+        "seconds": seconds,
+        "machine": _machine(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
-        "failures": [
-            {"layer": failure.layer, "seed": failure.seed, "reason": failure.reason} for failure in finished.failures
-        ],
+        "failures": [{"layer": layer, "seed": seed, "reason": str(error)} for (layer, seed), error in failures.items()],
         "rows": rows,
     }
 
 
-def machine() -> Metrics:
-    """Describe the machine that a comparison runs on."""
+def _machine() -> Metrics:
     described = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     return {
         "processor": described["processor"],
@@ -125,17 +83,10 @@ def machine() -> Metrics:
     }
 
 
-def _layer(folder: Path, plan: Plan, layer: str, finished: Finished) -> Metrics:
+def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | None) -> Metrics:
     """Return the row of one layer: means over its runs, and the costs of its first run."""
-    runs = [finished.rows[layer, seed] for seed in plan.seeds if (layer, seed) in finished.rows]
-    described = {
-        "layer": layer,
-        "architecture": architecture(layer),
-        "width": width_of(layer),
-        "counted": is_counted(layer),
-        **describe_layer(layer),
-    }
-    failed = {failure.layer: failure.reason for failure in finished.failures}.get(layer)
+    described = _describe(layer)
+    runs = [finished[layer, seed] for seed in plan.seeds if (layer, seed) in finished]
     if not runs:
         return {**described, "failed": failed or "not trained yet"}
     first = runs[0]
@@ -144,7 +95,7 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Finished) -> Metrics:
     return {
         **described,
         **{name: first.get(name) for name in OF_FIRST_RUN},
-        "tried": finished.trials.get(layer, []),
+        "tried": read_trials(folder, layer),
         "metrics": {key: float(np.mean(each)) for key, each in values.items()},
         "spread": {key: [min(each), max(each)] for key, each in values.items()},
         "runs": [_run(folder, run) for run in runs],
@@ -156,13 +107,15 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Finished) -> Metrics:
     }
 
 
-def describe_layer(row: str) -> Metrics:
-    """Return what a layer keeps of the past, whether it trains in parallel, and its paper, for all parts of a stack."""
+def _describe(row: str) -> Metrics:
+    """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
+    names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_counted(row)}
     if is_counted(row):
         described = STANDALONE[row].describe_model()
-        return {name: described[name] for name in ("keeps", "parallel", "paper")}
+        return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
     layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
     return {
+        **names,
         "keeps": "; ".join(dict.fromkeys(layer.keeps for layer in layers)),
         "parallel": all(layer.parallel for layer in layers),
         "paper": "; ".join(dict.fromkeys(layer.paper for layer in layers)),
@@ -171,10 +124,10 @@ def describe_layer(row: str) -> Metrics:
 
 def _run(folder: Path, row: Metrics) -> Metrics:
     name = f"{row['layer']}-{row['seed']}"
-    config = folder / "runs" / name / "config.yaml"
-    allowed = ["--allow-code"] if (config.parent / CODE).exists() else []
-    command = shlex.join(["seriatim", "train", "--config", str(config), "--out", f"{folder}-again/{name}", *allowed])
-    return {"path": f"runs/{name}", **{key: row[key] for key in OF_EVERY_RUN}, "command": command}
+    run = folder / "runs" / name
+    command = ["seriatim", "train", "--config", str(run / "config.yaml"), "--out", f"{folder}-again/{name}"]
+    command += ["--allow-code"] if (run / CODE).exists() else []
+    return {"path": f"runs/{name}", **{key: row[key] for key in OF_EVERY_RUN}, "command": shlex.join(command)}
 
 
 def _add_differences(folder: Path, plan: Plan, rows: Sequence[Metrics]) -> None:
@@ -195,7 +148,6 @@ def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:
     """Return the statistics of every item by figure, summed over the seeds."""
     total: dict[str, np.ndarray] = {}
     for run in row["runs"]:
-        tensors = load_tensors(folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors")
-        for name, values in tensors.items():
-            total[name] = total[name] + values.numpy() if name in total else values.numpy()
+        for name, values in load_tensors(folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors").items():
+            total[name] = total.get(name, 0) + values.numpy()
     return total

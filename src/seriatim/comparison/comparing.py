@@ -3,34 +3,20 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..config import resolve as resolve_config
-from ..core.errors import InputError
-from ..layers.origins import AllowCode, require_code
+from ..config import ConfigSource
+from ..layers.origins import AllowCode, Origin, require_code
 from ..layers.outside_code import refuse_while_importing
+from ..storage.atomic_files import remove
 from ..storage.lock import locked, refuse_locked
-from .comparison_progress import ComparisonReporter
-from .comparison_settings import (
-    ComparisonSettings,
-    Source,
-    check_layers,
-    make_plan,
-    record_code,
-    register_references,
-    seeds_from,
-    share_options,
-    unsolved,
-    with_widths,
-)
-from .folder import check_folder, check_runs, clear, default_out
-from .plan import Plan, architecture, parts, read_plan
-from .runner import Comparison, Runner
+from .comparison_settings import ComparisonSettings, extend_plan, make_plan, register_references
+from .plan import WRITTEN, check_folder, check_runs, default_out, read_plan
+from .runner import Comparison as Comparison
+from .runner import ComparisonReporter, Runner
 from .shared_data import check_data_named, fit_plan, read_data
-
-__all__ = ["Comparison", "compare", "resume"]
 
 
 def compare(
-    config: Source,
+    config: ConfigSource,
     *,
     layers: Sequence[str],
     minutes: float | None = None,
@@ -77,13 +63,15 @@ def compare(
     refuse_while_importing("seriatim.compare")
     settings = ComparisonSettings(layers, minutes, tokens, steps, parameters, seeds, tune, metric, widths, command)
     plan = make_plan(config, settings, overrides=overrides)
-    record_code(plan)
-    out = resolve_config(config, overrides).out or default_out(plan.base.task, plan.base.data.train or "data")
+    plan.record_code()
+    out = plan.base.out or default_out(plan.base.task, plan.base.data.train or "data")
     folder = check_folder(out, overwrite=overwrite)
     refuse_locked(folder)
     fit_plan(plan)
     with locked(folder):
-        clear(check_folder(out, overwrite=overwrite))
+        check_folder(out, overwrite=overwrite)
+        for name in WRITTEN:
+            remove(folder / name)
         return Runner(folder, plan, reporter).run()
 
 
@@ -106,26 +94,20 @@ def resume(
         reporter: listens to the comparison.
         allow_code: whether code outside the library may be imported; see `seriatim.load`.
 
-    Returns:
-        The results of all rows.
-
     Raises:
         InputError: no comparison, one of another version, fewer layers or seeds than it has, or data that has changed.
-        TrainingError: no layer could be trained.
-        Interrupted: a signal came; finished rows are kept.
+        TrainingError, Interrupted: as for `compare`.
     """
     folder = Path(folder)
     plan = read_plan(folder)
-    layers = None if layers is None else register_references(layers)
-    decoder = plan.base.model.options.get("decoder")
-    stacks = [",".join(parts(row)) for row in [*plan.layers, *([decoder] if isinstance(decoder, str) else [])]]
-    origins = {origin.name: origin for origin in plan.origins()}
-    require_code(folder, stacks, allow_code=allow_code, origins=origins)
+    if layers is not None:
+        layers = register_references(layers)
+    origins = [Origin.from_record(record, folder / "comparison.yaml") for record in plan.code]
+    by_name = {origin.name: origin for origin in origins}
+    require_code(folder, plan.outside_layers(), allow_code=allow_code, origins=by_name)
     check_data_named(plan)
-    if widths is not None:
-        layers = with_widths(layers or list(dict.fromkeys(map(architecture, plan.layers))), widths)
-    added = _extend(plan, layers, seeds)
-    record_code(plan)
+    added = extend_plan(plan, layers, widths, seeds)
+    plan.record_code()
     with locked(folder):
         check_runs(folder, plan)
         runner = Runner(folder, plan, reporter)
@@ -135,23 +117,3 @@ def resume(
         elif not finished:
             read_data(plan)
         return runner.run()
-
-
-def _extend(plan: Plan, layers: Sequence[str] | None, seeds: int | None) -> list[str]:
-    """Add layers and seeds to a plan, and return the new layers."""
-    added: list[str] = []
-    if layers is not None:
-        rows = check_layers(layers, plan.base.task)
-        missing = next((row for row in plan.layers if row not in rows), None)
-        if missing is not None:
-            raise InputError(f"--layers: {missing} is in the comparison already; name all its layers, then new ones")
-        added = [row for row in rows if row not in plan.layers]
-        options = share_options(rows, plan.base.model.options, plan.base.task)
-        plan.sized |= {row: unsolved(row, plan.base, options[row]) for row in added}
-        plan.layers = rows
-    if seeds is not None:
-        longer = seeds_from(plan.seeds[0], seeds)
-        if len(longer) < len(plan.seeds):
-            raise InputError(f"--seeds: the comparison has {len(plan.seeds)} already; give as many or more")
-        plan.seeds = longer
-    return added

@@ -14,10 +14,8 @@ from .results import Metric, ResultRow, Results
 
 AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floating-point operations"}
 """Horizontal axes of learning curves, and their names."""
-MAX_POINTS = 150
-"""Points of a curve, at most, which keeps the page small."""
-WIDE = 3
-"""Ratio of the largest to the smallest value above which the axis of an error is logarithmic."""
+MAX_POINTS = 150  # points of a curve, at most, which keeps the page small
+WIDE = 3  # ratio of the largest to the smallest value above which the axis of an error is logarithmic
 IN_NATS: Mapping[str, Callable[[float], float]] = {"loss": float, "perplexity": math.log}
 
 
@@ -38,12 +36,9 @@ def metric_plot(results: Results) -> Figure | None:
         seeds = [run["metrics"].get(metric.key) for run in row.runs if len(row.runs) > 1]
         for seed in (value for value in seeds if value is not None):
             axes.plot(seed, y - 0.28, marker="|", markersize=5, color=SOFT)
-        fill = PAPER if row.differs else colour
-        axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=fill)
-        axes.annotate(
-            metric.written(value), (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
-            textcoords="offset points", va="center", fontsize=9, color=INK,
-        )  # fmt: skip
+        axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=PAPER if row.differs else colour)
+        beside = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+        axes.annotate(metric.written(value), (1, y), **beside, va="center", fontsize=9, color=INK)
     axes.set_yticks(range(len(rows)), [plain(row.layer) for row in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     if _is_wide([results.of(row) for row in rows], metric):
@@ -58,14 +53,15 @@ def learning_curves(results: Results, against: str) -> Figure | None:
     A counted model has no curve; its loss, if it is known, is a level line.
     """
     rows = results.rows
-    curves = {i: curve for i, row in enumerate(rows) if (curve := _smooth(_points(row.curve, against, "loss")))}
+    curves = {i: curve for i, row in enumerate(rows) if (curve := _smooth(_losses(row, against)))}
     if not curves:
         return None
     figure, axes = tall_figure(len(rows))
     ends = [(i, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
     for i, curve in curves.items():
         axes.plot(*zip(*_thinned(curve), strict=True), **style(i) | {"marker": ""})
-        axes.plot(*_columns(_held_out(rows[i], against, IN_NATS)), **style(i) | {"linestyle": ""})
+        held_out = _held_out(rows[i], against, IN_NATS)
+        axes.plot([x for x, _ in held_out], [y for _, y in held_out], **style(i) | {"linestyle": ""})
     for i, row in enumerate(rows):
         if row.counted and i not in curves and (level := row.value("loss")) is not None:
             axes.axhline(level, **style(i) | {"marker": ""})
@@ -89,16 +85,10 @@ def held_out_curves(results: Results, against: str, *, key: str, name: str) -> F
 def quality_against(
     results: Results, cost: Callable[[ResultRow], float | None], *, name: str, written: Format = in_short
 ) -> Figure | None:
-    """Draw the metric of each layer against a cost, on a logarithmic axis.
+    """Draw the metric of each layer against a cost, on a logarithmic axis; None with fewer than two layers.
 
-    Args:
-        results: of the comparison.
-        cost: the cost of a layer; rows where it is None or not positive are left out.
-        name: of the cost, with its unit.
-        written: writes the numbers at the axis.
-
-    Returns:
-        The figure; None with fewer than two layers.
+    ``name`` is that of the cost with its unit, and ``written`` writes the numbers at its axis. Rows whose cost is None
+    or not positive are left out.
     """
     points = [
         (i, x, results.of(row))
@@ -124,12 +114,8 @@ def quality_against(
 def growth(results: Results, field: str, *, x: str, y: str, written: Format = in_short) -> Figure | None:
     """Draw a cost of each layer against a number of tokens, both logarithmic.
 
-    Args:
-        results: of the comparison.
-        field: the field of a row that holds the cost by the number of tokens; values of 0 are left out.
-        x: name of the horizontal axis.
-        y: name of the vertical axis.
-        written: writes the numbers of the vertical axis.
+    ``field`` of a row holds the cost by the number of tokens; values of 0 are left out. ``x`` and ``y`` name the axes,
+    and ``written`` writes the numbers of the vertical one.
     """
     lines = [
         Line(i, row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
@@ -154,17 +140,14 @@ def state_size_plot(results: Results) -> Figure | None:
     lines = []
     for i, (layer, rows) in enumerate(results.by_width().items()):
         points = [(float(row.state), results.of(row)) for row in rows]
-        bars = [(float(row.state), *span) for row in rows if (span := row.interval(results.metric.key))]
+        bars = [(float(row.state), *ends) for row in rows if (ends := row.interval(results.metric.key))]
         lines.append(Line(i, layer, points, bars))
     return line_chart(lines, x="state of one text", y=results.metric.name, x_format=in_bytes)
 
 
-def _points(records: Sequence[Mapping[str, float]], x: str, y: str) -> list[Point]:
-    return [(each[x], each[y]) for each in records if (each.get(x) or 0) > 0 and each.get(y) is not None]
-
-
-def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
+def _losses(row: ResultRow, against: str) -> list[Point]:
+    known = [each for each in row.curve if (each.get(against) or 0) > 0 and each.get("loss") is not None]
+    return [(each[against], each["loss"]) for each in known]
 
 
 def _held_out(row: ResultRow, against: str, scales: Mapping[str, Callable[[float], float]]) -> list[Point]:
@@ -184,10 +167,10 @@ def _smooth(curve: Sequence[Point]) -> list[Point]:
     return [(x, (sums[i + 1] - sums[i - i // 20]) / (1 + i // 20)) for i, (x, _) in enumerate(curve)]
 
 
-def _thinned(curve: Sequence[Point]) -> list[Point]:
+def _thinned(curve: Sequence[Point]) -> Sequence[Point]:
     """Return as many points as can be seen, evenly spaced on a logarithmic scale, with the last one."""
     if len(curve) <= MAX_POINTS:
-        return list(curve)
+        return curve
     places = {round(len(curve) ** (k / (MAX_POINTS - 1))) - 1 for k in range(MAX_POINTS)}
     return [curve[i] for i in sorted(places)]
 

@@ -1,7 +1,7 @@
 """The report of a comparison: ``report.html``, one file, made of what ``results.json`` holds."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,17 +10,15 @@ from ..report.number_formats import in_bytes, in_short, listed
 from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Sample, Samples, Section, Table, render, write_page
 from . import comparison_figures as figures
 from . import comparison_tables as tables
-from .folder import REPORT
+from .plan import REPORT
 from .results import Json, ResultRow, Results
 from .sentences import finding, held_equal, state_sizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MIN_RATIO = 1.1
-"""The ratio of the largest to the smallest cost from which quality is drawn against it."""
-SHORT = 24
-"""Characters up to which answers are shown in the columns of a table."""
+MIN_RATIO = 1.1  # the ratio of the largest to the smallest cost from which quality is drawn against it
+SHORT = 24  # characters up to which answers are shown in the columns of a table
 BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 """Two or more blank lines, which badly trained models write in large numbers."""
 LEARNING_CAPTIONS = {
@@ -32,32 +30,33 @@ LEARNING_CAPTIONS = {
 
 
 def write_report(folder: Path, results: Json) -> Path:
-    """Write ``report.html`` into the folder of a comparison, and return its path.
-
-    Args:
-        folder: of the comparison.
-        results: what its ``results.json`` holds; rows may lack anything but the name of their layer.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    path = folder / REPORT
-    write_page(path, report(results))
-    return path
+    """Write ``report.html`` into the folder of a comparison, and return its path."""
+    write_page(folder / REPORT, report(results))
+    return folder / REPORT
 
 
 def report(values: Json) -> str:
-    """Return the page as HTML, which is the same for the same results."""
+    """Return the page as HTML, which is the same for the same results.
+
+    ``values`` is what ``results.json`` holds; rows may lack anything but the name of their layer.
+    """
     results = Results(values)
     name = "/".join(Path(str(results.section("data").get("train") or "a text")).parts[-2:])
-    commands = [
-        f"# {row.layer}, seed {run['seed']}\n{run['command']}"
-        for row in results.ranked
-        for run in row.runs
-        if run.get("command")
+    runs = [(row.layer, run) for row in results.ranked for run in row.runs if run.get("command")]
+    commands = [f"# {layer}, seed {run['seed']}\n{run['command']}" for layer, run in runs]
+    row = next((row for row in results.rows if row.ngrams), None)
+    ngrams = {} if row is None else {"the measured text": {**row.metrics, "ngrams": row.ngrams}}
+    intervals = "The intervals are over items of the data; another seed may give another order of the layers."
+    details: list[Part | None] = [
+        tables.metrics_table(results),
+        tables.shapes_table(results),
+        tables.trials_table(results),
     ]
-    whole = Code(values.get("command") or "seriatim compare", "The whole comparison:")
-    each = [Code("\n".join(commands), "Each row alone, from the folder in which the comparison was started:")]
+    details.append(tables.seeds_table(results) or Prose(f"One seed was run. {intervals}"))
+    reproduce = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
+    if commands:
+        caption = "Each row alone, from the folder in which the comparison was started:"
+        reproduce.append(Code("\n".join(commands), caption))
     sections = [
         Section("summary", "Summary", _summary(results)),
         Section("words", "In words", [tables.words_table(results)]),
@@ -65,10 +64,10 @@ def report(values: Json) -> str:
         Section("trade", "Quality against cost", _quality_against_cost(results)),
         Section("growth", "Cost and length of the text", _growth(results)),
         Section("bottleneck", "Quality against state size", _state_size(results)),
-        Section("sparsity", "Sparsity of the counts", _sparsity(results)),
+        Section("sparsity", "Sparsity of the counts", sparsity_parts(ngrams) if ngrams else []),
         Section("samples", "Samples", _samples(results)),
-        Section("details", "All figures and settings", _details(results)),
-        Section("reproduce", "How to reproduce it", [whole, *(each if commands else [])]),
+        Section("details", "All figures and settings", list(filter(None, details))),
+        Section("reproduce", "How to reproduce it", reproduce),
         Section("meaning", "What the figures mean", [tables.meanings_table(results), tables.machine_table(results)]),
     ]
     title = f"{len(results.rows)} sequence models on {name}"
@@ -86,8 +85,8 @@ def _summary(results: Results) -> list[Part]:
     sizes = [row.parameters for row in results.measured if row.parameters and not row.counted]
     remarks: list[Part] = []
     if sizes and max(sizes) < MIN_RATIO * min(sizes):
-        text = "All trained layers have nearly the same number of parameters, so quality is not drawn against it."
-        remarks = [Prose(text)]
+        equal = "All trained layers have nearly the same number of parameters, so quality is not drawn against it."
+        remarks.append(Prose(equal))
     else:
         figure = figures.quality_against(results, lambda row: row.parameters, name="parameters")
         plots.append(_plot(results, figure, f"{name} against size", f"Better is {_better(results)} and to the left."))
@@ -137,43 +136,43 @@ def _learning(results: Results) -> list[Part]:
 
 
 def _quality_against_cost(results: Results) -> list[Part]:
-    costs: list[tuple[str, str, Callable[[ResultRow], float | None], Callable[[float], str], str]] = [
-        ("training speed", tables.SPEED, lambda row: None if row.counted else row.tokens_per_second, in_short, "right"),
-        ("generating speed", "generated tokens per second", _generating_speed, in_short, "right"),
-        ("memory in training", "peak memory in training", lambda row: row.memory_bytes, in_bytes, "left"),
-    ]
+    def training_speed(row: ResultRow) -> float | None:
+        return None if row.counted else row.tokens_per_second
+
+    def generating_speed(row: ResultRow) -> float | None:
+        return 1000 / row.milliseconds_per_token if row.milliseconds_per_token else None
+
     plots, equal = [], []
-    for name, axis, cost, written, side in costs:
+    for name, axis, cost, written, side in (
+        ("training speed", tables.SPEED, training_speed, in_short, "right"),
+        ("generating speed", "generated tokens per second", generating_speed, in_short, "right"),
+        ("memory in training", "peak memory in training", lambda row: row.memory_bytes, in_bytes, "left"),
+    ):
         known = [value for row in results.measured if (value := cost(row))]
         if len(known) > 1 and max(known) < MIN_RATIO * min(known):
             equal.append(name)
-            continue
-        figure = figures.quality_against(results, cost, name=axis, written=written)
-        caption = f"Better is {_better(results)} and to the {side}."
-        plots.append(_plot(results, figure, f"{_sentence(results.metric.name)} against {name}", caption))
+        else:
+            figure = figures.quality_against(results, cost, name=axis, written=written)
+            caption = f"Better is {_better(results)} and to the {side}."
+            plots.append(_plot(results, figure, f"{_sentence(results.metric.name)} against {name}", caption))
     remarks = [Prose(f"Not drawn, because the layers differ by less than 10 %: {listed(equal)}.")] if equal else []
     return [*_plots(plots, "Fewer than two layers have the values for these plots."), *remarks]
 
 
-def _generating_speed(row: ResultRow) -> float | None:
-    return 1000 / row.milliseconds_per_token if row.milliseconds_per_token else None
-
-
 def _growth(results: Results) -> list[Part]:
-    stateless = [row.layer for row in results.rows if row.state_bytes and not any(row.state_bytes.values())]
+    stateless = [row.layer for row in results.rows if row.is_stateless]
     keep = "keeps no state and is" if len(stateless) == 1 else "keep no state and are"
     remark = f" {listed(stateless)} {keep} not drawn." if stateless else ""
-    kinds = [
-        ("state_bytes", "tokens seen", "state size", in_bytes, "State size",
-         f"Bytes of the state of one text. A level line is a state of constant size.{remark}"),
-        ("step_milliseconds", "tokens seen", "milliseconds per step", in_short, "Time of a step",
-         "Time of one step after a number of tokens, for one text: the cost of generating late in a text."),
-        ("reading_milliseconds", "tokens in the text", "milliseconds to read it", in_short, "Time to read a text",
-         "Time to read a whole text at once, for one text and without gradients."),
-    ]  # fmt: skip
+    size = figures.growth(results, "state_bytes", x="tokens seen", y="state size", written=in_bytes)
+    step = figures.growth(results, "step_milliseconds", x="tokens seen", y="milliseconds per step")
+    text = figures.growth(results, "reading_milliseconds", x="tokens in the text", y="milliseconds to read it")
+    level = f"Bytes of the state of one text. A level line is a state of constant size.{remark}"
+    late = "Time of one step after a number of tokens, for one text: the cost of generating late in a text."
+    whole = "Time to read a whole text at once, for one text and without gradients."
     plots = [
-        _plot(results, figures.growth(results, field, x=x, y=y, written=written), title, caption)
-        for field, x, y, written, title, caption in kinds
+        _plot(results, size, "State size", level),
+        _plot(results, step, "Time of a step", late),
+        _plot(results, text, "Time to read a text", whole),
     ]
     return _plots(plots, "The costs of no layer were measured.")
 
@@ -186,37 +185,20 @@ def _state_size(results: Results) -> list[Part]:
         return []
     tokens = max(row.state_at_length["tokens"] for rows in groups.values() for row in rows)
     after = f"{tokens:,} token{'' if tokens == 1 else 's'}"
-    curves = {
-        layer: ", ".join(f"{metric.written(results.of(row))} at {in_bytes(row.state)}" for row in rows)
-        for layer, rows in groups.items()
-    }
-    plot = Plot(
-        figure,
-        f"{_sentence(metric.name)} against state size",
-        f"Each line is a layer at several widths. The state is that of one text after {after}.",
-        "; ".join(f"{layer}: {curve}" for layer, curve in curves.items()),
-    )
+    caption = f"Each line is a layer at several widths. The state is that of one text after {after}."
+    curves = []
+    for layer, rows in groups.items():
+        points = ", ".join(f"{metric.written(results.of(row))} at {in_bytes(row.state)}" for row in rows)
+        curves.append(f"{layer}: {points}")
+    plot = Plot(figure, f"{_sentence(metric.name)} against state size", caption, "; ".join(curves))
     return [Prose(" ".join(state_sizes(results))), Plots([plot]), tables.state_size_table(results)]
-
-
-def _sparsity(results: Results) -> list[Part]:
-    row = next((row for row in results.rows if row.ngrams), None)
-    return [] if row is None else sparsity_parts({"the measured text": {**row.metrics, "ngrams": row.ngrams}})
-
-
-def _details(results: Results) -> list[Part]:
-    seeds = tables.seeds_table(results)
-    one = (
-        "One seed was run. The intervals are over items of the data; another seed may give another order of the layers."
-    )
-    parts = [tables.metrics_table(results), tables.shapes_table(results), tables.trials_table(results), seeds]
-    return [*filter(None, parts), *([] if seeds else [Prose(one)])]
 
 
 def _samples(results: Results) -> list[Part]:
     """Return the answers of the layers to each input, best layer first, with marks where the right answer is known."""
     rows = [row for row in results.ranked if row.samples]
-    answers = {(row.layer, _input(sample)): sample for row in rows for sample in row.samples}
+    samples = [(row.layer, sample) for row in rows for sample in row.samples]
+    answers = {(layer, str(each.get("prompt") or each.get("input") or "")): each for layer, each in samples}
     inputs, layers = list(dict.fromkeys(text for _, text in answers)), [row.layer for row in rows]
     if not answers:
         return [Prose("There are no samples.")]
@@ -225,8 +207,8 @@ def _samples(results: Results) -> list[Part]:
     cells: list[list[str | Cell]] = []
     for text in inputs:
         truth = next(str(answers[layer, text]["truth"]) for layer in layers if (layer, text) in answers)
-        found = [answers.get((layer, text)) for layer in layers]
-        shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables.MISSING for sample in found]
+        given = [answers.get((layer, text)) for layer in layers]
+        shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables.MISSING for sample in given]
         cells.append([text, truth, *shown])
     return [Table(["input", "right answer", *layers], cells, "Held-out inputs, with the answers of all layers.")]
 
@@ -237,10 +219,10 @@ def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str],
         if sample := answers.get((layer, text)):
             truth = sample.get("truth", truth)
             heading, answer = layer, BLANK_LINES.sub("\n⋮\n", str(sample["text"]))
-            mark = _mark(sample)
+            mark = "right" if _mark(sample) == "right" else ""
             if tags:
                 heading, answer = _marked_tags(layer, answer, str(truth))
-            items.append(Sample(heading, answer, str(sample.get("prompt") or ""), mark if mark == "right" else ""))
+            items.append(Sample(heading, answer, str(sample.get("prompt") or ""), mark))
     if truth is not None:
         return Samples([Sample("right answer", str(truth)), *items], f"Input: {text}")
     beginning = f"Continuations of “{text}”" if text else "Texts from an empty beginning"
@@ -255,10 +237,6 @@ def _marked_tags(layer: str, answer: str, truth: str) -> tuple[str, str]:
     marked = [tag if tag == other else f"{tag}✗" for tag, other in zip(tags, right, strict=True)]
     wrong = sum(tag.endswith("✗") for tag in marked)
     return f"{layer}: {wrong} of {len(right)} wrong" if wrong else layer, " ".join(marked)
-
-
-def _input(sample: Json) -> str:
-    return str(sample.get("prompt") or sample.get("input") or "")
 
 
 def _mark(sample: Json) -> str:

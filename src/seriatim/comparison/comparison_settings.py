@@ -1,24 +1,23 @@
 """The settings of a comparison, and the checks that turn them into a `Plan` before any data is read."""
 
-import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ..config import Config, read_yaml, resolve
+from pydantic import ValidationError
+
+from ..config import Config, ConfigSource, resolve
 from ..core.errors import InputError, nearest
 from ..layers import current, options_of
-from ..layers.origins import origin_of, register_reference, registered
+from ..layers.origins import register_reference
 from ..layers.outside_code import is_reference
-from ..tasks import STANDALONE, layer_names, task_type
-from ..tasks.own_layers import check_own_layers
-from ..training.optimizers import default_rate as default_rate_of_layer
+from ..tasks import STANDALONE, check_own_layers, layer_names, task_type
+from ..training.optimizers import default_rate
+from ..training.task import AnyTask
 from .metric import choose_metric
 from .plan import WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
 
-Source = Config | Mapping[str, Any] | str | Path
-"""A configuration: an object, a dict, or the path of a YAML file."""
 DEFAULT_MINUTES = 2.0
 BUDGETS = ("minutes", "tokens", "steps")
 MAX_SEEDS, MAX_TRIALS = 100, 100
@@ -40,75 +39,86 @@ class ComparisonSettings:
     command: str = ""
 
 
-def make_plan(source: Source, settings: ComparisonSettings, *, overrides: Mapping[str, Any] | None = None) -> Plan:
-    """Check the settings and the configuration, and make a plan, which `fit_plan` completes with the data.
-
-    Args:
-        source: the configuration, without layer and budget.
-        settings: the settings of the comparison.
-        overrides: dotted names of fields to values, which replace those of the configuration.
-
-    Raises:
-        InputError: the settings or the configuration are invalid.
-    """
-    tree = source.model_dump(exclude_unset=True) if isinstance(source, Config) else source
-    tree = tree if isinstance(tree, Mapping) else read_yaml(Path(tree))
-    fields = resolve(tree, overrides).model_dump(exclude_unset=True)  # without defaults
-    task = resolve({"task": fields.get("task", "lm")}).task
-    layers = check_layers(with_widths(settings.layers, settings.widths), task)
-    swept = any(width_of(layer) is not None for layer in layers)
+def make_plan(source: ConfigSource, settings: ComparisonSettings, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Make a plan, which `fit_plan` completes with the data; arguments and errors are those of `seriatim.compare`."""
+    source = source.model_dump(exclude_unset=True) if isinstance(source, Config) else source
+    config = resolve(source, overrides)
+    model = config.model.model_dump(exclude_unset=True, exclude_none=True)
+    training = config.training.model_dump(exclude_unset=True, exclude_none=True)
+    layers = _check_layers(_with_widths(settings.layers, settings.widths), config.task)
+    swept = any(width_of(row) is not None for row in layers)
     if swept and settings.parameters is not None and all(width_of(row) or is_counted(row) for row in layers):
         raise InputError("--parameters: the widths of all layers are given; leave out --parameters or the widths")
-    budget, tune = _budget(settings, fields), _trials(settings.tune)
-    if tune is not None and budget.steps is not None and budget.steps < 2 * tune:
-        raise InputError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
-    if _has(fields, "model.layer"):
+    budget, tune = _budget(settings, training), settings.tune
+    if tune is not None:
+        _check_count("--tune", tune, 2, MAX_TRIALS)
+        if budget.steps is not None and budget.steps < 2 * tune:
+            raise InputError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
+    if "layer" in model:
         raise InputError("model.layer: a comparison has several layers; give them with --layers A,B,C")
-    if _has(fields, "training.init"):
+    if "init" in training:
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
-    base = _base(fields, causal=swept and task_type(task).works_causally)
-    options = share_options(layers, base.model.options, task)
+    defaults: dict[str, object] = {"training.steps": 1}
+    if swept and task_type(config.task).works_causally and "bidirectional" not in model:
+        defaults["model.bidirectional"] = False  # a layer that reads in both directions has no state to measure
+    base = resolve(config.model_dump(exclude_unset=True, exclude={"training": set(BUDGETS)}), defaults)
     check_own_layers([stack_name(row) for row in layers], base.model)
     plan = Plan(
         command=settings.command,
         base=base,
         layers=layers,
-        sized={layer: unsolved(layer, base, options[layer]) for layer in layers},
+        sized=_unsolved(layers, base),
         budget=budget,
         parameters=parse_parameters(settings.parameters),
-        seeds=seeds_from(base.training.seed, settings.seeds),
+        seeds=_seeds_from(base.training.seed, settings.seeds),
         tune=tune,
         metric=settings.metric or "",
-        automatic=[
-            name.partition(".")[2]
-            for name in ("training.evaluate_every", "model.embedding_size")
-            if not _has(fields, name)
-        ],
+        automatic=[name for name in ("evaluate_every", "embedding_size") if name not in training | model],
     )
-    for layer in layers:  # finding the task also checks the options of the layer
-        choose_metric(plan.task(layer), settings.metric)
+    for row in layers:  # finding the task also checks the options of the layer
+        choose_metric(plan.task(row), settings.metric)
     return plan
 
 
-def unsolved(row: str, base: Config, options: dict[str, Any]) -> Sized:
-    """Return a row with the configured sizes, its options and its learning rate."""
-    rate = base.training.learning_rate
-    if rate is None and not is_counted(row):
-        rate = default_rate_of_layer(base, stack_name(row))
-    return Sized(
-        hidden_size=width_of(row) or base.model.hidden_size,
-        embedding_size=base.model.embedding_size,
-        options=options,
-        learning_rate=rate,
-    )
+def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] | None, seeds: int | None) -> list[str]:
+    """Add layers and seeds to a plan, and return the new rows; arguments and errors are those of `resume`."""
+    added: list[str] = []
+    if widths is not None:
+        layers = _with_widths(layers or list(dict.fromkeys(map(architecture, plan.layers))), widths)
+    if layers is not None:
+        rows = _check_layers(layers, plan.base.task)
+        if missing := next((row for row in plan.layers if row not in rows), None):
+            raise InputError(f"--layers: {missing} is in the comparison already; name all its layers, then new ones")
+        added = [row for row in rows if row not in plan.layers]
+        plan.sized = _unsolved(rows, plan.base) | plan.sized
+        plan.layers = rows
+    if seeds is not None:
+        longer = _seeds_from(plan.seeds[0], seeds)
+        if len(longer) < len(plan.seeds):
+            raise InputError(f"--seeds: the comparison has {len(plan.seeds)} already; give as many or more")
+        plan.seeds = longer
+    return added
 
 
-def check_layers(layers: Sequence[str], task: str) -> list[str]:
-    """Return the names of the rows, with former names of layers replaced by the present ones.
+def _unsolved(rows: Sequence[str], base: Config) -> dict[str, Sized]:
+    """Return rows with the configured sizes, their options and their learning rates."""
+    options, model = share_options(rows, base.model.options, base.task), base.model
+    sized = {}
+    for row in rows:
+        rate = base.training.learning_rate
+        if rate is None and not is_counted(row):
+            rate = default_rate(base, stack_name(row))
+        sized[row] = Sized(
+            hidden_size=width_of(row) or model.hidden_size,
+            embedding_size=model.embedding_size,
+            options=options[row],
+            learning_rate=rate,
+        )
+    return sized
 
-    Raises:
-        InputError: no layer, an unknown layer, a layer named twice, or a width that is invalid.
-    """
+
+def _check_layers(layers: Sequence[str], task: str) -> list[str]:
+    """Return the names of the rows, with former names of layers replaced by the present ones."""
     rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in register_references(layers) if layer]
     if not rows:
         raise InputError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
@@ -130,30 +140,15 @@ def check_layers(layers: Sequence[str], task: str) -> list[str]:
 def register_references(layers: Sequence[str]) -> list[str]:
     """Import the layers that are written as ``FILE:Class``, and return the rows with the names of the classes."""
     rows = []
-    for layer in map(str.strip, layers):
-        stack, sign, width = layer.rpartition(WIDTH)
-        if not sign or not width.isdigit():
-            stack, sign, width = layer, "", ""
-        stack_parts = [register_reference(part) if is_reference(part) else part for part in stack.split("+")]
-        rows.append("+".join(stack_parts) + sign + width)
+    for layer in layers:
+        stack, *width = re.split(rf"(?={WIDTH}\d+$)", layer.strip())
+        names = [register_reference(part) if is_reference(part) else part for part in stack.split("+")]
+        rows.append("+".join(names) + "".join(width))
     return rows
 
 
-def record_code(plan: Plan) -> None:
-    """Record in the plan where layers from outside the library are defined.
-
-    Raises:
-        InputError: the processes that train could not import a layer.
-    """
-    plan.code = [origin_of(name).to_record() for name in registered_layers(plan.layers, plan.base)]
-
-
-def with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[str]:
-    """Return a row for every layer at every width; a counted model has no width.
-
-    Raises:
-        InputError: a width that is not a positive whole number, or a layer that already has a width.
-    """
+def _with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[str]:
+    """Return a row for every layer at every width; a counted model has no width."""
     if widths is None:
         return list(layers)
     for width in widths:
@@ -170,112 +165,75 @@ def with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[str
 
 
 def _check_width(row: str) -> None:
-    _, sign, width = row.partition(WIDTH)
+    name, sign, width = row.partition(WIDTH)
     if sign and not (width.isascii() and width.isdigit() and len(width) <= 10 and 0 < int(width) < 2**31):
         raise InputError(f"--layers: {row}: {width!r} is not a width; give a whole number, for instance lstm@32")
-    if sign and is_counted(architecture(row)):
-        raise InputError(f"--layers: {row}: {architecture(row)} has no width; give {architecture(row)} alone")
+    if sign and is_counted(name):
+        raise InputError(f"--layers: {row}: {name} has no width; give {name} alone")
 
 
-def registered_layers(rows: Sequence[str], base: Config) -> list[str]:
-    """Return the names of the user's own layers that a comparison builds, as part of a row or as decoder."""
-    decoder = base.model.options.get("decoder")
-    used = {name for row in [*rows, *([decoder] if isinstance(decoder, str) else [])] for name in parts(row)}
-    return [name for name in registered() if name in used]
-
-
-def share_options(layers: Sequence[str], options: Mapping[str, Any], task: str) -> dict[str, dict[str, Any]]:
-    """Return for every layer the model options that it or the task accepts.
-
-    Raises:
-        InputError: an option that no layer accepts.
-    """
-    kind = task_type(task).own_options
-    of_task = set() if kind is None else set(kind.model_fields)
-    known = {layer: _option_names(layer, options) for layer in layers}
-    every_name = of_task.union(*known.values())
+def share_options(rows: Sequence[str], options: Mapping[str, Any], task: str) -> dict[str, dict[str, Any]]:
+    """Return for every row the model options that its layers or the task accept; refuse one that no row accepts."""
+    of_task = _own_options(task_type(task))
+    known = {row: of_task | _option_names(row, options) for row in rows}
+    names = of_task.union(*known.values())
     for name in options:
-        if name not in every_name:
-            hint = nearest(name, sorted(every_name))
-            raise InputError(f"model.options.{name}: none of {', '.join(layers)} has such an option; {hint}")
-    return {
-        layer: {name: value for name, value in options.items() if name in known[layer] | of_task} for layer in layers
-    }
+        if name not in names:
+            hint = nearest(name, sorted(names))
+            raise InputError(f"model.options.{name}: none of {', '.join(rows)} has such an option; {hint}")
+    return {row: {name: value for name, value in options.items() if name in known[row]} for row in rows}
 
 
-def _option_names(layer: str, options: Mapping[str, Any]) -> set[str]:
-    if layer in STANDALONE:
-        kind = STANDALONE[layer].own_options
-        return set() if kind is None else set(kind.model_fields)
+def _option_names(row: str, options: Mapping[str, Any]) -> set[str]:
+    if is_counted(row):
+        return _own_options(STANDALONE[row])
     decoder = options.get("decoder")
-    stacks = [layer, decoder] if isinstance(decoder, str) else [layer]
-    return {name for part in itertools.chain(*map(parts, stacks)) for name in options_of(part, options)}
+    layers = [*parts(row), *(parts(decoder) if isinstance(decoder, str) else [])]
+    return {name for layer in layers for name in options_of(layer, options)}
+
+
+def _own_options(task: type[AnyTask]) -> set[str]:
+    return set() if task.own_options is None else set(task.own_options.model_fields)
 
 
 def parse_parameters(text: int | str | None) -> int | None:
-    """Return ``1M``, ``500k`` or ``1_000_000`` as a number.
-
-    Raises:
-        InputError: the text is not a number.
-    """
+    """Return ``1M``, ``500k`` or ``1_000_000`` as a number; refuse what is not a number."""
     if text is None:
         return None
     number = str(text).strip().replace("_", "").replace(",", "").lower()
     factor = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}.get(number[-1:], 1)
     try:
         count = float(number[:-1] if factor > 1 else number) * factor
-        if not 1 <= count < 2**40:
-            raise ValueError
     except ValueError:
-        raise InputError(f"--parameters: {text!r} is not a number of parameters; for instance 500k or 1M") from None
+        count = 0.0
+    if not 1 <= count < 2**40:
+        raise InputError(f"--parameters: {text!r} is not a number of parameters; for instance 500k or 1M")
     return round(count)
 
 
-def seeds_from(first: int, count: int) -> list[int]:
-    """Return ``count`` seeds, beginning with the configured one.
-
-    Raises:
-        InputError: too few or too many seeds.
-    """
-    if not isinstance(count, int) or not 1 <= count <= MAX_SEEDS:
-        raise InputError(f"--seeds: must be from 1 to {MAX_SEEDS}, got {count}")
+def _seeds_from(first: int, count: int) -> list[int]:
+    """Return ``count`` seeds, beginning with the configured one."""
+    _check_count("--seeds", count, 1, MAX_SEEDS)
     return list(range(first, first + count))
 
 
-def _trials(count: int | None) -> int | None:
-    if count is not None and (not isinstance(count, int) or not 2 <= count <= MAX_TRIALS):
-        raise InputError(f"--tune: must be from 2 to {MAX_TRIALS}, got {count}")
-    return count
+def _check_count(option: str, count: int, least: int, largest: int) -> None:
+    if not isinstance(count, int) or not least <= count <= largest:
+        raise InputError(f"{option}: must be from {least} to {largest}, got {count}")
 
 
-def _has(tree: Mapping[str, Any], name: str) -> bool:
-    section, _, key = name.partition(".")
-    return (tree.get(section) or {}).get(key) is not None
-
-
-def _budget(settings: ComparisonSettings, fields: Mapping[str, Any]) -> Budget:
+def _budget(settings: ComparisonSettings, training: Mapping[str, Any]) -> Budget:
     """Return the one budget, given as ``--minutes M`` or as ``--training.minutes M``, and so for tokens and steps."""
-    if _has(fields, "training.epochs"):
+    if "epochs" in training:
         raise InputError("training.epochs: a comparison gives every layer the same minutes, tokens or steps; give one")
-    amounts = {name: getattr(settings, name) for name in BUDGETS if getattr(settings, name) is not None}
-    for name in BUDGETS:
-        if _has(fields, f"training.{name}"):
-            amounts.setdefault(name, fields["training"][name])
-    if len(amounts) > 1:
-        first, second, *_ = amounts
+    given = {name: training[name] for name in BUDGETS if name in training}
+    given |= {name: getattr(settings, name) for name in BUDGETS if getattr(settings, name) is not None}
+    if len(given) > 1:
+        first, second, *_ = given
         raise InputError(f"--{second}: the budget is already given in {first}; leave one of them out")
-    for name, value in amounts.items():
-        if not isinstance(value, int | float) or not 0 < value < 2**31 or (name != "minutes" and value != int(value)):
-            kind = "number" if name == "minutes" else "whole number"
-            raise InputError(f"--{name}: must be a {kind} above 0, got {value}")
-    return Budget(**(amounts or {"minutes": DEFAULT_MINUTES}))
-
-
-def _base(fields: Mapping[str, Any], *, causal: bool) -> Config:
-    """Return the configuration that all rows share; ``causal`` where layers must read in one direction by default."""
-    training = {name: value for name, value in (fields.get("training") or {}).items() if name not in BUDGETS}
-    defaults: dict[str, Any] = {"training.steps": 1}
-    if causal:  # a layer that reads in both directions has no state to measure
-        defaults["model.bidirectional"] = False
-    tree = {**{name: value for name, value in fields.items() if name != "out"}, "training": training}
-    return resolve(tree, {name: value for name, value in defaults.items() if not _has(fields, name)})
+    try:
+        return Budget(**(given or {"minutes": DEFAULT_MINUTES}))
+    except ValidationError:
+        ((name, value),) = given.items()
+        kind = "number" if name == "minutes" else "whole number"
+        raise InputError(f"--{name}: must be a {kind} above 0, got {value}") from None

@@ -28,11 +28,10 @@ def summary_table(results: Results) -> Table:
     columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.rows)]
     cells: list[Cells] = []
     for row in results.ranked:
-        heading = Cell(row.layer, note="counted" if row.counted else "")
-        if row.failed:
-            cells.append([heading, Cell(f"failed: {row.failed}", span=max(1, len(columns)))])
-        else:
-            cells.append([heading, *(_summary_cell(row, column, results) for column in columns)])
+        figures: Cells = [Cell(f"failed: {row.failed}", span=max(1, len(columns)))]
+        if not row.failed:
+            figures = [_summary_cell(row, column, results) for column in columns]
+        cells.append([Cell(row.layer, note="counted" if row.counted else ""), *figures])
     caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
     if any(row.is_tied for row in results.rows):
         caption += " ≈: not significantly different from the best (paired bootstrap, p > 0.05)."
@@ -84,12 +83,11 @@ def words_table(results: Results) -> Table:
     """Return the summary in words, best first."""
     cells: list[Cells] = []
     for row in results.ranked:
-        if row.failed:
-            cells.append([row.layer, sentences.keeping(row), Cell(f"failed: {row.failed}", span=5)])
-            continue
-        how = [sentences.training(row, results), sentences.generating(row, results), sentences.using_context(row)]
-        beside = [sentences.standing(row, results), sentences.limits(row, results)]
-        cells.append([row.layer, sentences.keeping(row), *how, *beside])
+        how: Cells = [Cell(f"failed: {row.failed}", span=5)]
+        if not row.failed:
+            how = [sentences.training(row, results), sentences.generating(row, results), sentences.using_context(row)]
+            how += [sentences.standing(row, results), sentences.limits(row, results)]
+        cells.append([row.layer, sentences.keeping(row), *how])
     headings = ["layer", "keeps", "trains", "generates", "context", results.metric.name, "limited by"]
     caption = (
         "What each layer keeps, and what limits it, by the figures of this page. A limit is a cost of at least "
@@ -100,18 +98,11 @@ def words_table(results: Results) -> Table:
 
 def state_size_table(results: Results) -> Table:
     """Return one row for each layer and width: state, parameters, and the metric with its interval."""
-    metric = results.metric
-    cells: list[Cells] = [
-        [
-            layer,
-            f"{row.width:,}",
-            in_bytes(row.state),
-            _number(row.parameters),
-            _metric_cell(row, metric.key, metric.digits),
-        ]
-        for layer, rows in results.by_width().items()
-        for row in rows
-    ]
+    metric, cells = results.metric, list[Cells]()
+    for layer, rows in results.by_width().items():
+        for row in rows:
+            figure = _metric_cell(row, metric.key, metric.digits)
+            cells.append([layer, f"{row.width:,}", in_bytes(row.state), _number(row.parameters), figure])
     headings = ["layer", "width", "state", "parameters", metric.name]
     return _table(headings, cells, "The widths of each layer, smallest state first.")
 
@@ -150,12 +141,9 @@ def trials_table(results: Results) -> Table | None:
     cells: list[Cells] = []
     for row in rows:
         values = {trial["learning_rate"]: trial.get("value") for trial in row.tried}
-        texts = [
-            MISSING if rate not in values else "failed" if values[rate] is None else f"{values[rate]:.4g}"
-            for rate in rates
-        ]
-        marks = ["best" if rate == row.learning_rate else "" for rate in rates]
-        cells.append([row.layer, *map(Cell, texts, marks)])
+        texts = {rate: "failed" if value is None else f"{value:.4g}" for rate, value in values.items()}
+        marks = {row.learning_rate: "best"}
+        cells.append([row.layer, *(Cell(texts.get(rate, MISSING), marks.get(rate, "")) for rate in rates)])
     caption = (
         "Learning rates that were tried within the budget, with the held-out figure; the chosen one is underlined."
     )
@@ -166,84 +154,65 @@ def shapes_table(results: Results) -> Table:
     """Return the sizes and options of each layer, and how long and on how much it was trained."""
     cells: list[Cells] = []
     for row in results.ranked:
+        if row.failed:
+            continue
         run = next(iter(row.runs), {})
         seconds = run.get("training_seconds")
-        if not row.failed:
-            cells.append(
-                [
-                    row.layer,
-                    *map(_number, (row.embedding_size, row.hidden_size, row.num_layers)),
-                    ", ".join(f"{key} {value}" for key, value in row.options.items()) or MISSING,
-                    MISSING if row.learning_rate is None else f"{row.learning_rate:g}",
-                    *map(_number, (run.get("steps"), run.get("tokens"))),
-                    MISSING if seconds is None else in_time(1000 * seconds),
-                    row.paper or MISSING,
-                ]
-            )
-    headings = [
-        "layer",
-        "embedding",
-        "hidden",
-        "layers",
-        "options",
-        "learning rate",
-        "steps",
-        "tokens",
-        "training time",
-    ]
+        cells.append(
+            [
+                row.layer,
+                *map(_number, (row.embedding_size, row.hidden_size, row.num_layers)),
+                ", ".join(f"{key} {value}" for key, value in row.options.items()) or MISSING,
+                MISSING if row.learning_rate is None else f"{row.learning_rate:g}",
+                *map(_number, (run.get("steps"), run.get("tokens"))),
+                MISSING if seconds is None else in_time(1000 * seconds),
+                row.paper or MISSING,
+            ]
+        )
+    headings = ["layer", "embedding", "hidden", "layers", "options", "learning rate", "steps", "tokens"]
     caption = "Sizes and options of the layers, and the training of the first seed."
-    return Table([*headings, "paper"], cells, caption, {1, 2, 3, 5, 6, 7, 8})
+    return Table([*headings, "training time", "paper"], cells, caption, {1, 2, 3, 5, 6, 7, 8})
 
 
 def machine_table(results: Results) -> Table:
     """Return the machine, the versions and the date."""
-    facts = dict(results.section("machine"))
-    if facts.get("memory_bytes"):
-        facts["memory"] = in_bytes(facts.pop("memory_bytes"))
-    facts |= results.section("versions")
-    facts |= {"finished": results.values.get("finished"), "took": in_time(1000 * (results.values.get("seconds") or 0))}
-    cells: list[Cells] = [[str(name), str(value)] for name, value in facts.items() if value is not None]
+    rows = dict(results.section("machine"))
+    if rows.get("memory_bytes"):
+        rows["memory"] = in_bytes(rows.pop("memory_bytes"))
+    rows |= results.section("versions")
+    rows |= {"finished": results.values.get("finished"), "took": in_time(1000 * (results.values.get("seconds") or 0))}
+    cells: list[Cells] = [[str(name), str(value)] for name, value in rows.items() if value is not None]
     return Table(["fact", "value"], cells, "The machine, the versions and the date.")
 
 
 def meanings_table(results: Results) -> Table:
     """Return what the figures of the page mean."""
     metric, data, several = results.metric, results.section("data"), len(results.seeds) > 1
-    selected = data.get("valid") is not None and data.get("valid") == data.get("measured_on")
+    better = f"{'higher' if metric.more_is_better else 'lower'} is better"
+    measured = f"{better}; measured on {data.get('measured_on') or 'held-out data'}"
+    if data.get("valid") is not None and data.get("valid") == data.get("measured_on"):
+        measured += ", which also selected the weights of each training, so all values are a little too good"
+    seeds = "the bounds are means over seeds" if several else "it does not cover other seeds"
+    together = "; the items of all seeds are resampled together, so differences between seeds are not covered"
     work = results.values.get("timed_work", "reading and answering")
-    rows = [
-        (
-            metric.name,
-            f"{'higher' if metric.more_is_better else 'lower'} is better; measured on "
-            f"{data.get('measured_on') or 'held-out data'}"
-            + (", which also selected the weights of each training, so all values are a little too good" * selected),
-        ),
-        (
-            "95 % interval",
-            "percentile bootstrap over the items (lines, blocks of a text, sentences) of the measured data; "
-            + ("the bounds are means over seeds" if several else "it does not cover other seeds"),
-        ),
-        (
-            "different from the best",
-            "paired bootstrap: both layers on the same resampled items; significant if the two-sided p is at most "
-            "0.05. There is no correction for comparing many layers"
-            + (
-                "; the items of all seeds are resampled together, so differences between seeds are not covered"
-                * several
-            ),
-        ),
-        ("learning rate", "the default of the layer, the one that was set, or with tuning the best of those tried"),
-        ("parameters", "all numbers that are learned, including embeddings and the output layer"),
-        (SPEED, "tokens read in training per second, without the time of validations"),
-        ("memory", "the peak of resident memory of the training process, including the interpreter and the data"),
-        ("state", "bytes that must be kept of one text to continue it; 1 kB is 1,000 bytes"),
-        ("time per token", f"the time of {work}, one text at a time, divided by the number of tokens"),
-    ]
+    meanings = {
+        metric.name: measured,
+        "95 % interval": "percentile bootstrap over the items (lines, blocks of a text, sentences) of the measured "
+        f"data; {seeds}",
+        "different from the best": "paired bootstrap: both layers on the same resampled items; significant if the "
+        "two-sided p is at most 0.05. There is no correction for comparing many layers" + together * several,
+        "learning rate": "the default of the layer, the one that was set, or with tuning the best of those tried",
+        "parameters": "all numbers that are learned, including embeddings and the output layer",
+        SPEED: "tokens read in training per second, without the time of validations",
+        "memory": "the peak of resident memory of the training process, including the interpreter and the data",
+        "state": "bytes that must be kept of one text to continue it; 1 kB is 1,000 bytes",
+        "time per token": f"the time of {work}, one text at a time, divided by the number of tokens",
+    }
     distance = results.at_distance()
     if distance.kind:
         count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
-        rows.append((f"{distance.of} at distance", f"{distance.name}{count}; without intervals"))
-    return Table(["figure", "meaning"], [list(row) for row in rows], "What the figures mean.")
+        meanings[f"{distance.of} at distance"] = f"{distance.name}{count}; without intervals"
+    return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")
 
 
 def _number(value: float | None) -> str:

@@ -4,6 +4,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
+from itertools import islice
 
 import torch
 
@@ -13,9 +14,8 @@ from ..evaluation.intervals import Metrics
 from ..models.base_models import TextModel
 from ..models.stepping import Stepper, any_ids, read_at_once
 from ..runs.run import Run
-from ..training.task import evaluating
+from ..training.task import AnyTask, evaluating
 from .plan import DataPart
-from .samples import labelled_items
 
 STATE_AFTER = (1, 10, 100, 1000, 10_000)
 STEP_AFTER = (1, 10, 100, 1000)
@@ -25,8 +25,8 @@ STATE_SECONDS, READING_SECONDS, GENERATING_SECONDS = 1.5, 1.0, 1.0
 """Limits of the measurements in seconds; what would come later is left out."""
 MAX_STEPS, MAX_READINGS, GENERATED, ANSWERED = 15, 3, 200, 8
 """Repetitions of a step and of reading a text; tokens that are generated, and texts that are answered."""
-SOURCE = 20
-"""Tokens of the source that a decoder writes from, and of the prompt of a language model."""
+SOURCE = 20  # tokens of the source that a decoder writes from, and of the prompt of a language model
+MAX_ITEMS = 100_000  # inputs that are read
 INPUTS, MAX_LENGTH, RUNNING = 200, 10_000, 1_000
 """Inputs among which the longest is chosen; tokens of it that are read at most, and of a running text."""
 
@@ -34,28 +34,23 @@ INPUTS, MAX_LENGTH, RUNNING = 200, 10_000, 1_000
 def costs(run: Run, measured: DataPart) -> Metrics:
     """Measure the costs of a model for one sequence, on the device where the model is.
 
-    Args:
-        run: a trained model.
-        measured: the data that it is measured on.
-
     Returns:
         ``state_bytes`` and ``step_milliseconds`` by the number of tokens read, empty where a layer needs later inputs;
         ``state_at_length``, the ``bytes`` of the state after the ``tokens`` of the longest input, or None;
         ``milliseconds_per_token`` to write or to answer, or None; ``reading_milliseconds`` by the length of a text.
     """
     with evaluating(run.model), torch.inference_mode():
-        stepper = run.task.stepper(run.model)
-        sizes, steps = ({}, {}) if stepper is None else _state_and_steps(stepper)
         return {
-            "state_bytes": sizes,
-            "state_at_length": None if stepper is None else _state_at_length(run, stepper, measured),
-            "step_milliseconds": steps,
+            **_state_and_steps(run, measured),
             "milliseconds_per_token": _per_token(run, measured),
             "reading_milliseconds": _reading(run),
         }
 
 
-def _state_and_steps(stepper: Stepper) -> tuple[dict[str, int], dict[str, float]]:
+def _state_and_steps(run: Run, measured: DataPart) -> Metrics:
+    stepper = run.task.stepper(run.model)
+    if stepper is None:
+        return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}
     stepper.step(stepper.read(1, stepper.begin(SOURCE)))  # compiles the step
     sizes, steps, tokens, started = {}, {}, 0, time.perf_counter()
     state = stepper.begin(SOURCE)
@@ -68,7 +63,8 @@ def _state_and_steps(stepper: Stepper) -> tuple[dict[str, int], dict[str, float]
         if count in STEP_AFTER:
             step = functools.partial(stepper.step, state)
             steps[str(count)] = median_milliseconds(step, times=MAX_STEPS, seconds=STATE_SECONDS / 5)
-    return sizes, steps
+    at_length = _state_at_length(run, stepper, measured)
+    return {"state_bytes": sizes, "state_at_length": at_length, "step_milliseconds": steps}
 
 
 def _state_at_length(run: Run, stepper: Stepper, measured: DataPart) -> dict[str, int]:
@@ -134,3 +130,14 @@ def median_milliseconds(function: Callable[[], object], *, times: int, seconds: 
         function()
         durations.append(1000 * (time.perf_counter() - before))
     return statistics.median(durations)
+
+
+def labelled_items(task: AnyTask, data: DataPart, *, count: int) -> list[tuple[str, str]]:
+    """Return up to ``count`` inputs with the right answers, spread evenly over the data."""
+    items = _all_items(task, data)
+    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else items
+
+
+@functools.lru_cache(maxsize=1)
+def _all_items(task: AnyTask, data: DataPart) -> list[tuple[str, str]]:
+    return list(islice(task.labelled_items(*data), MAX_ITEMS))

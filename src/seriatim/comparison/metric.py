@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core.errors import InputError, nearest
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Compute, Measure, Metrics, mean, paired
+from ..evaluation.intervals import Compute, Measure, Metrics, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..training.task import AnyTask
@@ -17,33 +17,22 @@ LOWER_IS_BETTER = frozenset(
 )
 SAME_ORDER = {"word_perplexity": "loss", "bits_per_byte": "loss"}
 """Figures without statistics of their own: they rise and fall with another figure of the same text."""
-
-
-def _perplexity(sums: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(np.minimum(mean(sums), 700.0)))
-
-
-FIGURE_OF_SUMS: Mapping[str, Compute] = {"loss": mean, "perplexity": _perplexity, **OF_LABELS, **OF_TRANSLATIONS}
+FIGURE_OF_SUMS: Mapping[str, Compute] = {"loss": mean, "perplexity": exp_mean, **OF_LABELS, **OF_TRANSLATIONS}
 """Figures as functions of the summed statistics of items."""
 
 
 def choose_metric(task: AnyTask, key: str | None, vocabulary: Vocabulary | None = None) -> Figure:
-    """Return the figure that a comparison ranks by.
+    """Return the figure that a comparison ranks by; refuse a key that the task does not have.
 
-    Args:
-        task: the task of the comparison.
-        key: the key of the figure; None for the one that selects weights, or else the first headline of the task.
-        vocabulary: of the training data, where it is known: some figures depend on the labels.
-
-    Raises:
-        InputError: the task has no such figure.
+    Without a key, it is the figure that selects weights, or else the first headline of the task. Some figures depend on
+    the labels of the training data, and so on its vocabulary, where that is known.
     """
     figures = task.figures if vocabulary is None else task.figures_for(vocabulary)
     known = {figure.key: figure for figure in figures}
     if key is None:
-        headlines = [figure for figure in known.values() if figure.headline]
+        headlines = {figure.key: figure for figure in figures if figure.headline}
         selects = task.selects if vocabulary is None else task.selection_metric(vocabulary)
-        return next((figure for figure in headlines if figure.key == selects), headlines[0])
+        return headlines.get(selects) or next(iter(headlines.values()))
     if key not in known:
         raise InputError(f"--metric: {task.config.task} has no {key!r}; {nearest(key, list(known))}")
     return known[key]
@@ -65,12 +54,10 @@ def statistics_of(measures: Mapping[str, Measure]) -> dict[str, np.ndarray]:
 
 
 def difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], key: str) -> Metrics | None:
-    """Return how far the figure of one row is above that of another, by the paired bootstrap.
+    """Return how far the figure ``key`` of one row is above that of another, by the paired bootstrap.
 
-    Args:
-        first: statistics of one row, as `statistics_of` returns them.
-        second: statistics of the other row.
-        key: the figure. Where it has no statistics, the test uses the figure in `SAME_ORDER`, which the answer names.
+    The rows are given by their statistics, as `statistics_of` returns them. Where the figure has no statistics, the
+    test uses the figure in `SAME_ORDER`, which the answer names.
 
     Returns:
         The fields of `seriatim.evaluation.intervals.Paired` and ``key``; None where the rows cannot be paired.

@@ -1,9 +1,11 @@
-"""The plan of a comparison: layers, sizes, budget, seeds and data, stored as `comparison.yaml`.
+"""The plan of a comparison (layers, sizes, budget, seeds and data), and the folder where it is stored.
 
 A row of a comparison has a name: ``lstm``, ``mamba+transformer`` for a stack that mixes two layers, ``lstm@32`` for a
 layer of width 32.
 """
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -12,16 +14,26 @@ from pydantic import Field, ValidationError
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
 from ..core.errors import InputError
 from ..data.builtin import SPLITS
-from ..layers import split_names
-from ..layers.origins import Origin
+from ..evaluation.intervals import Metrics
+from ..layers import REGISTRY, split_names
+from ..layers.origins import origin_of, outside_names, stacks_of
+from ..storage.lock import LOCK
 from ..storage.plain_yaml import dump_plain
+from ..storage.safe_files import read_json
 from ..tasks import STANDALONE, find
+from ..training.run_files import COMPARISON, check_place
 from ..training.task import AnyTask
 from ..version import __version__
 
 FORMAT = "seriatim comparison 1"
-WIDTH = "@"
-"""The sign between a layer and its width in the name of a row."""
+WIDTH = "@"  # between a layer and its width in the name of a row
+START_NEW = "start a new comparison with another --out"
+REPORT = "report.html"
+WRITTEN = (REPORT, *COMPARISON)
+"""What comparisons write. The last one marks the folder of a comparison, so it is removed last."""
+ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "data"}
+"""Digests of a plan, and the fields of a row that hold the same."""
+MAX_BYTES = 1 << 26  # the largest size of the file of a row
 
 
 class DataPart(NamedTuple):
@@ -31,7 +43,6 @@ class DataPart(NamedTuple):
     part: str
 
     def __str__(self) -> str:
-        """Return the name, with the part where the name does not say it."""
         names_part = self.spec.rsplit(":", 1)[-1].split("-")[0] in SPLITS
         return f"{self.spec}, part {self.part}" if self.spec.startswith("builtin:") and not names_part else self.spec
 
@@ -87,9 +98,13 @@ class Plan(Section):
     automatic: list[str] = Field(default_factory=list)
     code: list[dict[str, str | None]] = Field(default_factory=list)
 
-    def origins(self) -> list[Origin]:
-        """Return where the layers from outside the library are defined."""
-        return [Origin.from_record(record, "comparison.yaml") for record in self.code]
+    def outside_layers(self, *rows: str) -> list[str]:
+        """Return the layers from outside the library that some rows, or all, and their decoders are made of."""
+        return outside_names([*map(stack_name, rows or self.layers), *stacks_of(self.base)[1:]])
+
+    def record_code(self) -> None:
+        """Record where layers from outside the library are defined; refuse one that no other process can import."""
+        self.code = [origin_of(name).to_record() for name in self.outside_layers() if name in REGISTRY]
 
     def config(self, row: str, seed: int | None = None) -> Config:
         """Return the configuration of one training, without budget and folder; the first seed by default."""
@@ -108,13 +123,9 @@ class Plan(Section):
     def measured(self) -> DataPart:
         """Return the data that rows are measured on: the test data, or else the held-out data."""
         data = self.base.data
-        if data.test is not None:
-            return DataPart(data.test, "test")
-        train = data.train or ""
-        if train.startswith("builtin:") and train.count(":") == 1 and data.valid is None:
-            return DataPart(train, "test")
-        assert data.valid is not None
-        return DataPart(data.valid, "valid")
+        spec = self.task().validation_spec() if data.test is None else data.test
+        assert spec is not None
+        return DataPart(spec, "test" if data.valid is None or data.test is not None else "valid")
 
     def to_yaml(self) -> str:
         """Return the text of `comparison.yaml`."""
@@ -122,19 +133,13 @@ class Plan(Section):
 
 
 def read_plan(folder: Path) -> Plan:
-    """Read the plan of a comparison from its folder.
-
-    Raises:
-        InputError: the folder has no plan, the plan is damaged, or another version wrote it.
-    """
+    """Read the plan of a comparison from its folder; refuse one that is damaged, or that another version wrote."""
     path = folder / "comparison.yaml"
     if not path.is_file():
         raise InputError(f"{folder}: not a comparison (no comparison.yaml); give a folder that seriatim compare wrote")
     tree = read_yaml(path)
     if tree.get("format") != FORMAT:
-        raise InputError(
-            f"{path}: its format differs from the one this version writes; start a new comparison with another --out"
-        )
+        raise InputError(f"{path}: its format differs from the one this version writes; {START_NEW}")
     check_version(path, tree.get("version"))
     try:
         return Plan.model_validate(tree)
@@ -143,12 +148,10 @@ def read_plan(folder: Path) -> Plan:
 
 
 def check_version(path: Path, version: object) -> None:
-    """Raise InputError where another version wrote a file, because its figures cannot be compared with present ones."""
+    """Refuse a file that another version wrote, because its figures cannot be compared with present ones."""
     if version != __version__:
-        raise InputError(
-            f"{path}: was made by Seriatim {version}, and this is {__version__}; figures of two versions cannot be "
-            "compared; start a new comparison with another --out"
-        )
+        versions = f"was made by Seriatim {version}, and this is {__version__}"
+        raise InputError(f"{path}: {versions}; figures of two versions cannot be compared; {START_NEW}")
 
 
 def architecture(row: str) -> str:
@@ -175,3 +178,63 @@ def width_of(row: str) -> int | None:
 def is_counted(row: str) -> bool:
     """Return whether the model of a row is counted in one pass instead of trained by gradients."""
     return row in STANDALONE
+
+
+def default_out(task: str, data: str) -> str:
+    """Return ``comparisons/TASK-DATA``."""
+    built_in, first_file = data.startswith("builtin:"), Path(data.split(",")[0])
+    stem = data.split(":")[1] if built_in else first_file.name.split(".")[0]
+    return f"comparisons/{task}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stem).strip('-') or 'data'}"
+
+
+def check_folder(out: str, *, overwrite: bool) -> Path:
+    """Return the folder to write a comparison into; refuse one that holds anything else, or cannot be written."""
+    folder = check_place(out)
+    entries = sorted(path.name for path in folder.iterdir() if path.name != LOCK) if folder.is_dir() else []
+    if entries and not overwrite:
+        remedies = f"choose another --out, continue with --resume {folder}, or replace the comparison there"
+        raise InputError(f"{folder}: not empty; {remedies} with --overwrite")
+    if entries and "comparison.yaml" not in entries:
+        raise InputError(f"{folder}: not a comparison, and its {entries[0]} would be lost; choose another --out")
+    return folder
+
+
+def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:
+    """Read a row, None where it is not finished; refuse one that is damaged, or of another version or other data."""
+    path = folder / "rows" / f"{name}.json"
+    if not path.exists() or not path.with_suffix(".safetensors").exists():
+        return None
+    remedy = "remove it to measure this row again"
+    row = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
+    if not isinstance(row, dict) or not {"metrics", "version"} <= row.keys():
+        raise InputError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
+    check_version(path, row["version"])
+    check_row(path, row, plan)
+    return row
+
+
+def read_trials(folder: Path, layer: str) -> list[Metrics]:
+    """Return the ``learning_rate`` and ``value`` of each trial of a layer."""
+    path, remedy = folder / "trials" / f"{layer}.json", "remove it to try the learning rates again"
+    return read_json(path, max_bytes=MAX_BYTES, remedy=remedy) if path.exists() else []
+
+
+def check_row(path: Path, row: Mapping[str, object], plan: Plan) -> None:
+    """Refuse a row that was trained or measured on other data than the comparison's."""
+    for part, key in ROW_DIGESTS.items():
+        if row.get(key) != plan.digests.get(part):
+            how = "with a different tokenizer" if part == "tokenizer" else "on different data"
+            verb = "trained" if part == "train" else "measured"
+            raise InputError(f"{path}: was {verb} {how}; remove it and resume, or {START_NEW}")
+
+
+def check_runs(folder: Path, plan: Plan) -> None:
+    """Refuse a run that another version made, or whose layer differs from the plan's."""
+    for path in sorted((folder / "runs").glob("*/summary.json")):
+        run, remedy = path.parent, "remove the folder of the run to train it again"
+        summary = read_json(path, max_bytes=1 << 20, remedy=remedy)
+        summary = summary if isinstance(summary, dict) else {}
+        check_version(run, summary.get("versions", {}).get("seriatim"))
+        row, layer = run.name.rpartition("-")[0], summary.get("layer")
+        if row in plan.layers and layer != stack_name(row):
+            raise InputError(f"{run}: is a run of {layer}, not of {row}; remove it to train it again")

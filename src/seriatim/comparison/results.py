@@ -1,31 +1,34 @@
 """The results of a comparison as pages and consoles read them: typed rows, their order, and who differs from the best.
 
-`Results` reads what `results.json` holds. A row may lack anything but the name of its layer, because a layer may have
-failed, and because other versions write other fields.
+A row may lack anything but the name of its layer, because a layer may have failed, and because other versions write
+other fields.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self
 
-Json = Mapping[str, Any]
-"""An object of a JSON file."""
-Read = TypeVar("Read")
+from ..evaluation.intervals import written
 
-SIGNIFICANT = 0.05
-"""The largest p-value at which a row is said to differ from the best."""
+Json = Mapping[str, Any]  # an object of a JSON file
+SIGNIFICANT = 0.05  # the largest p-value at which a row is said to differ from the best
 
 
-def read_fields(cls: type[Read], values: Json) -> Read:
-    """Make a dataclass of a JSON object: unknown keys are left out, and null means the default."""
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: value for name, value in values.items() if name in names and value is not None})
+@dataclass(frozen=True, eq=False)
+class FromJson:
+    """A dataclass that is read from a JSON object."""
+
+    @classmethod
+    def read(cls, values: Json) -> Self:
+        """Read the fields; unknown keys are left out, and null means the default."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(FromJson):
     """The figure that a comparison ranks by; ``digits`` are those after the decimal point."""
 
     key: str
@@ -39,11 +42,11 @@ class Metric:
 
     def written(self, value: float) -> str:
         """Return a value as a table shows it."""
-        return f"{value:,.{self.digits}f}"
+        return written(value, self.digits)
 
 
 @dataclass(frozen=True)
-class Distance:
+class Distance(FromJson):
     """A figure at several distances. ``kind`` is ``context``, ``distance`` or ``length``."""
 
     kind: str = ""
@@ -61,7 +64,7 @@ class Distance:
 
 
 @dataclass(frozen=True, eq=False)
-class ResultRow:
+class ResultRow(FromJson):
     """The results of one layer: the fields of a row in `results.json`."""
 
     layer: str
@@ -109,7 +112,7 @@ class ResultRow:
     @cached_property
     def at_distance(self) -> Distance:
         """The figure at several distances, without values where none was measured."""
-        return read_fields(Distance, self.distance)
+        return Distance.read(self.distance)
 
     def distances(self, kind: str) -> list[tuple[int, float]]:
         """Return the values at distances of one kind, nearest first."""
@@ -119,6 +122,11 @@ class ResultRow:
     def state_sizes(self) -> dict[int, float]:
         """Bytes of the state by the number of tokens read."""
         return {int(count): size for count, size in self.state_bytes.items() if size is not None}
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the state was measured and is empty."""
+        return bool(self.state_bytes) and not any(self.state_bytes.values())
 
     @property
     def state(self) -> int:
@@ -142,46 +150,32 @@ class ResultRow:
 
 
 class Results:
-    """The results of a comparison.
-
-    Args:
-        values: what `results.json` holds.
-    """
+    """The results of a comparison, from what `results.json` holds."""
 
     def __init__(self, values: Json) -> None:
         self.values = values
-        self.metric = read_fields(Metric, values["metric"])
-        self.rows = [read_fields(ResultRow, row) for row in values["rows"]]
+        self.metric = Metric.read(values["metric"])
+        self.rows = [ResultRow.read(row) for row in values["rows"]]
+        self.ran = [row for row in self.rows if not row.failed]
         self.seeds: Sequence[int] = values.get("seeds") or []
+        sign = -1 if self.metric.more_is_better else 1
+        measured = [row for row in self.rows if row.value(self.metric.key) is not None]
+        self.measured = sorted(measured, key=lambda row: sign * self.of(row))
+        """The rows that have the metric, best first."""
+        self.ranked = [*self.measured, *(row for row in self.rows if row not in measured)]
+        """All rows, best first; those without the metric last."""
 
     def section(self, name: str) -> Json:
         """Return an object in the results, empty where it is missing."""
         return values if isinstance(values := self.values.get(name), Mapping) else {}
 
-    @property
-    def ran(self) -> list[ResultRow]:
-        """The rows that did not fail."""
-        return [row for row in self.rows if not row.failed]
-
-    @property
-    def measured(self) -> list[ResultRow]:
-        """The rows that have the metric, best first."""
-        sign = -1 if self.metric.more_is_better else 1
-        rows = [row for row in self.rows if row.value(self.metric.key) is not None]
-        return sorted(rows, key=lambda row: sign * self.of(row))
-
-    @property
-    def ranked(self) -> list[ResultRow]:
-        """All rows, best first; those without the metric last."""
-        return [*self.measured, *(row for row in self.rows if row.value(self.metric.key) is None)]
-
     def by_width(self) -> dict[str, list[ResultRow]]:
         """Return the measured rows with a width by layer, smallest state first."""
-        rows: dict[str, list[ResultRow]] = {}
+        rows: dict[str, list[ResultRow]] = {row.architecture: [] for row in self.rows}
         for row in sorted(self.rows, key=lambda row: row.state):
-            if row.width and row.state and row.value(self.metric.key) is not None:
-                rows.setdefault(row.architecture, []).append(row)
-        return {layer: rows[layer] for layer in dict.fromkeys(row.architecture for row in self.rows) if layer in rows}
+            if row.width and row.state and row in self.measured:
+                rows[row.architecture].append(row)
+        return {layer: group for layer, group in rows.items() if group}
 
     def of(self, row: ResultRow) -> float:
         """Return the metric of a row that has it."""
@@ -192,9 +186,3 @@ class Results:
     def at_distance(self) -> Distance:
         """Return the first figure at several distances; all rows have the same kind."""
         return next((row.at_distance for row in self.rows if row.distance), Distance())
-
-
-def ranked(values: Json) -> list[dict[str, Any]]:
-    """Return the rows of `results.json`, best first; those without the metric last."""
-    order = [row.layer for row in Results(values).ranked]
-    return sorted(values["rows"], key=lambda row: order.index(row["layer"]))

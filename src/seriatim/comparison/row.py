@@ -1,32 +1,48 @@
-"""A row of a comparison: everything that is measured of one trained run."""
+"""A row of a comparison: everything that is measured of one trained run, and samples of what it writes or answers."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from torch import nn
 
 from ..core.allocator import freed_memory_kept
+from ..data.corpus import Corpus
+from ..data.synthetic import TASKS, generate
+from ..data.tokenizers import END
+from ..evaluation.context_use import by_context
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
+from ..training.task_data import TaskData
 from ..version import __version__
-from .cost import costs
-from .distance import distances
-from .metric import statistics_of
-from .plan import Plan, is_counted
-from .samples import samples
+from .cost import costs, labelled_items
+from .metric import FIGURE_OF_SUMS, statistics_of
+from .plan import DataPart, Plan, is_counted
 
-POINTS = 200
-"""Points of a learning curve, at most."""
+POINTS = 200  # points of a learning curve, at most
+ANSWERS = 5
+PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
+"""Words of a prompt, approximate characters of the text that follows, and how the text is drawn."""
+PROMPT_TOKENS = 400  # at the beginning of a text, from which the words of the prompt are taken
+ROWS = 200  # items of each distance of a synthetic task
+CONTEXTS = (1, 4, 16, 64, 256)
+TOKENS, POSITIONS = 8_000, 200
+"""Tokens of a text that are read, and positions among them that are predicted from shortened contexts."""
+QUARTILES = 4
+UNITS = {
+    "reversal": "letters of the word",
+    "agreement": "words between",
+    "copy": "letters between",
+    "adding": "digits",
+    "recall": "pairs",
+}
+"""The unit of the distance of each synthetic task."""
 
 
 def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.ndarray]]:
-    """Measure a run.
+    """Measure a run that was trained to its end.
 
-    Args:
-        run: a run that was trained to its end.
-        plan: of the comparison.
-        full: whether to measure costs, samples and distances, for which one run of a layer is enough.
+    With ``full``, costs, samples and distances are measured, too, for which one run of a layer is enough.
 
     Returns:
         The row as `rows/LAYER-SEED.json` holds it, and the statistics of every item for paired tests.
@@ -38,13 +54,9 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     statistics = statistics_of(measures)
     summary, model = run.summary, run.config.model
     counted = is_counted(model.layer)
-    records = list(_records(run))
-    multiplied = multiplied_parameters(run.model)
     row = {
         "parameters": summary["parameters"],
-        "hidden_size": None if counted else model.hidden_size,
-        "embedding_size": None if counted else model.embedding_size,
-        "num_layers": None if counted else model.num_layers,
+        **{name: None if counted else getattr(model, name) for name in ("hidden_size", "embedding_size", "num_layers")},
         "bidirectional": bool(model.bidirectional),
         "options": model.options,
         "learning_rate": None if counted else run.config.training.learning_rate,
@@ -54,8 +66,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "tokens": summary["tokens"],
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],
         "tokens_per_second": summary["tokens_per_second"],
-        "curve": _curve(records, multiplied),
-        "held_out": _held_out(records, multiplied, (plan.metric, run.task.selection_metric(run.vocabulary))),
+        **_curves(run, (plan.metric, run.task.selection_metric(run.vocabulary))),
         "tokenizer": run.vocabulary.fingerprint(),
         "vocabulary_size": summary["vocabulary_size"],
         "described": run.task.describe(data),
@@ -71,55 +82,145 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     return row, statistics
 
 
+def samples(run: Run, data: TaskData, measured: DataPart) -> list[Metrics]:
+    """Return one text of a language model as ``prompt`` and ``text``, or five answers of another model.
+
+    Answers are ``input``, ``truth`` and ``text``; ``data`` is what the task read of ``measured``.
+    """
+    if run.task.continues_text and isinstance(data, Corpus):
+        characters_per_token = max(1, data.statistics.bytes) / max(1, data.statistics.tokens)
+        prompt, max_tokens = prompt_of(run, data), max(1, round(CHARACTERS / characters_per_token))
+        text = "".join(run.generate(prompt, max_tokens=max_tokens, temperature=TEMPERATURE, seed=SEED))
+        return [{"prompt": prompt, "text": text}]
+    items = labelled_items(run.task, measured, count=ANSWERS)
+    answers = run.task.answer(run.model, run.vocabulary, [text for text, _ in items]) if items else []
+    return [
+        {"input": text, "truth": truth, "text": answer["text"]}
+        for (text, truth), answer in zip(items, answers, strict=True)
+    ]
+
+
+def prompt_of(run: Run, data: Corpus) -> str:
+    """Return the first words of a text that the vocabulary knows, without rules of dashes and the like."""
+    ids = np.asarray(data.ids[:PROMPT_TOKENS])
+    skipped = [END] if run.tokenizer.ends_lines else [END, run.tokenizer.unknown_id]
+    words = run.tokenizer.decode([int(token) for token in ids if int(token) not in skipped]).split()
+    with_letters = [word for word in words if any(map(str.isalpha, word))]
+    return " ".join((with_letters or words)[:PROMPT_WORDS])
+
+
 def multiplied_parameters(model: nn.Module) -> int:
     """Return the number of parameters that multiply an input: matrices, but not embeddings that are only looked up."""
     looked_up = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     looked_up -= {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
-    matrices = (weight for weight in model.parameters() if weight.dim() > 1 and id(weight) not in looked_up)
-    return sum(weight.numel() for weight in matrices)
+    return sum(weight.numel() for weight in model.parameters() if weight.dim() > 1 and id(weight) not in looked_up)
 
 
-def _records(run: Run) -> Iterator[Metrics]:
-    """Yield the records of `metrics.jsonl` about training steps and validations."""
-    path = run.path / "metrics.jsonl"
-    if path.exists():
-        with path.open(encoding="utf-8") as file:
-            yield from (record for record in map(json.loads, file) if record.get("kind") in ("train", "valid"))
+def _curves(run: Run, keys: Sequence[str]) -> Metrics:
+    """Return ``curve``, the losses of training steps, and ``held_out``, the first of ``keys`` at each validation.
 
-
-def _curve(records: Sequence[Metrics], multiplied: int) -> list[Metrics]:
-    """Return training losses; where there are more than `POINTS`, neighbours are averaged."""
-    steps = [record for record in records if record["kind"] == "train" and record["loss"] is not None]
-    size = -(-len(steps) // POINTS) or 1
-    curve = []
-    for start in range(0, len(steps), size):
-        group = steps[start : start + size]
+    Where there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a
+    validation are interpolated.
+    """
+    path, multiplied = run.path / "metrics.jsonl", multiplied_parameters(run.model)
+    records = list(map(json.loads, path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
+    trained = [record for record in records if record.get("kind") == "train"]
+    steps, tokens, seconds = zip((0, 0, 0.0), *map(_time, trained), strict=True)
+    losses = [record for record in trained if record["loss"] is not None]
+    size = -(-len(losses) // POINTS) or 1
+    curve, held_out = [], []
+    for group in (losses[start : start + size] for start in range(0, len(losses), size)):
         loss = sum(record["loss"] for record in group) / len(group)
-        curve.append({**_place(group[-1]["step"], group[-1]["tokens"], _seconds(group[-1]), multiplied), "loss": loss})
-    return curve
-
-
-def _held_out(records: Sequence[Metrics], multiplied: int, keys: Sequence[str]) -> list[Metrics]:
-    """Return the first available figure of each validation, with interpolated tokens and seconds of training."""
-    trained = [record for record in records if record["kind"] == "train"]
-    steps = [0, *(record["step"] for record in trained)]
-    tokens = [0, *(record["tokens"] for record in trained)]
-    seconds = [0.0, *map(_seconds, trained)]
-    points = []
+        curve.append({**_place(*_time(group[-1]), multiplied), "loss": loss})
     for record in records:
         key = next((key for key in keys if record.get(key) is not None), None)
-        if record["kind"] == "valid" and key is not None:
+        if record.get("kind") == "valid" and key is not None:
             step = record["step"]
             read, spent = round(np.interp(step, steps, tokens)), float(np.interp(step, steps, seconds))
-            points.append({**_place(step, read, spent, multiplied), "value": record[key], "key": key})
-    return points
+            held_out.append({**_place(step, read, spent, multiplied), "value": record[key], "key": key})
+    return {"curve": curve, "held_out": held_out}
 
 
-def _seconds(record: Metrics) -> float:
-    """Return the seconds of training without validations."""
-    return float(record["tokens"] / record["tokens_per_second"])
+def _time(record: Metrics) -> tuple[int, int, float]:
+    """Return the steps, the tokens and the seconds of training, without validations, up to a record."""
+    return record["step"], record["tokens"], record["tokens"] / record["tokens_per_second"]
 
 
 def _place(step: int, tokens: int, seconds: float, multiplied: int) -> Metrics:
     """Return the coordinates of a point; ``compute`` counts two operations a product, forward and twice backward."""
     return {"step": step, "tokens": tokens, "seconds": seconds, "compute": 6 * multiplied * tokens}
+
+
+def distances(
+    run: Run, data: TaskData, measured: DataPart, metric: str, statistics: Mapping[str, np.ndarray]
+) -> Metrics | None:
+    """Measure a figure at several distances; by length it is the metric, from the statistics of every item.
+
+    Returns:
+        ``kind`` (``distance``, ``context`` or ``length``), ``of`` (the figure), ``name``, ``unit``, ``values`` by
+        distance, ``count`` and ``items`` of each distance; None where no distance can be measured.
+    """
+    name = measured.spec.split(":")[1] if measured.spec.startswith("builtin:") else ""
+    if name in TASKS:
+        return _at_known_distances(run, name)
+    if isinstance(data, Corpus):
+        return _with_short_contexts(run, data)
+    return _by_length(data, metric, statistics)
+
+
+def known_distances(name: str) -> list[int]:
+    """Return the distances of a synthetic task: doubling from its shortest to twice the longest of training."""
+    task = TASKS[name]
+    known, distance = {task.shortest}, 2 * task.longest
+    while distance > task.shortest:
+        known.add(distance)
+        distance //= 2
+    return sorted(known)
+
+
+def _at_known_distances(run: Run, name: str) -> Metrics:
+    """Measure the share of right answers at each distance."""
+    values = {}
+    for distance in known_distances(name):
+        rows = list(generate(name, "test", ROWS, distance=distance))
+        truths, texts = zip(*(row[::-1] if name == "reversal" else row for row in rows), strict=True)
+        answers = run.task.answer(run.model, run.vocabulary, list(texts))
+        hits = [answer["text"] == truth for answer, truth in zip(answers, truths, strict=True)]
+        values[str(distance)] = float(np.mean(hits))
+    figure = "exact match" if any(figure.key == "exact_match" for figure in run.task.figures) else "accuracy"
+    described = {"kind": "distance", "of": figure, "name": f"{figure} at distance N", "unit": UNITS[name]}
+    return {**described, "values": values, "count": ROWS, "items": "inputs"}
+
+
+def _with_short_contexts(run: Run, data: Corpus) -> Metrics | None:
+    """Measure how often the likeliest token is right where only the last k tokens are seen."""
+    ids, ends = data.ids[:TOKENS], data.ends
+    if ends is not None:
+        ends = ends[ends <= len(ids)]
+        ids = ids[: ends[-1]] if len(ends) else ids[:0]
+    if len(ids) < 2:
+        return None
+    first = min(CONTEXTS[-1], len(ids) // 2) if ends is None else 0
+    positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round().astype(np.int64)
+    seen = by_context(run.model, ids, CONTEXTS, positions=positions, ends=ends)
+    values = {str(size): result.accuracy for size, result in seen.items() if size is not None}
+    name = "accuracy when only the last k tokens are seen"
+    described = {"kind": "context", "of": "accuracy", "name": name, "unit": "tokens"}
+    return {**described, "values": values, "count": len(positions), "items": "places"}
+
+
+def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]) -> Metrics | None:
+    """Measure the figure over each quarter of the inputs by length, under the largest length of the quarter."""
+    inputs = getattr(data, "source", getattr(data, "texts", data))
+    lengths = getattr(inputs, "lengths", getattr(data, "lengths", None))
+    if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
+        return None
+    order = np.argsort(lengths, kind="stable")
+    values = {
+        str(int(lengths[rows].max())): float(FIGURE_OF_SUMS[metric](statistics[metric][rows].sum(0)))
+        for rows in np.array_split(order, QUARTILES)
+        if len(rows)
+    }
+    name = f"{metric} by length, in quarters of the inputs"
+    described = {"kind": "length", "of": metric, "name": name, "unit": "tokens at most"}
+    return {**described, "values": values, "count": len(order) // QUARTILES, "items": "inputs"}

@@ -1,10 +1,12 @@
-"""Run a plan: train one layer after another in processes of their own, and keep what is finished."""
+"""Run a plan: train one layer after another in processes of their own, tell the progress, and keep what is finished."""
 
 import json
 import shlex
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +18,108 @@ from ..evaluation.intervals import Metrics
 from ..report.notebook_display import framed
 from ..runs.child_process import Listen, Signalled, Stopped, run_module
 from ..storage.atomic_files import remove, to_json, write_whole
-from .assemble import Failure, Finished, assemble
-from .comparison_progress import ComparisonProgress, ComparisonReporter
-from .comparison_settings import registered_layers
-from .folder import REPORT, read_row
-from .plan import Plan, is_counted
-from .results import ranked
+from .assemble import assemble
+from .metric import higher_is_better
+from .plan import REPORT, Plan, is_counted, read_row, read_trials
+from .results import Results
 from .worker import WorkerJob
 
-RATE_FACTOR = 3.0
-"""The factor between two learning rates that are tried."""
+RATE_FACTOR = 3.0  # the factor between two learning rates that are tried
+OVERHEAD = 15.0  # estimated seconds that a row takes beside its training, until a row has been finished
+KNOWN_SHARE = 0.05  # the share of a run after which its remaining time is known
+
+
+class ComparisonProgress:
+    """Which run is being trained, how long the comparison will take, and which layer is the best so far.
+
+    Runs are numbered from 1. The ``layer``, ``seed`` and ``trial`` are those of the present run, of which the ``share``
+    from 0 to 1 is done.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.count = len(plan.layers) * len(plan.seeds)
+        self.number, self.done, self.share = 0, 0, 0.0
+        self.layer, self.seed = "", 0
+        self.trial: int | None = None  # the number of a learning rate that is tried
+        self.best: tuple[str, float] | None = None  # the best layer so far and its metric
+        self._left: float | None = None  # seconds of training of this run
+        self._durations: list[float] = []
+        self._began = 0.0
+
+    @property
+    def name(self) -> str:
+        """The layer, and the seed where there are several."""
+        return self.layer if len(self.plan.seeds) == 1 else f"{self.layer}, seed {self.seed}"
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated seconds of the whole comparison; None while the speed is not known."""
+        spent = time.monotonic() - self._began
+        if self._durations:
+            run = sum(self._durations) / len(self._durations)
+        elif self.plan.budget.minutes is not None:
+            run = 60 * self.plan.budget.minutes + OVERHEAD
+        elif self._left is None or self.trial is not None:
+            return None
+        else:
+            run = spent + self._left + OVERHEAD
+        return max(0.0, run - spent) + run * max(0, self.count - self.number)
+
+    def start(self, layer: str, seed: int) -> None:
+        """Begin a run."""
+        self.layer, self.seed, self.trial = layer, seed, None
+        self.number = self.done + 1
+        self.share, self._left, self._began = 0.0, None, time.monotonic()
+
+    def hear(self, event: Metrics) -> None:
+        """Take note of an event of a worker."""
+        if event["event"] == "step":
+            self.share = float(event["progress"])
+            self._left = event["seconds_left"] if self.share > KNOWN_SHARE else None
+
+    def finish(self) -> None:
+        """End a run that succeeded. The time that counting takes says nothing about other layers."""
+        if not is_counted(self.layer):
+            self._durations.append(time.monotonic() - self._began)
+
+    def add(self, layer: str, metrics: Mapping[str, float | None]) -> None:
+        """Count a finished row, and compare its metric with the best so far."""
+        self.done += 1
+        value = metrics.get(self.plan.metric)
+        sign = 1 if higher_is_better(self.plan.metric) else -1
+        if value is not None and (self.best is None or sign * value > sign * self.best[1]):
+            self.best = (layer, value)
+
+
+class ComparisonReporter:
+    """Listens to a comparison. The library never prints; a program passes a subclass of this class."""
+
+    def begin(self, plan: Plan, progress: ComparisonProgress) -> None:
+        """Receive the plan before the first run."""
+
+    def run(self, progress: ComparisonProgress) -> None:
+        """Hear that a run begins."""
+
+    def hear(self, progress: ComparisonProgress, event: Metrics) -> None:
+        """Receive an event of a run: ``timing``, ``begin``, ``step``, ``validation``, ``measuring`` or ``done``."""
+
+    def row(self, progress: ComparisonProgress, row: Metrics) -> None:
+        """Receive a finished row."""
+
+    def failure(self, layer: str, seed: int, reason: str) -> None:
+        """Receive the reason why a run failed."""
+
+    def end(self, results: Metrics) -> None:
+        """Receive what `results.json` holds, after the last run."""
+
+    def close(self) -> None:
+        """Release what the reporter holds; whoever made the reporter calls this."""
 
 
 @dataclass
 class Comparison:
-    """A finished comparison.
-
-    Attributes:
-        folder: of the comparison, with its runs and its report.
-        results: what `results.json` holds.
-    """
+    """A finished comparison: its folder, with its runs and its report, and what its `results.json` holds."""
 
     folder: Path
     results: dict[str, Any]
@@ -43,7 +127,8 @@ class Comparison:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the results, best first; those that failed last."""
-        return ranked(self.results)
+        order = [row.layer for row in Results(self.results).ranked]
+        return sorted(self.results["rows"], key=lambda row: order.index(row["layer"]))
 
     @property
     def failures(self) -> list[dict[str, Any]]:
@@ -51,7 +136,6 @@ class Comparison:
         return list(self.results["failures"])
 
     def __repr__(self) -> str:
-        """Return the folder and the layers, best first."""
         return f"Comparison({str(self.folder)!r}, best first: {', '.join(row['layer'] for row in self.rows)})"
 
     def _repr_html_(self) -> str:
@@ -65,67 +149,49 @@ def run_worker(job: WorkerJob, listen: Listen, signalled: Signalled) -> Metrics:
 
 
 class Runner:
-    """Runs a plan.
-
-    Args:
-        folder: of the comparison, locked by this process.
-        plan: what to compare, completed by `fit_plan`.
-        reporter: listens to the comparison.
-    """
+    """Runs a plan, completed by `fit_plan`, in a folder that this process has locked."""
 
     def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None) -> None:
         self.folder, self.plan = folder, plan
         self.reporter = reporter or ComparisonReporter()
-        self.finished = Finished()
         self.progress = ComparisonProgress(plan)
-        self.origins = plan.origins()
+        self.finished: dict[tuple[str, int], Metrics] = {}  # rows by layer and seed
+        self.failures: dict[tuple[str, int], Exception] = {}
 
     def read_rows(self) -> bool:
-        """Read the rows that an earlier process has finished, and return whether they are all.
-
-        Raises:
-            InputError: a row is damaged, or of other data than the plan's.
-        """
+        """Read the rows that an earlier process has finished, and return whether they are all."""
         for layer in self.plan.layers:
             for seed in self.plan.seeds:
                 if (row := read_row(self.folder, f"{layer}-{seed}", self.plan)) is not None:
                     self._add(layer, seed, row)
-                    self.progress.done += 1
-        return len(self.finished.rows) == self.progress.count
+        return self.progress.done == self.progress.count
 
     def run(self) -> Comparison:
-        """Train what is not trained yet, and write the results.
-
-        Raises:
-            Interrupted: a signal came; what is finished is kept.
-            InputError, TrainingError: no layer could be trained.
-        """
-        started, before = time.perf_counter(), self._seconds_before()
+        """Train what is not trained yet, and write the results; errors are those of `seriatim.compare`."""
+        started, before = time.perf_counter(), 0.0
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            before = float(json.loads((self.folder / "results.json").read_text(encoding="utf-8"))["seconds"])
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
         self.reporter.begin(self.plan, self.progress)
         with noted() as signalled:
             try:
                 for seed in self.plan.seeds:
                     for layer in self.plan.layers:
-                        if (layer, seed) not in self.finished.rows:
+                        if (layer, seed) not in self.finished:
                             self._run(layer, seed, signalled)
             except Stopped:
                 pass
             number = signalled()
-        self.finished.seconds = before + time.perf_counter() - started
-        results = assemble(self.folder, self.plan, self.finished)
+        seconds = before + time.perf_counter() - started
+        results = assemble(self.folder, self.plan, self.finished, self.failures, seconds)
         write_whole(self.folder / "results.json", to_json(results, indent=1) + "\n")
         if number is not None:
-            raise Interrupted(
-                f"interrupted; finished rows are kept in {self.folder}",
-                number,
-                go_on=shlex.join(
-                    ["seriatim", "compare", "--resume", str(self.folder), *(["--allow-code"] if self.plan.code else [])]
-                ),
-            )
-        if not self.finished.rows:
-            failure = self.finished.failures[0]
-            raise InputError(failure.reason) if failure.refused else TrainingError(f"{failure.layer}: {failure.reason}")
+            command = ["seriatim", "compare", "--resume", str(self.folder)]
+            go_on = shlex.join([*command, "--allow-code"] if self.plan.code else command)
+            raise Interrupted(f"interrupted; finished rows are kept in {self.folder}", number, go_on=go_on)
+        if not self.finished:
+            (layer, _), error = next(iter(self.failures.items()))
+            raise error if isinstance(error, InputError) else TrainingError(f"{layer}: {error}")
         self.reporter.end(results)
         return Comparison(self.folder, results)
 
@@ -133,34 +199,37 @@ class Runner:
         """Try learning rates, train and measure one layer with one seed, or record why it failed."""
         self.progress.start(layer, seed)
         self.reporter.run(self.progress)
+        job = WorkerJob(str(self.folder), layer, seed)
         try:
-            job = WorkerJob(str(self.folder), layer, seed, full=seed == self.plan.seeds[0])
             if self.plan.tune and not is_counted(layer):
-                job = replace(job, share=0.5, learning_rate=self._best_rate(layer, signalled))
+                job.share, job.learning_rate = 0.5, self._best_rate(layer, signalled)
             self._work(job, signalled)
             row = read_row(self.folder, job.name, self.plan)
             assert row is not None
         except (InputError, TrainingError) as error:
-            self.finished.failures.append(Failure(layer, seed, str(error), isinstance(error, InputError)))
+            self.failures[layer, seed] = error
             self.progress.done += 1
             self.reporter.failure(layer, seed, str(error))
             return
-        self._add(layer, seed, row)
         self.progress.finish()
+        self._add(layer, seed, row)
         self.reporter.row(self.progress, row)
+
+    def _add(self, layer: str, seed: int, row: Metrics) -> None:
+        self.finished[layer, seed] = row
+        self.progress.add(layer, row["metrics"])
 
     def _best_rate(self, layer: str, signalled: Signalled) -> float:
         """Return the best of the learning rates that are tried, once for all seeds."""
-        path = self._trials_file(layer)
+        path = self.folder / "trials" / f"{layer}.json"
         if not path.exists():
             trials = self._try_rates(layer, signalled)
             path.parent.mkdir(exist_ok=True)
             write_whole(path, to_json(trials))
             for folder in path.parent.glob(f"{layer}-{self.plan.seeds[0]}-*"):
                 remove(folder)
-        self._read_trials(layer)
         sign = -1 if self.plan.task(layer).more_is_better else 1
-        succeeded = [trial for trial in self.finished.trials[layer] if trial["value"] is not None]
+        succeeded = [trial for trial in read_trials(self.folder, layer) if trial["value"] is not None]
         if not succeeded:
             raise TrainingError("the training failed with every learning rate that was tried")
         return float(min(succeeded, key=lambda trial: sign * trial["value"])["learning_rate"])
@@ -171,7 +240,7 @@ class Runner:
         for i in range(count):
             tried = rate * RATE_FACTOR ** (i - (count - 1) / 2)
             job = WorkerJob(str(self.folder), layer, self.plan.seeds[0], 0.5 / count, tried, trial=i + 1)
-            self.progress.trial = i + 1
+            self.progress.trial = job.trial
             try:
                 value = self._work(job, signalled)["value"]
             except TrainingError:  # a learning rate with which the training fails counts as tried
@@ -187,27 +256,8 @@ class Runner:
             self.progress.hear(event)
             self.reporter.hear(self.progress, event)
 
-        names = registered_layers([job.layer], self.plan.base)
-        origins = [origin for origin in self.origins if origin.name in names]
-        search_path = [str(Path(folder or ".").resolve()) for folder in sys.path] if origins else []
-        job = replace(job, threads=torch.get_num_threads(), registered=origins, search_path=search_path)
+        outside = self.plan.outside_layers(job.layer)
+        job.threads = torch.get_num_threads()
+        job.registered = [record for record in self.plan.code if record["name"] in outside]
+        job.search_path = [str(Path(folder or ".").resolve()) for folder in sys.path] if job.registered else []
         return run_worker(job, listen, signalled)
-
-    def _add(self, layer: str, seed: int, row: Metrics) -> None:
-        self.finished.rows[layer, seed] = row
-        self._read_trials(layer)
-        self.progress.update_best(layer, row["metrics"])
-
-    def _trials_file(self, layer: str) -> Path:
-        return self.folder / "trials" / f"{layer}.json"
-
-    def _read_trials(self, layer: str) -> None:
-        if (path := self._trials_file(layer)).exists():
-            self.finished.trials[layer] = json.loads(path.read_text(encoding="utf-8"))
-
-    def _seconds_before(self) -> float:
-        """Return the seconds that the comparison took before it was resumed."""
-        try:
-            return float(json.loads((self.folder / "results.json").read_text(encoding="utf-8"))["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0.0

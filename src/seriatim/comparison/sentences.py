@@ -4,18 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from ..evaluation.intervals import written
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
 from .results import ResultRow, Results
 
-NOTABLE = 1.5
-"""The ratio to the median from which a cost is named as a limit."""
-TOLERANCE = 0.02
-"""Relative difference up to which numbers of parameters are called equal."""
-NEAR = 0.1
-"""Relative difference from the best value up to which another value is near to it."""
-POSITIONS = 200
-"""Predictions behind an accuracy, where the results do not tell their number."""
+NOTABLE = 1.5  # the ratio to the median from which a cost is named as a limit
+TOLERANCE = 0.02  # relative difference up to which numbers of parameters are called equal
+NEAR = 0.1  # relative difference from the best value up to which another value is near to it
+POSITIONS = 200  # predictions behind an accuracy, where the results do not tell their number
 
 
 def finding(results: Results) -> str:
@@ -23,57 +18,50 @@ def finding(results: Results) -> str:
     metric, measured = results.metric, results.measured
     failed = [row.layer for row in results.rows if row.failed]
     if not measured:
-        all_failed = ": all failed" if len(failed) == len(results.rows) else ""
-        return f"No layer has a {metric.name}{all_failed}."
-    best, interval = measured[0], measured[0].interval(metric.key)
-    span = f" (95 % interval {' to '.join(written(end, metric.digits) for end in interval)})" if interval else ""
+        return f"No layer has a {metric.name}{': all failed' if len(failed) == len(results.rows) else ''}."
+    best, *others = measured
+    value, interval = results.of(best), best.interval(metric.key)
+    bounds = f" (95 % interval {' to '.join(map(metric.written, interval))})" if interval else ""
     degree = "highest" if metric.more_is_better else "lowest"
-    sentences = [f"{best.layer} has the {degree} {metric.name}: {written(results.of(best), metric.digits)}{span}."]
-    if len(measured) > 1:
-        second, value = measured[1], results.of(measured[1])
-        same = "the same value, " if value == results.of(best) else ""
-        sentences.append(
-            f"Next is {second.layer} with {same}{written(value, metric.digits)}{_apart(value, results.of(best))}."
-        )
-        tied = [row.layer for row in measured[1:] if row.is_tied]
-        if tied:
+    sentences = [f"{best.layer} has the {degree} {metric.name}: {metric.written(value)}{bounds}."]
+    if others:
+        second = results.of(others[0])
+        same = "the same value, " if second == value else ""
+        sentences.append(f"Next is {others[0].layer} with {same}{metric.written(second)}{_apart(second, value)}.")
+        if tied := [row.layer for row in others if row.is_tied]:
             sentences.append(f"Not significantly different from the best (paired bootstrap): {listed(tied)}.")
-        elif all(row.is_tested for row in measured[1:]):
-            others = "All others are" if len(measured) > 2 else "It is"
-            sentences.append(f"{others} significantly worse (paired bootstrap).")
-    if failed:
-        sentences.append(f"Failed: {listed(failed)}.")
-    return " ".join(sentences)
+        elif all(row.is_tested for row in others):
+            they_are = "All others are" if len(others) > 1 else "It is"
+            sentences.append(f"{they_are} significantly worse (paired bootstrap).")
+    return " ".join([*sentences, *([f"Failed: {listed(failed)}."] if failed else [])])
 
 
 def held_equal(results: Results) -> str:
     """Return what was equal for all layers, and the exceptions."""
     trained = [row for row in results.ran if not row.counted]
     counted = [row.layer for row in results.ran if row.counted]
-    tokenizer, data = results.section("tokenizer"), results.section("data")
+    tokenizer, data, seeds = results.section("tokenizer"), results.section("data"), len(results.seeds)
     size = tokenizer.get("vocabulary_size")
     measured = ", ".join(filter(None, [data.get("measured_on"), (data.get("described") or {}).get("measured")]))
     equal = [
-        f"{budget(results)} of training",
+        f"{_budget(results)} of training",
         _equal_parameters(results, trained),
         f"the tokenizer ({tokenizer.get('kind')}{f', {size:,} entries' if size else ''})" if tokenizer else "",
         "the order of the data",
         f"the data that they are measured on ({measured or 'held out'})",
     ]
-    seeds = len(results.seeds)
     sentences = [
         f"Equal for all layers: {'; '.join(filter(None, equal))}.",
         _learning_rates(results, trained),
         f"Figures are means over {seeds} seeds." if seeds > 1 else "One seed was run.",
+        "The widths are set, so the numbers of parameters differ." if any(row.width for row in trained) else "",
     ]
-    if any(row.width for row in trained):
-        sentences.append("The widths are set, so the numbers of parameters differ.")
     if counted:
         sentences.append(f"The budget and the number of parameters do not apply to counted models: {listed(counted)}.")
     return " ".join(filter(None, sentences))
 
 
-def budget(results: Results) -> str:
+def _budget(results: Results) -> str:
     """Return the budget: ``2 minutes``, ``1,000,000 tokens`` or ``60 steps``."""
     for name, amount in results.section("budget").items():
         if amount is not None:
@@ -105,20 +93,20 @@ def _learning_rates(results: Results, trained: Sequence[ResultRow]) -> str:
 
 def keeping(row: ResultRow) -> str:
     """Return what a layer keeps of a text, in how many bytes, and whether they grow."""
-    kept, sizes = row.keeps or "not known", row.state_sizes
+    keeps, sizes = row.keeps or "not known", row.state_sizes
     if not sizes or not max(sizes.values()):
-        return kept
+        return keeps
     *earlier, last = sorted(sizes)
     size = in_bytes(sizes[last])
     if not earlier:
-        return f"{kept}: {size} after {last:,} token{'s' if last > 1 else ''}"
+        return f"{keeps}: {size} after {last:,} token{'s' if last > 1 else ''}"
     if sizes[last] == sizes[earlier[0]]:
-        return f"{kept}: {size} for a text of any length"
+        return f"{keeps}: {size} for a text of any length"
     if sizes[last] > sizes[earlier[-1]]:
         growth = (sizes[last] - sizes[earlier[-1]]) / (last - earlier[-1])
-        return f"{kept}: {in_bytes(growth)} more for every token, {size} after {last:,} tokens"
+        return f"{keeps}: {in_bytes(growth)} more for every token, {size} after {last:,} tokens"
     full = min(count for count in sizes if sizes[count] == sizes[last])
-    return f"{kept}: grows to {size}, which it reaches within {full:,} tokens"
+    return f"{keeps}: grows to {size}, which it reaches within {full:,} tokens"
 
 
 def training(row: ResultRow, results: Results) -> str:
@@ -127,15 +115,17 @@ def training(row: ResultRow, results: Results) -> str:
     how = "counted, not trained" if row.counted else "in parallel over a text" if row.parallel else "token by token"
     if not speed:
         return how
-    fastest = max(each.tokens_per_second or 0 for each in results.ran if each.counted == row.counted)
+    if row.counted:
+        return f"{how}: {rounded(speed)} tokens/s"
+    fastest = max(each.tokens_per_second or 0 for each in results.ran if not each.counted)
     share = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
-    return f"{how}: {rounded(speed)} tokens/s{'' if row.counted else f', {share}'}"
+    return f"{how}: {rounded(speed)} tokens/s, {share}"
 
 
 def generating(row: ResultRow, results: Results) -> str:
     """Return the time of a token, and how much longer a step takes late in a text."""
-    time, clauses = row.milliseconds_per_token, []
-    if time:
+    clauses = []
+    if time := row.milliseconds_per_token:
         fastest = min(each.milliseconds_per_token for each in results.ran if each.milliseconds_per_token)
         share = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "the fastest here"
         clauses.append(f"{in_time(time)} per token, {share}")
@@ -148,26 +138,22 @@ def generating(row: ResultRow, results: Results) -> str:
 
 def using_context(row: ResultRow) -> str:
     """Return how much context a layer uses, or its figure at the nearest and at the farthest distance."""
-    if reach := reach_of(row):
+    distance = row.at_distance
+    if reach := _reach(row):
         needed, longest, best = reach
-        if _is_stateless(row):
+        if row.is_stateless:
             return f"uses no context (accuracy {best:.3f})"
         if needed == longest:
             return f"improves up to the longest context tested, {longest:,} tokens (accuracy {best:.3f})"
         few = "the last token" if needed == 1 else f"the last {needed:,} tokens"
         return f"with {few} it comes within a standard error of its best accuracy, {best:.3f}"
-    distance = row.at_distance
     if distance.kind in ("distance", "length") and distance.points:
         (near, first), (far, last) = distance.points[0], distance.points[-1]
         return f"{distance.of} {first:.3f} at {near:,} and {last:.3f} at {far:,} {distance.unit}"
     return "–"
 
 
-def _is_stateless(row: ResultRow) -> bool:
-    return bool(row.state_bytes) and not any(row.state_bytes.values())
-
-
-def reach_of(row: ResultRow) -> tuple[int, int, float] | None:
+def _reach(row: ResultRow) -> tuple[int, int, float] | None:
     """Return the shortest context within a standard error of the best accuracy, the longest context, and the best."""
     accuracies = row.distances("context")
     if len(accuracies) < 2:
@@ -182,10 +168,8 @@ def standing(row: ResultRow, results: Results) -> str:
     if row not in results.measured:
         return "not measured"
     value, best = results.of(row), results.measured[0]
-    if row == best:
-        return f"{results.metric.written(value)}, the best here"
-    tied = ", not significantly different from the best"
-    return f"{results.metric.written(value)}{tied if row.is_tied else _apart(value, results.of(best))}"
+    tied = ", not significantly different from the best" if row.is_tied else _apart(value, results.of(best))
+    return f"{results.metric.written(value)}{', the best here' if row is best else tied}"
 
 
 def _apart(value: float, best: float) -> str:
@@ -205,16 +189,16 @@ def limits(row: ResultRow, results: Results) -> str:
 
 def _limited_context(row: ResultRow, best: ResultRow) -> str:
     """Return where a layer uses less than half the context of the best, or falls a tenth behind at a distance."""
-    mine, other = reach_of(row), reach_of(best)
-    if mine and other and row != best:
-        if _is_stateless(row):
-            return f"it uses no context; {best.layer} uses {other[0]:,} tokens"
-        if 2 * mine[0] <= other[0] and mine[2] < other[2]:
-            return f"context: it uses {mine[0]:,} tokens, {best.layer} uses {other[0]:,}"
-    points, of_best = row.distances("distance"), dict(best.distances("distance"))
-    if points and points[-1][1] < 0.9 * of_best.get(points[-1][0], 0.0):
+    reach, of_best = _reach(row), _reach(best)
+    if reach and of_best and row is not best:
+        if row.is_stateless:
+            return f"it uses no context; {best.layer} uses {of_best[0]:,} tokens"
+        if 2 * reach[0] <= of_best[0] and reach[2] < of_best[2]:
+            return f"context: it uses {reach[0]:,} tokens, {best.layer} uses {of_best[0]:,}"
+    points, points_of_best = row.distances("distance"), dict(best.distances("distance"))
+    if points and points[-1][1] < 0.9 * points_of_best.get(points[-1][0], 0.0):
         far, value = points[-1]
-        return f"distance: {value:.3f} at {far:,} {row.at_distance.unit}; {best.layer} has {of_best[far]:.3f}"
+        return f"distance: {value:.3f} at {far:,} {row.at_distance.unit}; {best.layer} has {points_of_best[far]:.3f}"
     return ""
 
 
@@ -232,8 +216,7 @@ def _largest_cost(row: ResultRow, results: Results) -> str:
     }
     ratios = {}
     for sentence, cost in costs.items():
-        known = [value for each in results.ran if (value := cost(each)) is not None]
-        middle = median(known) if known else 0
+        middle = median([value for each in results.ran if (value := cost(each)) is not None] or [0])
         ratios[sentence] = (cost(row) or 0.0) / middle if middle else 0.0
     largest = max(ratios, key=lambda sentence: ratios[sentence])
     return largest.format(times(ratios[largest])) if ratios[largest] >= NOTABLE else ""
@@ -242,14 +225,12 @@ def _largest_cost(row: ResultRow, results: Results) -> str:
 def state_sizes(results: Results) -> list[str]:
     """Return which small states come near to the best metric, where layers were trained at several widths."""
     groups, metric = results.by_width(), results.metric
-    rows = [row for group in groups.values() for row in group]
-    best = next(row for row in results.measured if row in rows)
+    best, *others = [row for row in results.measured if any(row in group for group in groups.values())]
     value = results.of(best)
     sentences = [
         f"The best {metric.name} is {metric.written(value)}: {best.architecture} at width {best.width}, with a state "
         f"of {in_bytes(best.state)}."
     ]
-    others = [row for row in rows if row is not best]
     if others and all(row.is_tied for row in others):
         return [*sentences, "No other row differs significantly from it, so no effect of the state size is shown."]
     bound = value + (-NEAR if metric.more_is_better else NEAR) * abs(value)

@@ -1,33 +1,25 @@
-"""The data that all rows of a comparison share: read and checked before training, and recognized by digests."""
+"""What all rows of a comparison share: the data, the tokenizer, and the number of parameters."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from ..core.errors import InputError
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import Vocabulary
+from ..tasks import find
+from ..training.resource_limits import count_parameters
 from ..training.setup import learn
 from ..training.task import AnyTask
 from ..training.task_data import TaskData
-from .equal_parameters import set_width, solve_sizes
+from ..training.width_solver import TOLERANCE, WidthSolver
 from .metric import choose_metric
-from .plan import Plan, is_counted, width_of
+from .plan import START_NEW, Plan, architecture, is_counted, width_of
 
 
-class SharedData(NamedTuple):
-    """The task that reads the data of a comparison, the vocabulary, the training data and the held-out data."""
+def read_data(plan: Plan) -> tuple[AnyTask, Vocabulary, TaskData, TaskData | None]:
+    """Read the data of a comparison, and write ``plan.digests``, or refuse data that have changed since they were.
 
-    task: AnyTask
-    vocabulary: Vocabulary
-    train: TaskData
-    valid: TaskData | None
-
-
-def read_data(plan: Plan) -> SharedData:
-    """Read the data of a comparison, and write ``plan.digests`` or compare the data with them.
-
-    Raises:
-        InputError: the data are invalid, or have changed since the comparison began.
+    Returns:
+        The task that reads the data, the vocabulary, the training data and the held-out data.
     """
     task = plan.task()
     train_spec, valid_spec = task.training_spec(), task.validation_spec()
@@ -38,40 +30,25 @@ def read_data(plan: Plan) -> SharedData:
     vocabulary, _ = learn(task)
     train = task.read(train_spec, "train", vocabulary)
     valid = None if valid_spec is None else task.read(valid_spec, "valid", vocabulary)
-    digests = {
-        "train": str(train.key),
-        "tokenizer": vocabulary.fingerprint(),
-        "valid": "" if valid is None else str(valid.key),
-        "measured": str(task.read(*plan.measured(), vocabulary).key),
+    measured = task.read(*plan.measured(), vocabulary)
+    parts = {
+        "train": (f"data.train: {train_spec}", train.key),
+        "tokenizer": ("tokenizer", vocabulary.fingerprint()),
+        "valid": (f"data.valid: {valid_spec}", "" if valid is None else valid.key),
+        "measured": (plan.measured().spec, measured.key),
     }
-    names = {
-        "train": f"data.train: {train_spec}",
-        "tokenizer": "tokenizer",
-        "valid": f"data.valid: {valid_spec}",
-        "measured": plan.measured().spec,
-    }
-    for part, digest in digests.items():
+    for part, (name, digest) in parts.items():
         if plan.digests.get(part, digest) != digest:
-            raise InputError(
-                f"{names[part]} has changed since this comparison began; restore it, or start a new comparison with "
-                "another --out"
-            )
-    plan.digests = digests
-    return SharedData(task, vocabulary, train, valid)
+            raise InputError(f"{name} has changed since this comparison began; restore it, or {START_NEW}")
+    plan.digests = {part: digest for part, (_, digest) in parts.items()}
+    return task, vocabulary, train, valid
 
 
 def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
-    """Complete a plan: read and check the data, solve the widths, and choose the metric.
+    """Complete a plan: read and check the data, solve the widths, and choose the metric; return the vocabulary.
 
-    Args:
-        plan: receives the sizes, the digests of the data and the metric.
-        layers: rows to solve, in a comparison that is extended; None for all.
-
-    Returns:
-        The vocabulary that all rows share.
-
-    Raises:
-        InputError: the data are invalid, the budget is shorter than a step, or the parameters are too few.
+    In a comparison that is extended, ``layers`` are the new rows. Invalid data, a budget shorter than a step, or too
+    few parameters are refused.
     """
     task, vocabulary, train, valid = read_data(plan)
     plan.described = task.describe(train)
@@ -81,18 +58,24 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     _check_tokens(plan, task, train)
     trained = [row for row in rows if not is_counted(row)]
     if solved := [row for row in trained if width_of(row) is None]:
-        solve_sizes(plan, solved, vocabulary, choose_embedding=layers is None)
+        _solve_sizes(plan, solved, vocabulary, choose_embedding=layers is None)
     for row in trained:
-        if width_of(row) is not None:
-            set_width(plan, row, vocabulary)
+        if (width := width_of(row)) is not None:
+            sized = plan.sized[row]
+            sized.hidden_size = width
+            sized.embedding_size = width if plan.base.model.tie_weights else plan.base.model.embedding_size
+            try:
+                sized.parameters = count_parameters(plan.task(row), vocabulary)
+            except ValueError as error:
+                name = architecture(row)
+                raise InputError(f"--widths: {name} does not accept the width {width}: {error}") from None
     plan.metric = choose_metric(plan.task(rows[0]), plan.metric or None, vocabulary).key
     return vocabulary
 
 
 def check_data_named(plan: Plan) -> None:
-    """Raise InputError where the configuration of a comparison names data that must not be read without asking."""
-    data = plan.base.data
-    specs: dict[str, object] = {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}
+    """Refuse a configuration that names data which must not be read without asking."""
+    specs = {f"data.{part}": getattr(plan.base.data, part) for part in ("train", "valid", "test")}
     specs["model.options.vectors"] = plan.base.model.options.get("vectors")
     for field, spec in specs.items():
         if isinstance(spec, str):
@@ -100,7 +83,7 @@ def check_data_named(plan: Plan) -> None:
 
 
 def _check_tokens(plan: Plan, task: AnyTask, train: TaskData) -> None:
-    """Raise InputError where a budget of tokens is less than one step reads."""
+    """Refuse a budget of tokens that is less than one step reads."""
     if plan.budget.tokens is None:
         return
     batches = task.batches(train)
@@ -111,3 +94,46 @@ def _check_tokens(plan: Plan, task: AnyTask, train: TaskData) -> None:
             f"--tokens: {plan.budget.tokens:,} is too little, one step reads {step:,}{shared}; give more, or lower "
             "training.batch_size"
         )
+
+
+def _solve_sizes(plan: Plan, rows: Sequence[str], vocabulary: Vocabulary, *, choose_embedding: bool) -> None:
+    """Solve the sizes of rows for the number of parameters of the plan, or else that of the first row.
+
+    ``choose_embedding`` says whether the embedding size, which all rows share, may be reduced.
+    """
+    solvers = {row: WidthSolver(plan.config(row), vocabulary, find) for row in rows}
+    if plan.parameters is None:
+        first = plan.config(rows[0])
+        if first.model.tie_weights:
+            first.model.embedding_size = first.model.hidden_size
+        plan.parameters = count_parameters(find(first), vocabulary)
+    if choose_embedding:
+        plan.base.model.embedding_size = _common_embedding(plan, solvers, plan.parameters)
+    has_vectors = plan.base.model.options.get("vectors") is not None
+    for row, solver in solvers.items():
+        sizes = solver.solve(plan.parameters, plan.base.model.embedding_size, adjust=not has_vectors)
+        sized = plan.sized[row]
+        sized.hidden_size, sized.embedding_size, sized.parameters = sizes
+
+
+def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: int) -> int:
+    """Halve the configured embedding size until every layer has a width for the target.
+
+    Where the size was not set by the user, every layer gets at least half the width of the embedding.
+    """
+    size = plan.base.model.embedding_size
+    may_shrink = plan.base.model.options.get("vectors") is None
+    automatic = may_shrink and "embedding_size" in plan.automatic
+    while True:
+        minima = {row: solver.minimum(size) or 0 for row, solver in solvers.items()}
+        tightest = max(minima, key=lambda row: minima[row])
+        tight = minima[tightest] > (1 + TOLERANCE) * target
+        cramped = automatic and size > 1 and any(solver.is_cramped(target, size) for solver in solvers.values())
+        if not tight and not cramped:
+            return size
+        if size == 1 or not may_shrink:
+            raise InputError(
+                f"--parameters: {target:,} is less than {tightest} can have with this vocabulary; give at least "
+                f"{minima[tightest]:,}, or a smaller tokenizer.vocabulary_size"
+            )
+        size //= 2

@@ -3,6 +3,7 @@
 So the peak of memory belongs to one training, and a crash loses one row, not the comparison.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 
 from ..config import resolve
+from ..core.errors import InputError
 from ..layers.origins import Origin, import_origins
 from ..runs.child_process import Tell, serve
 from ..runs.launch import resume, train
@@ -21,29 +23,31 @@ from ..tasks import find
 from ..training.hardware import choose_device, choose_precision, peak_memory
 from ..training.pace import Pace, pace_of, store_pace
 from ..training.reporting import Record, Reporter
-from .budget import DEVIATION, TOO_FAST, settle_budget
-from .folder import check_row
-from .plan import Plan, is_counted, read_plan
+from .plan import Budget, Plan, check_row, is_counted, read_plan
 from .row import measure
 
-STEP_SECONDS = 0.2
-"""Seconds between two lines about steps."""
+STEP_SECONDS = 0.2  # seconds between two lines about steps
+VALIDATIONS = (8, 4, 2, 1)
+"""Possible numbers of validations. The largest is chosen that takes at most `VALIDATING` of the training time."""
+VALIDATING = 0.25
+DEVIATION = 0.15  # relative deviation from the budget in minutes above which a row says so
+TOO_FAST = 0.7
+"""Where the ratio of the training's time per step to the measured one is outside 0.7..1/0.7, the cache is corrected.
+
+Below 0.7, the training had far too few steps, and it is repeated.
+"""
 
 
-@dataclass(frozen=True)
+@dataclass
 class WorkerJob:
-    """The work of one process.
+    """The work of one process: a training of a row with a seed, in the folder of a comparison.
 
     Attributes:
-        comparison: the folder of the comparison.
-        layer: the name of the row.
-        seed: of the training.
         share: of the budget, 0 to 1.
         learning_rate: None for the planned one.
         trial: the number of a trial of a learning rate, which is not measured; None for the training itself.
         threads: number of threads to compute with.
-        full: whether to measure costs, samples and distances as well.
-        registered: the `Origin` of every layer of the user's own that the row is made of.
+        registered: the record of every layer of the user's own that the row is made of.
         search_path: folders in which their modules are found.
     """
 
@@ -54,8 +58,7 @@ class WorkerJob:
     learning_rate: float | None = None
     trial: int | None = None
     threads: int = 1
-    full: bool = True
-    registered: Sequence[Sequence[str | None]] = ()
+    registered: Sequence[dict[str, str | None]] = ()
     search_path: Sequence[str] = ()
 
     @property
@@ -67,11 +70,6 @@ class WorkerJob:
     def run(self) -> Path:
         """The folder of the run."""
         return Path(self.comparison) / ("runs" if self.trial is None else "trials") / self.name
-
-    @property
-    def row(self) -> Path:
-        """The file of the finished row."""
-        return Path(self.comparison) / "rows" / f"{self.name}.json"
 
 
 class EventReporter(Reporter):
@@ -97,29 +95,26 @@ class EventReporter(Reporter):
 
 
 def work(job: WorkerJob, tell: Tell) -> None:
-    """Train, measure and write the row; the last event is ``done``.
-
-    Raises:
-        InputError: the data or the layer are invalid, or have changed since the comparison began.
-        TrainingError: the training failed.
-    """
+    """Train, measure and write the row; the last event is ``done``. Data that have changed are refused."""
     torch.set_num_threads(job.threads)
-    import_origins([Origin(*origin) for origin in job.registered], job.search_path)  # type: ignore[arg-type]
+    import_origins([Origin.from_record(record, job.comparison) for record in job.registered], job.search_path)
     plan = read_plan(Path(job.comparison))
     run, trained_here = _trained(job, plan, tell)
-    facts = {"memory_bytes": peak_memory() if trained_here else None, "note": _note(job, plan, run)}
+    memory = peak_memory() if trained_here else None
     if job.trial is not None:
         tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": run.config.training.learning_rate})
         return
     tell({"event": "measuring"})
-    row, statistics = measure(run, plan, full=job.full)
-    if row["trained_on"] != plan.digests.get("train", row["trained_on"]):
+    row, statistics = measure(run, plan, full=job.seed == plan.seeds[0])
+    if row["trained_on"] != plan.digests.get("train"):
         remove(job.run)  # so that it is trained again once the data are restored
-    check_row(job.row, row, plan)
-    job.row.parent.mkdir(exist_ok=True)
+    path = Path(job.comparison) / "rows" / f"{job.name}.json"
+    check_row(path, row, plan)
+    row |= {"memory_bytes": memory, "note": _note(job, plan, run), "layer": job.layer, "seed": job.seed}
+    path.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
-    save_tensors(tensors, job.row.with_suffix(".safetensors"))
-    write_whole(job.row, to_json({**row, **facts, "layer": job.layer, "seed": job.seed}, indent=1) + "\n")
+    save_tensors(tensors, path.with_suffix(".safetensors"))
+    write_whole(path, to_json(row, indent=1) + "\n")
     tell({"event": "done"})
 
 
@@ -143,7 +138,7 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     pace, name = pace_of(find(config), device, seconds)
 
     def run_at(pace: Pace, *, overwrite: bool = False) -> Run:
-        fields = settle_budget(config, plan.budget, pace, share=job.share, automatic=plan.automatic)
+        fields = settle_budget(plan.budget, pace, share=job.share, automatic=plan.automatic)
         return train(resolve(config, overrides | fields), overwrite=overwrite, reporter=reporter)
 
     run = run_at(pace)
@@ -155,6 +150,40 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
             del run
             run = run_at(actual, overwrite=True)
     return run, True
+
+
+def settle_budget(
+    budget: Budget, pace: Pace, *, share: float, automatic: Sequence[str]
+) -> dict[str, int | float | None]:
+    """Return the fields of a training's configuration, by dotted name, that follow from its share of the budget.
+
+    ``automatic`` are the fields that the user did not set. A budget shorter than one step is refused.
+    """
+    tokens: int | None = None
+    if budget.minutes is not None:
+        steps = int(60 * budget.minutes * share / pace.step_seconds)
+        if steps < 1:
+            needed = math.ceil(1000 * pace.step_seconds / 60 / share) / 1000
+            short = f"{budget.minutes:g} is too little, one step takes {pace.step_seconds:.2g} s"
+            raise InputError(f"--minutes: {short}; give {needed:g} or more")
+    elif budget.tokens is not None:
+        tokens = max(1, int(budget.tokens * share))
+        steps = max(1, math.ceil(tokens / pace.step_tokens))
+    else:
+        assert budget.steps is not None
+        steps = max(1, int(budget.steps * share))
+    fields: dict[str, int | float | None] = {"training.epochs": None, "training.tokens": tokens}
+    fields["training.steps"] = steps if tokens is None else None
+    if "evaluate_every" in automatic:
+        fields["training.evaluate_every"] = evaluate_every(steps, pace)
+    return fields
+
+
+def evaluate_every(steps: int, pace: Pace) -> int:
+    """Return the number of steps between validations, of which one always follows the last step."""
+    affordable = VALIDATING * steps * pace.step_seconds / max(pace.validation_seconds, 1e-9)
+    count = next((count for count in VALIDATIONS if count <= affordable), VALIDATIONS[-1])
+    return math.ceil(steps / count)
 
 
 def _note(job: WorkerJob, plan: Plan, run: Run) -> str | None:

@@ -5,24 +5,19 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .expressions import Matrix, Node, cat, cut, node, number, walk
+from .expressions import Matrix, Node, cat, cut, node, number, placed, walk
 from .lower import affine
-from .primitives import PRIMITIVES, add, div, mul
+from .primitives import PRIMITIVES
 
 Part = tuple[int, int, Node]
 """A cotangent for some features of a value: the first feature, the number of features, and the cotangent."""
 
 
 class Gradient(NamedTuple):
-    """The cotangents of one step.
+    """The cotangents of one step."""
 
-    Attributes:
-        leaves: the cotangent of every ``sequence``, ``state`` and ``vector`` leaf that the step uses.
-        products: for the gradients of matrices: the rows, the matrix, and the cotangent of the product.
-    """
-
-    leaves: dict[Node, Node]
-    products: list[tuple[Node, Matrix, Node]]
+    leaves: dict[Node, Node]  # the cotangent of every sequence, state and vector leaf that the step uses
+    products: list[tuple[Node, Matrix, Node]]  # rows, matrix, cotangent of the product
 
 
 def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
@@ -52,14 +47,12 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
     if value.op == "slice":
         return [(value.args[0], value.note, cotangent)]
     if value.op == "cat":
-        starts = [sum(arg.width for arg in value.args[:i]) for i in range(len(value.args))]
-        return [(arg, 0, cut(cotangent, start, arg.width)) for arg, start in zip(value.args, starts, strict=True)]
+        return [(arg, 0, cut(cotangent, start, arg.width)) for start, arg in placed(value.args)]
     if value.op == "sum":
-        width = value.args[0].width
-        return [(value.args[0], 0, cotangent if width == 1 else mul(cotangent, number(1, width)))]
+        return [(value.args[0], 0, cotangent * number(1, value.args[0].width))]
     if value.op == "amax":
         is_largest = node("eq", value.args[0], value)
-        return [(value.args[0], 0, div(mul(cotangent, is_largest), node("sum", is_largest, width=1)))]
+        return [(value.args[0], 0, cotangent * is_largest / node("sum", is_largest, width=1))]
     if value.op == "affine":
         base, *rows = value.args
         results = [(base, 0, cotangent)]
@@ -67,7 +60,7 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
             products.append((row, matrix, cotangent))
             results.append((row, 0, affine(number(0, row.width), [(cotangent, matrix._replace(transposed=True))])))
         return results
-    cotangents = PRIMITIVES[value.op].derivative(value, cotangent)
+    cotangents = PRIMITIVES[value.op].derivative(value, cotangent, *value.args)
     return [(arg, 0, result) for arg, result in zip(value.args, cotangents, strict=True) if result is not None]
 
 
@@ -78,10 +71,11 @@ def _gather(value: Node, parts: list[Part]) -> Node:
     seams = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
     segments = []
     for low, high in itertools.pairwise(seams):
-        overlapping = [
-            (start, cotangent) for start, width, cotangent in parts if start <= low and high <= start + width
+        terms = [
+            term if term.width == 1 else cut(term, low - start, high - low)
+            for start, width, term in parts
+            if start <= low and high <= start + width
         ]
-        terms = [term if term.width == 1 else cut(term, low - start, high - low) for start, term in overlapping]
         segments.append(_sum(terms, high - low))
     return cat(segments)
 
@@ -95,7 +89,7 @@ def _sum(terms: list[Node], width: int) -> Node:
             base, *rows = term.args
             products.extend(zip(rows, term.note, strict=True))
             term = number(0) if base.op == "number" else base
-        total = add(total, term)
+        total = total + term
     if total.width < width:
-        total = mul(total, number(1, width)) if total.op != "number" else number(total.note, width)
+        total = total * number(1, width) if total.op != "number" else number(total.note, width)
     return affine(total, products) if products else total

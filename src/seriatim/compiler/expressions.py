@@ -21,10 +21,11 @@ Inner values are the operations of `seriatim.compiler.primitives`, and
 """
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
+Item = TypeVar("Item")
 LEAVES = frozenset({"number", "vector", "inputs", "noise", "state", "sequence", "cotangent"})
 STRUCTURE = frozenset({"slice", "cat", "sum", "amax", "product", "affine"})
 
@@ -39,7 +40,10 @@ class Matrix(NamedTuple):
 
 
 class Node:
-    """One value of the graph. Create nodes with `node` and never change them."""
+    """One value of the graph. Create nodes with `node` and never change them.
+
+    The operators ``+ - * /`` make nodes, too. They leave out a term that is the number 0 and a factor that is 1.
+    """
 
     __slots__ = ("__weakref__", "args", "note", "op", "width")
 
@@ -47,9 +51,50 @@ class Node:
         self.op, self.args, self.width, self.note = op, args, width, note
 
     def __repr__(self) -> str:
-        parts = [repr(arg) for arg in self.args] + ([] if self.note is None else [repr(self.note)])
-        return f"{self.op}:{self.width}({', '.join(parts)})"
+        parts = [*self.args] if self.note is None else [*self.args, self.note]
+        return f"{self.op}:{self.width}({', '.join(map(repr, parts))})"
 
+    def __add__(self, other: "Value") -> "Node":
+        if self.is_number(0):
+            return as_node(other)
+        return self._combine("add", other, neutral=0)
+
+    def __radd__(self, other: float) -> "Node":
+        return number(other) + self
+
+    def __sub__(self, other: "Value") -> "Node":
+        return self._combine("sub", other, neutral=0)
+
+    def __rsub__(self, other: float) -> "Node":
+        return number(other) - self
+
+    def __mul__(self, other: "Value") -> "Node":
+        if self.is_number(1):
+            return as_node(other)
+        return self._combine("mul", other, neutral=1)
+
+    def __rmul__(self, other: float) -> "Node":
+        return number(other) * self
+
+    def __truediv__(self, other: "Value") -> "Node":
+        return self._combine("div", other, neutral=1)
+
+    def __rtruediv__(self, other: float) -> "Node":
+        return number(other) / self
+
+    def __neg__(self) -> "Node":
+        return node("neg", self)
+
+    def _combine(self, op: str, other: "Value", *, neutral: float) -> "Node":
+        right = as_node(other)
+        return self if right.is_number(neutral) else node(op, self, right)
+
+    def is_number(self, expected: float) -> bool:
+        """Return whether this is a certain number, of width 1."""
+        return self.op == "number" and self.width == 1 and bool(self.note == expected)
+
+
+Value = Node | float
 
 _nodes: WeakValueDictionary[tuple[Hashable, ...], Node] = WeakValueDictionary()
 
@@ -70,26 +115,44 @@ def number(value: float, width: int = 1) -> Node:
     return node("number", width=width, note=float(value))
 
 
+def as_node(value: Value) -> Node:
+    """Return a Python number as an expression."""
+    return value if isinstance(value, Node) else number(value)
+
+
+def placed(parts: Sequence[Node]) -> Iterator[tuple[int, Node]]:
+    """Iterate over values that lie side by side, each with its first feature."""
+    return zip(itertools.accumulate((part.width for part in parts), initial=0), parts, strict=False)
+
+
 def is_elementwise(value: Node) -> bool:
     """Return whether each feature of a value depends on the same feature of its arguments alone."""
     return value.op not in LEAVES and value.op not in STRUCTURE
 
 
+def merge_neighbours(items: Iterable[Item], merge: Callable[[Item, Item], Item | None]) -> list[Item]:
+    """Replace successive items by the one that ``merge`` returns; where it returns None, they stay apart."""
+    merged: list[Item] = []
+    for item in items:
+        joined = merge(merged[-1], item) if merged else None
+        if joined is None:
+            merged.append(item)
+        else:
+            merged[-1] = joined
+    return merged
+
+
 def cat(parts: Sequence[Node]) -> Node:
     """Join the features of several values; neighbouring slices of one value become one slice."""
-    joined: list[Node] = []
-    for part in parts:
-        last = joined[-1] if joined else None
-        if last is not None and _are_adjacent(last, part):
-            joined[-1] = cut(last.args[0], last.note, last.width + part.width)
-        else:
-            joined.append(part)
+
+    def merge(left: Node, right: Node) -> Node | None:
+        are_slices = left.op == right.op == "slice" and left.args == right.args
+        if are_slices and left.note + left.width == right.note:
+            return cut(left.args[0], left.note, left.width + right.width)
+        return None
+
+    joined = merge_neighbours(parts, merge)
     return joined[0] if len(joined) == 1 else node("cat", *joined, width=sum(part.width for part in joined))
-
-
-def _are_adjacent(left: Node, right: Node) -> bool:
-    are_slices = left.op == right.op == "slice" and left.args[0] is right.args[0]
-    return are_slices and int(left.note) + left.width == int(right.note)
 
 
 def cut(value: Node, start: int, width: int) -> Node:
@@ -108,7 +171,12 @@ def _cut(value: Node, start: int, width: int, cache: dict[Node, Node]) -> Node:
     elif value.op == "slice":
         result = _cut(value.args[0], value.note + start, width, {})
     elif value.op == "cat":
-        result = cat([_cut(part, low, size, {}) for part, low, size in _cat_parts(value, start, width)])
+        parts = []
+        for first, part in placed(value.args):
+            low, high = max(start - first, 0), min(start + width - first, part.width)
+            if low < high:
+                parts.append(_cut(part, low, high - low, {}))
+        result = cat(parts)
     elif is_elementwise(value):
         parts = [arg if arg.width == 1 else _cut(arg, start, width, cache) for arg in value.args]
         result = node(value.op, *parts, note=value.note)
@@ -116,16 +184,6 @@ def _cut(value: Node, start: int, width: int, cache: dict[Node, Node]) -> Node:
         result = node("slice", value, width=width, note=start)
     cache[value] = result
     return result
-
-
-def _cat_parts(value: Node, start: int, width: int) -> Iterator[tuple[Node, int, int]]:
-    """Yield the arguments of a ``cat`` that overlap a range of features, with start and size of the overlap."""
-    position = 0
-    for part in value.args:
-        low, high = max(start, position), min(start + width, position + part.width)
-        if low < high:
-            yield part, low - position, high - low
-        position += part.width
 
 
 def pieces(value: Node) -> list[tuple[int, Node]]:
@@ -140,10 +198,8 @@ def _seams(value: Node, cache: dict[Node, frozenset[int]]) -> frozenset[int]:
         return cache[value]
     seams: set[int] = set()
     if value.op == "cat":
-        position = 0
-        for part in value.args:
-            seams |= {position, *(position + seam for seam in _seams(part, cache))}
-            position += part.width
+        for first, part in placed(value.args):
+            seams |= {first, *(first + seam for seam in _seams(part, cache))}
     elif is_elementwise(value):
         for arg in value.args:
             if arg.width == value.width > 1:

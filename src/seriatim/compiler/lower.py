@@ -1,19 +1,15 @@
-"""Rewrites a step as the body of a loop: decides what is computed before the loop and what inside it.
+"""Rewrites a step as the body of a loop: products of inputs with constant matrices are computed before it, all at once.
 
-Products of inputs with constant matrices are computed before the loop, for all steps at once. Products of the state
-stay inside; where a sum contains both, they are added to the result from before the loop. Biases stay inside as well:
-adding one to a row that is read anyway costs almost nothing, while adding it before the loop takes one more pass
-through memory. A product of which only slices are used becomes one product per slice, so that each gate is computed
-separately.
+Where a sum contains products of the state, they are added to the result from before the loop. Biases stay inside, where
+they cost almost nothing. A product of which only slices are used becomes one product per slice: each gate is separate.
 """
 
 import itertools
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk
-from .primitives import add, mul
 from .trace import Traced
 
 
@@ -33,41 +29,33 @@ class Loop(NamedTuple):
 
 def lower(traced: Traced, *, alone: bool = False) -> Loop:
     """Rewrite a step as the body of a loop; with ``alone`` nothing is computed before it."""
-    outputs, *states = _Lowering([traced.outputs, *traced.states], alone=alone).run()
+    roots = [traced.outputs, *traced.states]
+    lowering = _Lowering(roots, alone=alone)
+    for value in walk(roots):  # arguments first, which keeps the recursion shallow
+        lowering.lower(value)
+    outputs, *states = map(lowering.lower, roots)
     return Loop(outputs, tuple(states))
 
 
 class _Lowering:
     def __init__(self, roots: Sequence[Node], *, alone: bool) -> None:
-        self.roots = roots
         self.lowered: dict[Node, Node] = {}
-        self.uses: dict[Node, int] = defaultdict(int)
+        self.uses = Counter(roots)
         self.seams: dict[Node, set[int]] = {}
+        """For each product, the first and last features of the slices that are never used as a whole."""
         inside = {"state", "inputs"} if alone else {"state"}
         self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"} - inside)
         self.is_inside = depends(roots, lambda leaf: leaf.op in inside)
         self.has_reduction = depends(roots, lambda value: value.op in ("sum", "amax"))
-        self.count_uses()
-
-    def count_uses(self) -> None:
-        """Count the uses of each value, and find the slices of products that are never used as a whole."""
-        whole = {root for root in self.roots if root.op == "product"}
-        for root in self.roots:
-            self.uses[root] += 1
-        for value in walk(self.roots):
-            for arg in value.args:
-                self.uses[arg] += 1
-                if arg.op == "product" and value.op == "slice":
-                    self.seams.setdefault(arg, {0, arg.width}).update({value.note, value.note + value.width})
-                elif arg.op == "product":
-                    whole.add(arg)
-        for product in whole:
-            self.seams[product] = {0, product.width}
-
-    def run(self) -> list[Node]:
-        for value in walk(self.roots):  # arguments first, which keeps the recursion shallow
-            self.lower(value)
-        return [self.lowered[root] for root in self.roots]
+        whole = set(roots)
+        for value in walk(roots):
+            self.uses.update(value.args)
+            if value.op == "slice":
+                seams = self.seams.setdefault(value.args[0], {0, value.args[0].width})
+                seams |= {value.note, value.note + value.width}
+            else:
+                whole.update(value.args)
+        self.seams.update({value: {0, value.width} for value in whole})
 
     def lower(self, value: Node) -> Node:
         if value not in self.lowered:
@@ -114,15 +102,13 @@ class _Lowering:
                 (inside if self.is_inside[term] else before).append(product)
             else:
                 other_terms.append(self.lower(term))
-        total = number(0)
-        if before:
-            total = _sequence(Before(tuple(before)), value.width)
+        total = _sequence(Before(tuple(before)), value.width) if before else number(0)
         if inside:
             base = total if before else number(0, value.width)
             total = affine(base, [(self.lower(rows), matrix) for rows, matrix in inside])
         for term in other_terms:
-            total = add(total, term)
-        return total if total.width == value.width else mul(total, number(1, value.width))
+            total = total + term
+        return total if total.width == value.width else total * number(1, value.width)
 
     def terms(self, value: Node) -> list[Node]:
         """Return the terms of a sum, including those of inner sums that nothing else uses."""
@@ -135,10 +121,10 @@ class _Lowering:
     def as_product(self, term: Node) -> tuple[Node, Matrix] | None:
         """Return the factors of a term that is one product, or one part of a product, and is used once; else None."""
         product, start = (term.args[0], term.note) if term.op == "slice" else (term, 0)
+        stop = start + term.width
         if product.op != "product" or self.uses[term] > 1:
             return None
-        seams, stop = sorted(self.seams[product]), start + term.width
-        if start not in seams or seams[seams.index(start) + 1] != stop:
+        if (start, stop) not in itertools.pairwise(sorted(self.seams[product])):
             return None
         return product.args[0], product.note._replace(start=start, stop=stop)
 

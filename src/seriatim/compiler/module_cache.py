@@ -1,18 +1,15 @@
-"""The cache of everything that is compiled for a module, and its rule of invalidation.
+"""The cache of everything that is compiled for a module, used while its fingerprint is the same: what code depends on.
 
-A compiled result is stored under the fingerprint of its module: whatever its code can depend on besides the values of
-its parameters and buffers. A result is used only while the fingerprint is the same. Results that also depend on these
-values, such as packed weights, are dropped as soon as a tensor of the module is written to or replaced.
-
-To compute a fingerprint takes longer than a step of a small layer. So the cache first compares the objects that the
-module holds with those it held before, and computes the fingerprint again only if one of them is another object.
+Results that also depend on the values of weights are dropped when a tensor of the module is written to or replaced. A
+fingerprint takes longer than a step, so it is computed again only if the module holds another object than before.
 """
 
 import functools
 import inspect
+import itertools
 import operator
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -20,19 +17,15 @@ from torch import Tensor, nn
 
 Entry = TypeVar("Entry")
 
-MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
-"""Attributes that every module has."""
+MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}  # attributes that every module has
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-DEPTH = 3
-"""How many levels of nested containers and objects in an attribute belong to the fingerprint."""
+DEPTH = 3  # how many levels of nested containers and objects in an attribute belong to the fingerprint
 
 
 class ModuleCache(Generic[Entry]):
-    """Compiled results by module and key.
+    """Compiled results by module and key, at most ``max_entries`` for one module; then the oldest is dropped.
 
-    Args:
-        max_entries: results kept for one module; beyond this number the oldest is dropped.
-        depends_on_values: whether results depend on the values of parameters and buffers.
+    ``depends_on_values`` says whether results depend on the values of parameters and buffers.
     """
 
     def __init__(self, max_entries: int, *, depends_on_values: bool = False) -> None:
@@ -55,14 +48,19 @@ class _Record(Generic[Entry]):
     def __init__(self, module: nn.Module, max_entries: int, depends_on_values: bool) -> None:
         self.max_entries, self.depends_on_values = max_entries, depends_on_values
         self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self._current: dict[Hashable, Entry] = {}  # for the present fingerprint, whose hash takes microseconds
         self._observe(module)
 
     def get(self, key: Hashable) -> Entry | None:
-        """Return the result for a key, or None."""
-        return self.entries.get((self.fingerprint, key))
+        entry = self._current.get(key)
+        if entry is None:
+            entry = self.entries.get((self.fingerprint, key))
+            if entry is not None:
+                self._current[key] = entry
+        return entry
 
     def store(self, key: Hashable, entry: Entry) -> Entry:
-        """Store and return a result."""
+        self._current.clear()
         while len(self.entries) >= self.max_entries:
             self.entries.popitem(last=False)
         self.entries[self.fingerprint, key] = entry
@@ -80,9 +78,9 @@ class _Record(Generic[Entry]):
 
     def refresh(self, module: nn.Module) -> None:
         """Compute the fingerprint again if the module has changed."""
-        objects, versions = self._objects(), self._versions()
+        objects = self._objects()
         same_objects = len(objects) == len(self._seen_objects) and all(map(operator.is_, objects, self._seen_objects))
-        if same_objects and versions == self._seen_versions:
+        if same_objects and self._versions() == self._seen_versions:
             return
         before = self.fingerprint
         self._observe(module)
@@ -93,47 +91,39 @@ class _Record(Generic[Entry]):
         """Note the objects that a module holds now, and compute its fingerprint."""
         parts = list(module.modules())
         tables = [(part._parameters, part._buffers, part._modules, vars(part)) for part in parts]
-        self._values = [table.values for group in tables for table in group]
+        self._views = [table.values() for group in tables for table in group]
         self._hooks = [getattr(part, name) for part in parts for name in HOOKS]
-        attributes = [value for part in parts for name, value in vars(part).items() if name not in MODULE_ATTRIBUTES]
+        attributes = [value for part in parts for value in _attributes(part).values()]
         tensors = [value for value in attributes if isinstance(value, Tensor)]
         if self.depends_on_values:
-            held = [tensor for group in tables for table in group[:2] for tensor in table.values()]
-            tensors += [tensor for tensor in held if tensor is not None]
+            weights = [tensor for group in tables for table in group[:2] for tensor in table.values()]
+            tensors += [tensor for tensor in weights if tensor is not None]
         self._tensors = [tensor for tensor in tensors if not tensor.is_inference()]  # the others cannot be written to
         self._mutable = [value for value in attributes if not isinstance(value, Tensor) and not _is_constant(value)]
         self._seen_objects, self._seen_versions = self._objects(), self._versions()
-        self.fingerprint: Hashable = fingerprint(module)
+        self._current.clear()
+        self.fingerprint: Hashable = tuple(
+            (
+                type(part),
+                *(tuple(table) for table in group[:3]),
+                *((name, _key(value)) for name, value in _attributes(part).items()),
+            )
+            for part, group in zip(parts, tables, strict=True)
+        )
         if self.depends_on_values:
             self.fingerprint = self.fingerprint, tuple(map(_key, tensors))
 
     def _objects(self) -> list[object]:
-        objects: list[object] = []
-        for values in self._values:
-            objects.extend(values())
-        return objects
+        return list(itertools.chain.from_iterable(self._views))
 
     def _versions(self) -> list[object]:
         """Return how often each tensor was written to, and the contents of containers and objects."""
-        versions: list[object] = [tensor._version for tensor in self._tensors]
-        if self._mutable:
-            versions += map(_key, self._mutable)
-        return versions
+        return [*(tensor._version for tensor in self._tensors), *map(_key, self._mutable)]
 
 
-def fingerprint(module: nn.Module) -> Hashable:
-    """Return what the step of a module can depend on besides its parameters and buffers.
-
-    These are the classes of the module and its parts, the names of what they hold, and their plain attributes.
-    """
-    return tuple(
-        (
-            type(part),
-            tuple(part._parameters) + tuple(part._buffers) + tuple(part._modules),
-            tuple((name, _key(value)) for name, value in vars(part).items() if name not in MODULE_ATTRIBUTES),
-        )
-        for part in module.modules()
-    )
+def _attributes(part: nn.Module) -> dict[str, object]:
+    """Return the attributes that not every module has."""
+    return {name: value for name, value in vars(part).items() if name not in MODULE_ATTRIBUTES}
 
 
 class _Identity:
@@ -151,14 +141,16 @@ class _Identity:
 
 def _is_constant(value: object) -> bool:
     """Return whether an attribute can only change by assignment."""
-    if isinstance(value, tuple):
-        return all(map(_is_constant, value))
+    return all(map(_is_constant, value)) if isinstance(value, tuple) else _is_plain(value)
+
+
+def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str) or inspect.isroutine(value)
 
 
 def _key(value: object, depth: int = DEPTH) -> Hashable:
     """Return a key for the content of an attribute."""
-    if value is None or isinstance(value, bool | int | float | str) or inspect.isroutine(value):
+    if _is_plain(value):
         return type(value), value
     if isinstance(value, Tensor):
         return _Identity(value), None if value.is_inference() else value._version
@@ -166,16 +158,8 @@ def _key(value: object, depth: int = DEPTH) -> Hashable:
         return _Identity(value)
     if isinstance(value, functools.partial):
         return _key((value.func, value.args, value.keywords), depth)
-    return tuple(_contents(value, depth - 1))
-
-
-def _contents(value: object, depth: int) -> Iterator[Hashable]:
-    """Yield keys for a container's type and items, or for an object and its attributes."""
     if isinstance(value, list | tuple | set | frozenset):
-        yield type(value)
-        yield from (_key(item, depth) for item in value)
-    elif isinstance(value, dict):
-        yield from ((_key(name, 0), _key(item, depth)) for name, item in value.items())
-    else:
-        yield _Identity(value)
-        yield _key(getattr(value, "__dict__", None), depth)
+        return type(value), *(_key(item, depth - 1) for item in value)
+    if isinstance(value, dict):
+        return tuple((_key(name, 0), _key(item, depth - 1)) for name, item in value.items())
+    return _Identity(value), _key(getattr(value, "__dict__", None), depth - 1)

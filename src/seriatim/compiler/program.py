@@ -1,8 +1,7 @@
 """Plans a step and its vector-Jacobian product together.
 
-The backward pass is a step of the same kind, run from the last step to the first. It computes cheap values again from
-the results of the products; only these results, the states and the rows of products are stored by the forward pass. The
-cotangent of a product overwrites the product.
+The backward pass is a step of the same kind, run from the last to the first. It computes cheap values again: the
+forward pass stores only states, products and their rows. The cotangent of a product overwrites the product.
 """
 
 from collections import Counter, defaultdict
@@ -10,8 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .differentiate import Gradient, differentiate
-from .expressions import Matrix, Node, node, number, walk
+from .expressions import Matrix, Node, node, number, placed, walk
 from .lower import Loop
+from .reasons import Reason, UnsupportedError
 from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Schedule, is_safe_in_place
 
 
@@ -19,54 +19,57 @@ class Group(NamedTuple):
     """``sequence`` leaves that one product before the loop computes from the same inputs, or one ``plain`` leaf."""
 
     leaves: tuple[Node, ...]
-    width: int
+
+    @property
+    def width(self) -> int:
+        """The features of all leaves."""
+        return sum(leaf.width for leaf in self.leaves)
 
 
 class Cotangents(NamedTuple):
-    """Where the backward pass stores the cotangents.
+    """Where the backward pass stores the cotangents."""
 
-    Attributes:
-        groups: the cotangent of each group of ``sequence`` leaves, None if it has none.
-        matrices: rows, matrix, and cotangent of the product; each gives one product over all steps.
-        vectors: the cotangent of each constant row.
-    """
-
-    groups: list[Place | None]
-    matrices: list[tuple[Place, Matrix, Place]]
-    vectors: dict[Node, Buffer]
+    groups: list[Place | None]  # the cotangent of each group of sequence leaves, None if it has none
+    matrices: list[tuple[Place, Matrix, Place]]  # rows, matrix, cotangent of the product
+    vectors: dict[Node, Buffer]  # the cotangent of each constant row
 
 
 @dataclass
 class Program:
-    """Both directions of a loop.
+    """Both directions of a loop."""
 
-    Attributes:
-        groups: what is computed before the loop.
-        state_widths: features of each part of the state.
-        output: where the outputs are stored: with the states, or in a buffer of their own.
-        forward: the step.
-        backward: its vector-Jacobian product.
-        cotangents: where the backward pass stores its results.
-    """
-
-    groups: list[Group]
-    state_widths: tuple[int, ...]
-    output: Place
-    forward: Kernel
-    backward: Kernel
-    cotangents: Cotangents
+    groups: list[Group]  # what is computed before the loop
+    state_widths: tuple[int, ...]  # features of each part of the state
+    output: Place  # where the outputs are stored: with the states, or in a buffer of their own
+    forward: Kernel  # the step
+    backward: Kernel  # its vector-Jacobian product
+    cotangents: Cotangents  # where the backward pass stores its results
 
 
 def plan_program(loop: Loop) -> Program:
     """Plan a loop and its gradient."""
-    return _Planner(loop).plan()
+    planner = _Planner(loop)
+    groups, places = planner.sequences()
+    for value in planner.values:
+        if value.op == "state":
+            places[value] = Place(Buffer(Memory(Role.STATES, value.note), "before", value.width))
+    after = [Place(Buffer(Memory(Role.STATES, i), "after", value.width)) for i, value in enumerate(loop.states)]
+    forward, output = planner.forward(places, after)
+    backward, cotangents = planner.backward(groups, forward)
+    return Program(groups, tuple(value.width for value in loop.states), output, forward, backward, cotangents)
 
 
 def plan_single_step(loop: Loop) -> tuple[Kernel, Place]:
-    """Plan one step without a loop; return it and where its outputs are stored."""
+    """Plan one step without a loop; return it and where its outputs are stored.
+
+    Raises:
+        UnsupportedError: the step draws random numbers, which is only compiled in a loop.
+    """
     planner = _Planner(loop)
-    places = planner.vectors()
+    places: dict[Node, Place] = {}
     for value in planner.values:
+        if value.op == "sequence":  # only noise is left to be computed before the loop
+            raise UnsupportedError([Reason("it draws random numbers in a single step")])
         if value.op == "inputs":
             places[value] = Place(Buffer(Memory(Role.INPUTS), "now", value.width))
         elif value.op == "state":
@@ -78,60 +81,36 @@ def plan_single_step(loop: Loop) -> tuple[Kernel, Place]:
 class _Planner:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.roots = [loop.outputs, *loop.states]
-        self.values = walk(self.roots)
+        self.values = walk([loop.outputs, *loop.states])
         self.counter: Counter[Role] = Counter()
 
     def allocate(self, role: Role, rows: Rows, width: int) -> Place:
-        """Return a new buffer."""
         self.counter[role] += 1
         return Place(Buffer(Memory(role, self.counter[role] - 1), rows, width))
 
-    def allocate_rows(self, width: int) -> Place:
-        """Return a new buffer for the rows of a product."""
-        return self.allocate(Role.ROWS, "now", width)
-
-    def plan(self) -> Program:
-        groups, places = self.sequences([value for value in self.values if value.op == "sequence"])
-        for value in self.values:
-            if value.op == "state":
-                places[value] = Place(Buffer(Memory(Role.STATES, value.note), "before", value.width))
-        states = enumerate(self.loop.states)
-        after = [Place(Buffer(Memory(Role.STATES, i), "after", value.width)) for i, value in states]
-        forward, output = self.forward(places | self.vectors(), after)
-        backward, cotangents = self.backward(groups, forward)
-        widths = tuple(value.width for value in self.loop.states)
-        return Program(groups, widths, output, forward, backward, cotangents)
-
-    def vectors(self) -> dict[Node, Place]:
-        """Return the places of constant rows."""
-        vectors = [value for value in self.values if value.op == "vector"]
-        return {value: Place(Buffer(Memory(Role.VECTOR, value.note), "all", value.width)) for value in vectors}
-
-    def sequences(self, leaves: list[Node]) -> tuple[list[Group], dict[Node, Place]]:
+    def sequences(self) -> tuple[list[Group], dict[Node, Place]]:
         """Group leaves whose products have the same inputs, in the order of the matrices' columns."""
-        by_inputs: dict[object, list[Node]] = defaultdict(list)
-        for leaf in leaves:
-            by_inputs[leaf if leaf.note.plain is not None else leaf.note.products[0][0]].append(leaf)
-        groups, places = [], {}
-        for i, members in enumerate(by_inputs.values()):
-            members.sort(key=lambda leaf: [matrix for _, matrix in leaf.note.products[:1]])
-            width = sum(leaf.width for leaf in members)
-            groups.append(Group(tuple(members), width))
-            start = 0
-            for leaf in members:
-                places[leaf] = Place(Buffer(Memory(Role.SEQUENCE, i), "now", width), start)
-                start += leaf.width
+        by_inputs: dict[Node, list[Node]] = defaultdict(list)
+        for leaf in self.values:
+            if leaf.op == "sequence":
+                by_inputs[leaf if leaf.note.plain is not None else leaf.note.products[0][0]].append(leaf)
+        groups: list[Group] = []
+        places: dict[Node, Place] = {}
+        for i, leaves in enumerate(by_inputs.values()):
+            group = Group(tuple(sorted(leaves, key=lambda leaf: [matrix for _, matrix in leaf.note.products[:1]])))
+            groups.append(group)
+            buffer = Buffer(Memory(Role.SEQUENCE, i), "now", group.width)
+            places.update((leaf, Place(buffer, start)) for start, leaf in placed(group.leaves))
         return groups, places
 
     def forward(self, places: dict[Node, Place], after: list[Place]) -> tuple[Kernel, Place]:
         """Plan the step; return it and where its outputs are stored.
 
-        Args:
-            places: where the leaves are stored.
-            after: where the new states are stored.
+        ``places`` has the leaves except constant rows, ``after`` the places of the new states.
         """
         loop = self.loop
+        vectors = [value for value in self.values if value.op == "vector"]
+        places |= {value: Place(Buffer(Memory(Role.VECTOR, value.note), "all", value.width)) for value in vectors}
         stores = list(zip(loop.states, after, strict=True))
         if loop.outputs in loop.states:
             output = after[loop.states.index(loop.outputs)]
@@ -150,20 +129,17 @@ class _Planner:
             return self.allocate(Role.PRODUCT, "now", value.width)
 
         stored = {value: place for value, place in reversed(stores) if value.op != "affine"}
-        schedule = Schedule(stores, places, destination=destination, allocate_rows=self.allocate_rows, stored=stored)
-        return schedule.kernel, output
+        return Schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored).kernel, output
 
     def backward(self, groups: list[Group], forward: Kernel) -> tuple[Kernel, Cotangents]:
         """Plan the vector-Jacobian product of the step."""
         cotangents: dict[Node, Node] = {}
-        for i, value in enumerate([*self.loop.states, self.loop.outputs]):
-            cotangent = _cotangent(value, i if i < len(self.loop.states) else None)
-            cotangents[value] = cotangent if value not in cotangents else node("add", cotangents[value], cotangent)
+        for part, value in [*enumerate(self.loop.states), (None, self.loop.outputs)]:
+            cotangent = _cotangent(value, part)
+            cotangents[value] = cotangents[value] + cotangent if value in cotangents else cotangent
         gradient = differentiate(cotangents)
-        kernel, results = self.schedule_backward(groups, forward, gradient, in_place=True)
-        if not is_safe_in_place(kernel):
-            kernel, results = self.schedule_backward(groups, forward, gradient, in_place=False)
-        return kernel, results
+        plan = self.schedule_backward(groups, forward, gradient, in_place=True)
+        return plan if is_safe_in_place(plan[0]) else self.schedule_backward(groups, forward, gradient, in_place=False)
 
     def schedule_backward(
         self, groups: list[Group], forward: Kernel, gradient: Gradient, *, in_place: bool
@@ -178,32 +154,27 @@ class _Planner:
             carries.append((leaves.get(state, number(0, value.width)), Place(Buffer(carry, "out", value.width))))
         output_buffer = Buffer(Memory(Role.OUTPUT_COTANGENT), "now", loop.outputs.width)
         places[_cotangent(loop.outputs, None)] = Place(output_buffer)
+        sources = [forward.loaded(rows, LAST) for rows, _, _ in gradient.products]
+        needed_later = {source.buffer.memory for source in sources if source}
         stores: list[tuple[Node, Place]] = []
-        stored: dict[Node, Place] = {}
         group_places: list[Place | None] = []
-        needed_later = {forward.loaded(rows, LAST) for rows, _, _ in gradient.products}
         for i, group in enumerate(groups):
-            if not any(leaf in leaves for leaf in group.leaves):
+            if leaves.keys().isdisjoint(group.leaves):
                 group_places.append(None)
                 continue
             memory = Memory(Role.SEQUENCE, i)
-            is_needed = any(place and place.buffer.memory == memory for place in needed_later)
-            if not in_place or group.leaves[0].note.plain is not None or is_needed:
+            if not in_place or group.leaves[0].note.plain is not None or memory in needed_later:
                 memory = Memory(Role.SEQUENCE_COTANGENT, i)
             buffer = Buffer(memory, "now", group.width)
             group_places.append(Place(buffer))
-            start = 0
-            for leaf in group.leaves:
-                value = leaves.get(leaf, number(0, leaf.width))
-                stores.append((value, Place(buffer, start)))
-                stored.setdefault(value, Place(buffer, start))
-                start += leaf.width
+            cotangents = (leaves.get(leaf, number(0, leaf.width)) for leaf in group.leaves)
+            stores += [(value, Place(buffer, start)) for start, value in placed(list(cotangents))]
+        stored = dict(reversed(stores))
         products = []
-        for rows, matrix, cotangent in gradient.products:
+        for source, (_, matrix, cotangent) in zip(sources, gradient.products, strict=True):
             if cotangent not in stored:
                 stored[cotangent] = self.allocate(Role.PRODUCT_COTANGENT, "now", cotangent.width)
                 stores.append((cotangent, stored[cotangent]))
-            source = forward.loaded(rows, LAST)
             assert source is not None
             products.append((source, matrix, stored[cotangent]))
         vectors = {
@@ -211,24 +182,17 @@ class _Planner:
             for leaf in leaves
             if leaf.op == "vector"
         }
-        affine_carries: dict[Node, Place] = {}
-        for value, place in carries:
-            if value.op == "affine":
-                affine_carries.setdefault(value, place)
+        affine_carries = {value: place for value, place in reversed(carries) if value.op == "affine"}
 
         def destination(value: Node) -> Place:
             return affine_carries.get(value) or self.allocate(Role.SCRATCH, "out", value.width)
 
-        kernel = Schedule(
-            stores + carries,
-            places,
-            sums=[(leaves[leaf], Place(buffer)) for leaf, buffer in vectors.items()],
-            destination=destination,
-            allocate_rows=self.allocate_rows,
-            stored=stored,
-        ).kernel
-        kernel.backward = True
-        return kernel, Cotangents(group_places, products, vectors)
+        sums = [(leaves[leaf], Place(buffer)) for leaf, buffer in vectors.items()]
+        schedule = Schedule(
+            stores + carries, places, sums=sums, destination=destination, allocate=self.allocate, stored=stored
+        )
+        schedule.kernel.backward = True
+        return schedule.kernel, Cotangents(group_places, products, vectors)
 
 
 def _cotangent(value: Node, part: int | None) -> Node:

@@ -2,9 +2,9 @@
 
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ class Location(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The text of the line, empty if the file cannot be read."""
+        """The text of the line; empty if the file cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
@@ -36,13 +36,7 @@ class Location(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """One reason why a step cannot be compiled.
-
-    Attributes:
-        problem: the problem, in the user's words.
-        location: the line that causes it, if it is known.
-        about_step: whether the equations of the step cause it.
-    """
+    """Why a step cannot be compiled: in words, at which line if it is known, and whether its equations cause it."""
 
     problem: str
     location: Location | None = None
@@ -62,24 +56,14 @@ class UnsupportedError(Exception):
 
 def calling_line() -> Location | None:
     """Return the innermost line of the user's code that is being executed."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(INTERNAL):
-            return Location(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return None
+    lines = (Location(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(sys._getframe()))
+    return next((line for line in lines if not line.file.startswith(INTERNAL)), None)
 
 
 def raising_line(error: BaseException) -> Location | None:
     """Return the innermost line of the user's code in the traceback of an exception."""
-    lines = [Location(part.tb_frame.f_code.co_filename, part.tb_lineno) for part in _traceback(error.__traceback__)]
+    lines = [Location(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     return next((line for line in reversed(lines) if not line.file.startswith(INTERNAL)), None)
-
-
-def _traceback(part: TracebackType | None) -> Iterator[TracebackType]:
-    while part is not None:
-        yield part
-        part = part.tb_next
 
 
 def function_name(function: Callable[..., object]) -> str:
@@ -96,4 +80,4 @@ def function_name(function: Callable[..., object]) -> str:
     for prefix, home in (("torch", torch), ("torch.nn.functional", F), ("Tensor", Tensor)):
         if getattr(home, name, None) is function:
             return f"{prefix}.{name}"
-    return f"torch.{name}" if not hasattr(Tensor, name) else f"Tensor.{name}"
+    return f"Tensor.{name}" if hasattr(Tensor, name) else f"torch.{name}"

@@ -6,13 +6,12 @@ products.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import Literal, NamedTuple
 
 from .expressions import Matrix, Node, pieces, walk
 
-LAST = 10**9
-"""A phase after all others."""
+LAST = 10**9  # a phase after all others
 
 Rows = Literal["now", "before", "after", "in", "out", "all"]
 """Which rows a step accesses: the rows of its own inputs, the rows of the state before or after it, one of two buffers
@@ -22,37 +21,23 @@ that are swapped after every step, or one row for the whole batch."""
 class Role(StrEnum):
     """The purpose of a buffer. The members are part of the names in generated code."""
 
-    INPUTS = "inputs"
-    """The inputs of a single step."""
-    OLD_STATE = "old_state"
-    """A part of the state before a single step."""
-    NEW_STATE = "new_state"
-    """A part of the state after a single step."""
-    STATES = "states"
-    """A part of the state: the initial state, then the state after each row."""
-    SEQUENCE = "sequence"
-    """What is computed before the loop."""
-    VECTOR = "vector"
-    """A constant row."""
-    MATRIX = "matrix"
-    """A constant matrix."""
-    PACKED = "packed"
-    """A part of a matrix in the layout that the products of the C++ code read."""
-    ROWS = "rows"
-    """The left factor of a product."""
-    PRODUCT = "product"
-    """The result of a product."""
-    OUTPUTS = "outputs"
-    """The outputs, unless they are a part of the state."""
-    OUTPUT_COTANGENT = "output_cotangent"
-    SEQUENCE_COTANGENT = "sequence_cotangent"
-    PRODUCT_COTANGENT = "product_cotangent"
-    CARRY = "carry"
-    """The cotangent of a part of the state, which passes from step to step."""
-    SCRATCH = "scratch"
-    """A value of the backward pass that only its own step needs."""
-    VECTOR_SUM = "vector_sum"
-    """The cotangent of a constant row, summed over rows and steps."""
+    INPUTS = auto()  # of a single step
+    OLD_STATE = auto()  # a part of the state before a single step
+    NEW_STATE = auto()  # a part of the state after a single step
+    STATES = auto()  # a part of the state: the initial state, then the state after each row
+    SEQUENCE = auto()  # what is computed before the loop
+    VECTOR = auto()  # a constant row
+    MATRIX = auto()  # a constant matrix
+    PACKED = auto()  # a part of a matrix in the layout that the products of the C++ code read
+    ROWS = auto()  # the left factor of a product
+    PRODUCT = auto()  # the result of a product
+    OUTPUTS = auto()  # the outputs, unless they are a part of the state
+    OUTPUT_COTANGENT = auto()
+    SEQUENCE_COTANGENT = auto()
+    PRODUCT_COTANGENT = auto()
+    CARRY = auto()  # the cotangent of a part of the state, which passes from step to step
+    SCRATCH = auto()  # a value of the backward pass that only its own step needs
+    VECTOR_SUM = auto()  # the cotangent of a constant row, summed over rows and steps
 
 
 class Memory(NamedTuple):
@@ -111,25 +96,18 @@ class Phase:
 
 @dataclass
 class Kernel:
-    """One direction of the loop.
+    """One direction of the loop."""
 
-    Attributes:
-        phases: in order.
-        places: where a value is stored after its phase; leaves are stored before the first phase.
-        depths: the phase that computes each value; −1 for leaves.
-        backward: whether the loop runs from the last step to the first.
-    """
-
-    phases: list[Phase]
-    places: dict[Node, Place]
-    depths: dict[Node, int]
-    backward: bool = False
+    phases: list[Phase]  # in order
+    places: dict[Node, Place]  # where a value is stored after its phase; leaves are stored before the first phase
+    depths: dict[Node, int]  # the phase that computes each value; −1 for leaves
+    backward: bool = False  # whether the loop runs from the last step to the first
 
     @property
     def width(self) -> int | None:
         """The width of all values that a step computes, so that threads can share columns; None if widths differ."""
         widths = {store.value.width for phase in self.phases for store in phase.stores + phase.sums}
-        widths |= {product.width for phase in self.phases for product in phase.products}
+        widths.update(product.width for phase in self.phases for product in phase.products)
         if len(widths) != 1:
             return None
         width = widths.pop()
@@ -166,8 +144,7 @@ class Kernel:
         return place._replace(start=place.start + start)
 
 
-Values = Sequence[tuple[Node, Place]]
-"""Values and where they are stored."""
+Values = Sequence[tuple[Node, Place]]  # values and where they are stored
 
 
 class Schedule:
@@ -178,7 +155,7 @@ class Schedule:
         leaves: where values are stored before the first phase.
         sums: the values that are added up over rows and steps, and where.
         destination: returns the place for the result of an ``affine`` value.
-        allocate_rows: returns a new place for the rows of a product, given their width.
+        allocate: returns a new buffer of a role, given its rows and its width.
         stored: where values are stored that may also be rows of a product.
     """
 
@@ -189,11 +166,11 @@ class Schedule:
         *,
         sums: Values = (),
         destination: Callable[[Node], Place],
-        allocate_rows: Callable[[int], Place],
+        allocate: Callable[[Role, Rows, int], Place],
         stored: Mapping[Node, Place],
     ) -> None:
         self.kernel = Kernel([], dict(leaves), {})
-        self.destination, self.allocate_rows, self.stored = destination, allocate_rows, dict(stored)
+        self.destination, self.allocate, self.stored = destination, allocate, dict(stored)
         order = self.kernel.walk([value for value, _ in [*stores, *sums]], 0)
         self.assign_phases(order)
         for value in order:
@@ -232,7 +209,7 @@ class Schedule:
         for row, matrix in zip(factors, value.note, strict=True):
             source = kernel.loaded(row, LAST) or self.stored.get(row)
             if source is None:
-                source = self.stored[row] = kernel.places[row] = self.allocate_rows(row.width)
+                source = self.stored[row] = kernel.places[row] = self.allocate(Role.ROWS, "now", row.width)
                 self.store(row, source)
             product = Product(source, matrix, place, row.width, value.width, adds)
             kernel.phases[kernel.depths[value]].products.append(product)
@@ -243,21 +220,21 @@ def is_safe_in_place(kernel: Kernel) -> bool:
     """Return whether no value of a ``sequence`` is loaded after a cotangent was stored in its place."""
     written: set[tuple[Memory, int, int]] = set()
     for depth, phase in enumerate(kernel.phases):
-        widths = {store.value.width for store in phase.stores + phase.sums}
-        loads = [(kernel.loaded(value, depth), value.width) for value in kernel.values_of(depth)]
-        spans = {
+        new = {
             (store.place.buffer.memory, store.place.start, store.place.start + store.value.width)
             for store in phase.stores
             if store.place.buffer.memory.role is Role.SEQUENCE
         }
-        written_before = written | (spans if len(widths) > 1 else set())
-        for place, width in loads:
+        one_loop = len({store.value.width for store in phase.stores + phase.sums}) == 1
+        for value in kernel.values_of(depth):
+            place = kernel.loaded(value, depth)
             if place is None:
                 continue
-            for memory, start, stop in written | spans:
-                overlaps = memory == place.buffer.memory and place.start < stop and start < place.start + width
+            for memory, start, stop in written | new:
+                overlaps = memory == place.buffer.memory and place.start < stop and start < place.start + value.width
                 # one loop over columns may read a feature and then overwrite it, but not read a neighbour
-                if overlaps and ((memory, start, stop) in written_before or start != place.start):
+                may_overwrite = one_loop and (memory, start, stop) not in written and start == place.start
+                if overlaps and not may_overwrite:
                     return False
-        written |= spans
+        written |= new
     return True

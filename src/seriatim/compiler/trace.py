@@ -1,5 +1,6 @@
 """Traces a step: runs it on a few rows of zeros and records the operators it calls as expressions."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -13,16 +14,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 from ..core.state import State, map_state, state_leaves
-from .constants import Call, Constants, Slot, Tree, slots_in, tensors_in
+from .constants import Call, Constants, Slot, Tree, flatten, items_in
 from .expressions import Matrix, Node, cut, is_elementwise, node, number
 from .operators import OPERATORS, NotCompiledError, total
-from .primitives import add, mul
 from .reasons import Location, Reason, UnsupportedError, calling_line, function_name, raising_line
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
 """(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
 
-FACTORIES = {"zeros": 0.0, "ones": 1.0, "new_zeros": 0.0, "new_ones": 1.0, "empty": 0.0, "new_empty": 0.0}
+FACTORIES = {
+    **dict.fromkeys(("zeros", "new_zeros", "empty", "new_empty"), 0.0),
+    **dict.fromkeys(("ones", "new_ones"), 1.0),
+    **dict.fromkeys(("full", "new_full", "scalar_tensor"), None),
+}
+"""Operators that make a tensor of one number: this number, or None if it is their last argument."""
 OVER_FEATURES = frozenset(
     {
         *("sum", "mean", "amax", "var", "logsumexp", "linalg_vector_norm", "native_layer_norm", "_fused_rms_norm"),
@@ -30,7 +35,6 @@ OVER_FEATURES = frozenset(
     }
 )
 """Operators that work along the features of a row, which must be one dimension."""
-FILLED = ("full", "new_full", "scalar_tensor")
 BATCH_SIZES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
 """Numbers of rows for tracing: primes, so that a size in a shape can be recognized as the batch."""
 
@@ -43,40 +47,23 @@ class Noise(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """One step as expressions.
+    """One step as expressions."""
 
-    Attributes:
-        outputs: the outputs.
-        states: the state after the step, part by part.
-        constants: what depends on weights alone.
-        input_size: features of an input.
-        noise: all random numbers that a step draws, in order.
-        untraced: calls that change gradients without an operator, for the message if the gradients differ.
-    """
-
-    outputs: Node
-    states: tuple[Node, ...]
-    constants: Constants
-    input_size: int
-    noise: tuple[Node, ...] = ()
-    untraced: tuple[Reason, ...] = ()
+    outputs: Node  # the outputs
+    states: tuple[Node, ...]  # the state after the step, part by part
+    constants: Constants  # what depends on weights alone
+    input_size: int  # features of an input
+    noise: tuple[Node, ...] = ()  # all random numbers that a step draws, in order
+    untraced: tuple[Reason, ...] = ()  # calls that change gradients without an operator
 
 
-class _Unknown:
-    """Stands for the result of an operator that is not compiled, so that tracing can go on and find more reasons."""
-
-
-UNKNOWN = _Unknown()
+UNKNOWN = object()  # the result of an operator that is not compiled; tracing goes on and may find more reasons
 
 
 def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
     """Record one step as expressions.
 
-    Args:
-        step: the step.
-        weights: its parameters and constants.
-        inputs: ``(batch, input_size)``; only the width and the type matter.
-        state: of one batch; only its structure, widths and types matter.
+    Only shapes and types of ``inputs`` ``(batch, input_size)`` and ``state`` matter, not their values.
 
     Raises:
         UnsupportedError: the step cannot be expressed; the error holds every reason.
@@ -100,18 +87,18 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
 
         def flat(weights: Sequence[Tensor], inputs: Tensor, leaves: list[Tensor]) -> list[Tensor]:
             remaining = iter(leaves)
-            recorder.calls_in_step.note_arguments([*weights, inputs, *leaves])
+            recorder.calls_in_step.arguments = set(map(id, (*weights, inputs, *leaves)))
             with recorder.calls_in_step:
                 returned: object = step(weights, inputs, map_state(lambda _: next(remaining), state))
             if not isinstance(returned, tuple | list) or len(returned) != 2:
-                raise NotCompiledError(f"the step must return a pair (outputs, state); it returns {_kind(returned)}")
+                kind = type(returned).__name__
+                raise NotCompiledError(f"the step must return a pair (outputs, state); it returns {kind}")
             outputs, new = returned
             try:
                 map_state(lambda old, new: old, state, new)
             except (TypeError, ValueError, AttributeError):
-                raise NotCompiledError(
-                    "the step returns a state of another structure than the one it is given"
-                ) from None
+                problem = "the step returns a state of another structure than the one it is given"
+                raise NotCompiledError(problem) from None
             return [outputs, *state_leaves(new)]
 
         try:
@@ -127,12 +114,6 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
         raise UnsupportedError(recorder.reasons)
 
 
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"one tensor of shape {('batch', *value.shape[1:])}"
-    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
-
-
 class _CallsInStep(TorchFunctionMode):
     """Notes which function of PyTorch the step calls, so that reasons name it rather than its operators."""
 
@@ -141,12 +122,9 @@ class _CallsInStep(TorchFunctionMode):
         self.function: str | None = None
         self.location: Location | None = None
         self.arguments: set[int] = set()
+        """The tensors that the step is given and must not change."""
         self.in_place: list[Reason] = []
         self.untraced: list[Reason] = []
-
-    def note_arguments(self, tensors: Iterable[Tensor]) -> None:
-        """Note the tensors that the step is given and must not change."""
-        self.arguments = {id(tensor) for tensor in tensors}
 
     def __torch_function__(
         self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
@@ -181,27 +159,23 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, weights: Sequence[Tensor], inputs: Tensor, leaves: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.batch = inputs.shape[0]
-        self.values: dict[int, Tree] = {}
         self.alive: list[object] = [weights, inputs, leaves]  # keeps every id unique
-        self.arguments = {id(tensor) for tensor in (*weights, inputs, *leaves)}
+        self.arguments = set(map(id, (*weights, inputs, *leaves)))
         self.calls: list[Call] = []
-        self.num_slots = len(weights)
+        self.new_slots = map(Slot, itertools.count(len(weights)))
         self.outputs: dict[Slot, int] = {}
         self.noise: list[Node] = []
         self.dtype = inputs.dtype
         self.reasons: list[Reason] = []
         self.calls_in_step = _CallsInStep()
-        for i, weight in enumerate(weights):
-            self.values[id(weight)] = Slot(i)
-        self.values[id(inputs)] = node("inputs", width=math.prod(inputs.shape[1:]))
         self.input_size = inputs.shape[1]
+        self.values: dict[int, Tree] = {id(weight): Slot(i) for i, weight in enumerate(weights)}
+        self.values[id(inputs)] = node("inputs", width=math.prod(inputs.shape[1:]))
         for i, leaf in enumerate(leaves):
             self.values[id(leaf)] = node("state", width=math.prod(leaf.shape[1:]), note=i)
 
     def __torch_dispatch__(self, func: OpOverload, types: Iterable[type], args: Tree = (), kwargs: Tree = None) -> Tree:
-        """Run an operator and record it."""
-        options = kwargs or {}
-        name = func.overloadpacket.__name__
+        options, name = kwargs or {}, func.overloadpacket.__name__
         if name == "_local_scalar_dense":
             self.refuse("makes the next operations depend on the value of a tensor", name)
         elif func._schema.is_mutable and args and id(args[0]) in self.arguments:
@@ -215,7 +189,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except NotCompiledError as error:
             self.refuse(str(error), name)
             recorded = tree_map_only(Tensor, lambda _: UNKNOWN, result)
-        self.remember(result, recorded)
+        for part, value in zip(flatten(result), flatten(recorded), strict=True):
+            if isinstance(part, Tensor):
+                self.values[id(part)] = value
         if func._schema.is_mutable and isinstance(args[0], Tensor):
             self.values[id(args[0])] = recorded
         return result
@@ -228,20 +204,20 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def record(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
         """Return what the result of an operator stands for; operators on weights alone are kept as they are."""
         name = func.overloadpacket.__name__
-        operands = [self.value(tensor) for tensor in tensors_in((args, options))]
+        operands = [self.value(tensor) for tensor in items_in((args, options), Tensor)]
         shape = tuple(result.shape) if isinstance(result, Tensor) else ()
         if UNKNOWN in operands or name == "_local_scalar_dense":
             return tree_map_only(Tensor, lambda _: UNKNOWN, result)
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self.random(name, args, result)
-        if name == "scalar_tensor" or (self.batch in shape and (name in FACTORIES or name in FILLED)):
-            return self.filled(name, args, shape)
+        if name == "scalar_tensor" or (self.batch in shape and name in FACTORIES):
+            return self.filled(FACTORIES[name], args, shape)
         if any(isinstance(value, Node) for value in operands):
             value = self.expression(name, args, options)
         elif self.batch in shape:
             value = self.repeated(name, args, shape)
         else:
-            slots = tree_map_only(Tensor, lambda _: self.new_slot(), result)
+            slots = tree_map_only(Tensor, lambda _: next(self.new_slots), result)
             inputs, named = (tree_map_only(Tensor, self.value, arguments) for arguments in (args, options))
             self.calls.append(Call(func, inputs, named, slots))
             return slots
@@ -249,25 +225,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.check(name, args, shape, value)
         return value
 
-    def new_slot(self) -> Slot:
-        self.num_slots += 1
-        return Slot(self.num_slots - 1)
-
     def value(self, tensor: Tensor) -> Tree:
-        """Return what a tensor stands for."""
         if id(tensor) not in self.values:
             self.values[id(tensor)] = UNKNOWN
             self.alive.append(tensor)
             raise NotCompiledError("reads a tensor that is neither a parameter nor a buffer")
         return self.values[id(tensor)]
-
-    def remember(self, result: Tree, recorded: Tree) -> None:
-        """Store what the tensors of a result stand for."""
-        if isinstance(result, Tensor):
-            self.values[id(result)] = recorded
-        elif isinstance(result, list | tuple):
-            for part, value in zip(result, recorded, strict=True):
-                self.remember(part, value)
 
     def random(self, name: str, args: Tree, result: Tensor) -> Node:
         """Record random numbers, which can be drawn for all steps before the loop: uniform ones, or 0 and 1."""
@@ -280,17 +243,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.noise.append(node("noise", width=result.shape[1], note=Noise(len(self.noise), probability)))
         return self.noise[-1]
 
-    def filled(self, name: str, args: Tree, shape: tuple[int, ...]) -> Node:
+    def filled(self, fill: float | None, args: Tree, shape: tuple[int, ...]) -> Node:
         """Record a tensor of one number, with a row for each row of the batch."""
-        fill = FACTORIES.get(name, next((arg for arg in args[::-1] if isinstance(arg, int | float)), 0.0))
-        return number(float(fill), math.prod(shape[1:]))
+        if fill is None:
+            fill = next((arg for arg in args[::-1] if isinstance(arg, int | float)), 0.0)
+        return number(fill, math.prod(shape[1:]))
 
     def repeated(self, name: str, args: Tree, shape: tuple[int, ...]) -> Node:
         """Record a constant that is expanded to every row."""
         if name != "expand" or len(shape) != 2 or shape[0] != self.batch:
             raise NotCompiledError("makes a tensor with a row for each row of the batch")
         vector = self.vector(args[0], self.value(args[0]))
-        return vector if vector.width == shape[1] else mul(vector, number(1, shape[1]))
+        return vector if vector.width == shape[1] else vector * number(1, shape[1])
 
     def expression(self, name: str, args: Tree, options: Tree) -> Tree:
         """Record an operator on values that depend on inputs or state."""
@@ -301,7 +265,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self.second_dimension(name, args)
         if name not in OPERATORS:
             raise NotCompiledError("is not among the operations that are compiled")
-        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in tensors_in(args)):
+        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in items_in(args, Tensor)):
             raise NotCompiledError("works on more dimensions than (batch, features)")
         if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
             before, after = args[0].dtype, options["dtype"]
@@ -322,12 +286,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return
             raise NotCompiledError(f"gives the shape {('batch', *shape[1:])}; only rows of features are compiled")
         if len(shape) > 2 and is_elementwise(value):
-            for tensor in tensors_in(args):
+            for tensor in items_in(args, Tensor):
                 if isinstance(self.value(tensor), Node) and tensor.shape != shape and math.prod(tensor.shape[1:]) != 1:
                     raise NotCompiledError("broadcasts over more than the features of a row")
 
     def argument(self, argument: Tree) -> Tree:
-        """Return an argument of an operator, as an expression if it is a tensor."""
         if not isinstance(argument, Tensor):
             return argument
         value = self.value(argument)
@@ -337,13 +300,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return a constant that is the same for every row."""
         shape = tuple(tensor.shape)
         if any(size != 1 for size in shape[:-1]):
-            raise NotCompiledError(
-                f"combines rows of features with a constant of shape {shape}; {shape[-1:]} would fit"
-            )
+            problem = f"combines rows of features with a constant of shape {shape}"
+            raise NotCompiledError(f"{problem}; {shape[-1:]} would fit")
         return node("vector", width=shape[-1] if shape else 1, note=self.constant(slot))
 
     def constant(self, slot: Slot) -> int:
-        """Return the index of a slot in the list of constants."""
         return self.outputs.setdefault(slot, len(self.outputs))
 
     def product(self, name: str, args: Sequence[Tree], *, alpha: float = 1, beta: float = 1) -> Node:
@@ -353,12 +314,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(value, Node) or isinstance(factor, Node):
             raise NotCompiledError("multiplies something other than rows by a constant matrix")
         if name == "mv":
-            return total(mul(value, self.vector(matrix, factor)))
+            return total(value * self.vector(matrix, factor))
         columns = matrix.shape[1]
         result = node("product", value, width=columns, note=Matrix(self.constant(factor), 0, columns))
-        if bias is None:
-            return result
-        return add(mul(result, number(alpha)), mul(self.argument(bias), number(beta)))
+        shift: Node = number(0) if bias is None else self.argument(bias)
+        return result * alpha + shift * beta
 
     def second_dimension(self, name: str, args: Tree) -> Tree:
         """Record ``select`` or ``unbind`` along the second dimension of ``(batch, n, ...)``."""
@@ -372,26 +332,19 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [cut(value, i * width, width) for i in range(rows.shape[1])]
 
     def finish(self, results: Sequence[Tensor], leaves: Sequence[Tensor]) -> Traced:
-        """Return the whole step, after it has run.
-
-        Raises:
-            NotCompiledError: a result is not of the form that is compiled.
-        """
+        """Return the whole step after it has run; raise NotCompiledError for a result of another form."""
         outputs, *states = [self.result(result) for result in results]
         if results[0].dim() != 2:
             raise NotCompiledError("the step returns outputs that are not (batch, features)")
         for leaf, result in zip(leaves, results[1:], strict=True):
-            if result.shape != leaf.shape or result.dtype != leaf.dtype:
-                before, after = tuple(leaf.shape[1:]), tuple(result.shape[1:])
-                raise NotCompiledError(
-                    f"the step changes the state of a row from {before} {leaf.dtype} to {after} {result.dtype}"
-                )
+            if (result.shape, result.dtype) != (leaf.shape, leaf.dtype):
+                before, after = (f"{tuple(value.shape[1:])} {value.dtype}" for value in (leaf, result))
+                raise NotCompiledError(f"the step changes the state of a row from {before} to {after}")
         constants = Constants(self.needed_calls(), list(self.outputs))
         untraced = tuple(self.calls_in_step.untraced)
         return Traced(outputs, tuple(states), constants, self.input_size, tuple(self.noise), untraced)
 
     def result(self, result: Tensor) -> Node:
-        """Return the expression of a result of the step."""
         if not isinstance(result, Tensor):
             raise NotCompiledError(f"the step returns {type(result).__name__} where a tensor is expected")
         value = self.value(torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result)
@@ -406,8 +359,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         needed = set(self.outputs)
         calls = []
         for call in reversed(self.calls):
-            mutated = set(slots_in(call.args[:1])) if call.operator._schema.is_mutable else set()
-            if needed & (set(slots_in(call.results)) | mutated):
-                needed.update(slots_in((call.args, call.options)))
+            changed = (call.results, call.args[:1] if call.operator._schema.is_mutable else ())
+            if needed.intersection(items_in(changed, Slot)):
+                needed.update(items_in((call.args, call.options), Slot))
                 calls.append(call)
         return calls[::-1]

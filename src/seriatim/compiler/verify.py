@@ -1,8 +1,7 @@
 """Verifies that a traced step computes the values and gradients of the step itself.
 
-Tracing sees operators. It does not see `torch.no_grad`, hand-written gradients or hooks, which change the gradients of
-a step. So each traced step is compared with the step itself once, on a few random rows, in double precision unless its
-weights are large.
+Tracing does not see `torch.no_grad`, hand-written gradients or hooks, which change gradients. So each traced step is
+compared with the step itself once, on a few random rows, in double precision unless its weights are large.
 """
 
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..core.state import State, map_state, state_leaves
-from .expressions import Matrix, Node
-from .interpreter import evaluate
+from .expressions import Node
+from .primitives import evaluate
 from .reasons import Reason, UnsupportedError, raising_line
 from .trace import Step, Traced
 
@@ -22,11 +21,7 @@ LARGE = 1 << 20
 
 
 def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) -> None:
-    """Compare values and gradients.
-
-    Raises:
-        UnsupportedError: they differ.
-    """
+    """Raise UnsupportedError if the values or gradients differ."""
     roots = [traced.outputs, *traced.states]
     generator = torch.Generator().manual_seed(0)
     is_large = sum(weight.numel() for weight in weights) > LARGE
@@ -65,13 +60,10 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
                 return leaves[int(value.note)].reshape(ROWS, -1)
             return constants[int(value.note)].reshape(-1)
 
-        def matrix(part: Matrix) -> Tensor:
-            return constants[part.constant]
-
         torch.manual_seed(0)
         noise = {value: draw(value) for value in traced.noise}
-        results = evaluate(roots, leaf, matrix, inputs, noise)
-        expected = [outputs.reshape(ROWS, -1), *(value.reshape(ROWS, -1) for value in state_leaves(after))]
+        results = evaluate(roots, leaf, lambda part: constants[part.constant], inputs, noise)
+        expected = [value.reshape(ROWS, -1) for value in (outputs, *state_leaves(after))]
         results = [value.expand_as(other) for value, other in zip(results, expected, strict=True)]
         if not _are_close(results, expected, tolerance):
             raise UnsupportedError([Reason("its values differ from those of its operations")])

@@ -21,16 +21,8 @@ KERNEL_CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 """Environment variables that set the sizes of the caches of PyTorch and oneDNN; both default to 1,024 kernels."""
 
 
-def bound_kernel_caches() -> None:
-    """Bound the memory that batches of many shapes take, except where the user has set the variables.
-
-    Both libraries read their variable at the first bfloat16 product on a CPU; this function must be called earlier.
-    """
-    for name in KERNEL_CACHES:
-        os.environ.setdefault(name, str(KERNELS))
-
-
-bound_kernel_caches()
+for _name in KERNEL_CACHES:  # both libraries read their variable at the first bfloat16 product on a CPU
+    os.environ.setdefault(_name, str(KERNELS))
 
 _jobs: list[object] = []
 """The jobs that are running; they share the settings, which apply to the whole process."""
@@ -52,17 +44,14 @@ def freed_memory_kept(*, up_to: int | None = None) -> Iterator[None]:
         return
     job = object()
     if not _jobs:
-        _set(library, KEEP | ({MMAP_MAX: 0} if up_to is None else {MMAP_THRESHOLD: up_to}))
+        for option in (KEEP | ({MMAP_MAX: 0} if up_to is None else {MMAP_THRESHOLD: up_to})).items():
+            library.mallopt(*option)
     _jobs.append(job)
     try:
         yield
     finally:
         _jobs.remove(job)
         if not _jobs:
-            _set(library, USUAL)
+            for option in USUAL.items():
+                library.mallopt(*option)
             library.malloc_trim(0)
-
-
-def _set(library: ctypes.CDLL, options: dict[int, int]) -> None:
-    for name, value in options.items():
-        library.mallopt(name, value)

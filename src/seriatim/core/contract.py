@@ -1,7 +1,7 @@
 """The contract: what every sequence layer, and every cell of a recurrence, must offer."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from .lengths import check_lengths, zero_padding
-from .state import State, fits, state_leaves
+from .state import OutputsAndState, State, fits, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """What surrounds a layer: nothing; a norm and a residual connection; or these and a feed-forward network."""
 LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 1e-2}
 """The default learning rate of each task with AdamW, for layers that declare no other.
 
-`benchmarks/learning_rates.py` measures them, and `benchmarks/RESULTS.md` has the figures of every layer for every task.
+`benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` has the figures of every layer for every task.
 """
 
 
@@ -54,8 +54,7 @@ class SequenceLayer(Stateful):
     """A function of a sequence that carries an explicit state.
 
     A subclass sets ``input_size`` and ``output_size`` and writes `initial_state` and `forward`; `step` follows.
-    Modules hold parameters and constants only: the state is an argument and a result, and the state that the caller
-    gives is never changed.
+    Modules hold parameters and constants only, and the state that the caller gives is never changed.
     """
 
     causal: bool = True
@@ -69,9 +68,7 @@ class SequenceLayer(Stateful):
         """Return the state before the first input, for ``batch_size`` rows."""
         raise NotImplementedError
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run over a sequence.
 
         Args:
@@ -83,16 +80,12 @@ class SequenceLayer(Stateful):
             Outputs ``(batch, time, output_size)``, zero on padding, and the state after each row's last valid input.
 
         Raises:
-            ValueError: shapes that do not fit; the message names the right ones.
+            ValueError: shapes that do not fit.
         """
         raise NotImplementedError
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Process one input of each row: ``(batch, input_size)`` to ``(batch, output_size)``, and the next state.
-
-        Raises:
-            ValueError: shapes that do not fit.
-        """
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
+        """Process one input of each row: ``(batch, input_size)`` to ``(batch, output_size)``, and the next state."""
         self.check_input(inputs)
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
@@ -102,9 +95,6 @@ class SequenceLayer(Stateful):
 
         In a recurrence this is one operation for every step in between. A layer that sees earlier inputs directly,
         such as attention or a window, overrides this method; see `seriatim.layers.path_lengths`.
-
-        Args:
-            distance: steps back to the furthest input, 0 or more.
 
         Returns:
             float64 ``(distance + 1,)``; entry d is for the input d steps back, infinite where there is no path.
@@ -144,9 +134,10 @@ class SequenceLayer(Stateful):
             expected = _initial_shapes[self] = _leaf_shapes(self.initial_state(1))
         shapes = _leaf_shapes(state)
         if len(shapes) != len(expected) or not all(map(fits, shapes, expected)):
+            right = [(batch_size, *shape[1:]) for shape in expected]
             raise ValueError(
                 f"the state belongs to another layer: the state of {type(self).__name__} has shapes "
-                f"{_shape_list(expected, batch_size)} (dimensions of size 0 grow); got {_shape_list(shapes)}"
+                f"{_shape_list(right)} (dimensions of size 0 grow); got {_shape_list(shapes)}"
             )
         _check_rows(shapes, batch_size)
 
@@ -179,6 +170,23 @@ class MemoryLayer(SequenceLayer):
         """
         raise NotImplementedError
 
+    def check_memory(
+        self, batch_size: int, memory: Tensor | None, memory_lengths: Tensor | None, memory_size: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return a memory of width ``memory_size`` with zeros on padding, and its lengths; see `initial_state`."""
+        if memory is None:
+            name = type(self).__name__
+            raise ValueError(f"{name} needs a memory; give initial_state(batch_size, memory, memory_lengths)")
+        if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, memory_size):
+            raise ValueError(
+                f"memory must have shape ({batch_size}, memory_time, {memory_size}); got {tuple(memory.shape)}"
+            )
+        lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])
+        memory = zero_padding(memory, lengths)
+        if lengths is None:
+            lengths = torch.full((batch_size,), memory.shape[1])
+        return memory, lengths.to(memory.device, copy=True)
+
     def check_encoder(self, encoder: SequenceLayer) -> None:
         """Raise InputError where this layer cannot attend to the outputs, or use the state, of ``encoder``."""
 
@@ -194,19 +202,15 @@ def begin_state(layer: SequenceLayer, batch_size: int, memory: Tensor | None, me
     return layer.initial_state(batch_size)
 
 
+Kernel: TypeAlias = Callable[[Tensor, State, Mapping[str, Tensor]], OutputsAndState]
+"""Maps inputs, the state before them, and parameters to use instead of a cell's own, to outputs and the next state."""
+
+
 class VendorKernel(NamedTuple):
-    """A kernel of PyTorch that computes a cell.
+    """Kernels of PyTorch that compute a cell."""
 
-    Both functions take inputs, the state before them, and parameters to use instead of the cell's own, by name. They
-    return outputs and the next state.
-
-    Attributes:
-        sequence: a function of inputs ``(batch, time, input_size)``, without padding.
-        step: a function of inputs ``(batch, input_size)``, without gradients; None where there is none.
-    """
-
-    sequence: Callable[[Tensor, State, Mapping[str, Tensor]], tuple[Tensor, State]]
-    step: Callable[[Tensor, State, Mapping[str, Tensor]], tuple[Tensor, State]] | None
+    sequence: Kernel  # of inputs (batch, time, input_size), without padding
+    step: Kernel | None  # of inputs (batch, input_size), without gradients; None where there is none
 
 
 class RecurrentCell(Stateful):
@@ -219,16 +223,16 @@ class RecurrentCell(Stateful):
         """Return the state before the first input."""
         raise NotImplementedError
 
-    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Compute one step: inputs ``(batch, input_size)`` to outputs ``(batch, output_size)`` and the next state."""
         raise NotImplementedError
 
     def vendor_kernel(self) -> VendorKernel | None:
-        """Return a kernel that computes the same, such as cuDNN's, or None where there is none.
-
-        It runs on GPUs, and where the equations cannot be compiled.
-        """
+        """Return a kernel such as cuDNN's, which runs on GPUs and where the equations cannot be compiled, or None."""
         return None
+
+
+Architecture: TypeAlias = type[SequenceLayer] | type[RecurrentCell]
 
 
 def _check_rows(shapes: list[torch.Size], batch_size: int) -> None:
@@ -242,5 +246,5 @@ def _leaf_shapes(state: State) -> list[torch.Size]:
     return [leaf.shape for leaf in state_leaves(state)]
 
 
-def _shape_list(shapes: list[torch.Size], batch_size: int | None = None) -> str:
-    return ", ".join(str(tuple(shape) if batch_size is None else (batch_size, *shape[1:])) for shape in shapes)
+def _shape_list(shapes: Iterable[Sequence[int]]) -> str:
+    return ", ".join(str(tuple(shape)) for shape in shapes)

@@ -25,11 +25,7 @@ class InputError(ValueError):
 
 
 class ProblemsError(InputError):
-    """Several problems of the input, each of which is reported on a line of its own.
-
-    Attributes:
-        problems: a line for each problem, in order, without duplicates.
-    """
+    """Several problems of the input, each of which is reported on a line of its own; ``problems`` are these lines."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(dict.fromkeys(problems))
@@ -38,6 +34,24 @@ class ProblemsError(InputError):
 
 class TrainingError(RuntimeError):
     """Training cannot continue, although the input is valid."""
+
+
+def known_reason(error: Exception) -> str | None:
+    """Return one line for an error in the input, the training, the files or the memory; None for other errors."""
+    if isinstance(error, InputError | TrainingError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; check space and permissions"
+    exhausted = isinstance(error, RuntimeError) and "alloc" in first_line(error)  # PyTorch has no class for it
+    if isinstance(error, MemoryError) or exhausted:
+        return "out of memory; lower training.batch_size, training.sequence_length or the sizes"
+    return None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message."""
+    return next(iter(str(error).strip().splitlines()), "")
 
 
 def printable(text: str) -> str:
@@ -67,7 +81,14 @@ def nearest(word: str, known: list[str]) -> str:
     return f"choose from {choices}" if len(choices) <= LISTED else f"choose one of the {len(known):,} known"
 
 
+def require_known(kind: str, word: str, known: Iterable[str]) -> str:
+    """Return ``word``, or raise InputError with the nearest known word if it is unknown; ``kind`` says what it is."""
+    if word not in (choices := list(known)):
+        raise InputError(f"unknown {kind} {word!r}; {nearest(word, choices)}")
+    return word
+
+
 def closest(word: str, known: list[str]) -> str | None:
     """Return the known word that is most similar, or None. Very many and very long words are not compared."""
-    candidates = [candidate for candidate in known[:LOOKED_AT] if len(candidate) <= SHOWN] if len(word) <= SHOWN else []
+    candidates = [candidate for candidate in known[:LOOKED_AT] if max(len(candidate), len(word)) <= SHOWN]
     return next(iter(difflib.get_close_matches(word, candidates, 1)), None)

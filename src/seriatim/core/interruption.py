@@ -11,12 +11,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class Interrupted(KeyboardInterrupt):
-    """A job has stopped because of a signal, and its progress is saved.
-
-    Attributes:
-        number: the signal's number.
-        go_on: the command that resumes the job.
-    """
+    """A job was stopped by the signal ``number``; its progress is saved, and the command ``go_on`` resumes it."""
 
     def __init__(self, message: str, number: int, *, go_on: str = "seriatim train --resume RUN") -> None:
         super().__init__(message)
@@ -30,10 +25,8 @@ def noted() -> Iterator[Callable[[], int | None]]:
     Ignored signals stay ignored. Outside of the main thread no signal is caught.
     """
     received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in SIGNALS if in_main_thread}
     before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
     def note(number: int, _: FrameType | None) -> None:

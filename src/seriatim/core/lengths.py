@@ -15,11 +15,7 @@ _cleared: ContextVar[Tensor | None] = ContextVar("cleared", default=None)
 
 
 def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int) -> Tensor | None:
-    """Return ``lengths`` as an integer tensor ``(batch,)``, or None where no row is padded.
-
-    Raises:
-        ValueError: the number of lengths is not that of the rows, or a length is negative or longer than the sequence.
-    """
+    """Return ``lengths`` as an integer tensor ``(batch,)``, None where no row is padded, or raise ValueError."""
     if lengths is None:
         return None
     if isinstance(lengths, Tensor) and lengths is _cleared.get():
@@ -39,10 +35,9 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
 
 @contextmanager
 def padding_cleared(lengths: Tensor | None) -> Iterator[None]:
-    """Tell the layers that run inside the ``with`` block that padding holds finite numbers.
+    """Let `check_lengths` and `zero_padding` do nothing for this very tensor of lengths inside the ``with`` block.
 
-    A layer made of other layers checks the lengths and sets padding to zero in its own inputs and outputs. Inside the
-    block `check_lengths` and `zero_padding` do nothing for this very tensor of lengths.
+    A layer made of other layers checks the lengths and sets padding to zero in its own inputs and outputs.
     """
     token = _cleared.set(lengths)
     try:
@@ -83,15 +78,6 @@ def run_by_length(
 
     Rows are sorted by length. Between one length and the next, the rows that have not ended run as one dense batch;
     then the rows that have ended leave with their state. A batch bucketed by length takes one or two calls.
-
-    Args:
-        run: a dense function ``(rows, time, input_size), state -> (rows, time, output_size), state``.
-        inputs: ``(batch, time, input_size)``.
-        state: the state before the first input.
-        lengths: ``(batch,)``, not all equal to ``time``.
-
-    Returns:
-        Outputs ``(batch, time, output_size)``, zero on padding, and each row's state after its last input.
     """
     order = torch.argsort(lengths, descending=True, stable=True).to(inputs.device)
     sorted_lengths = lengths[order.to(lengths.device)].tolist()

@@ -6,7 +6,7 @@ row with fewer entries than the longest row starts with zeros. These functions w
 change a state in place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import torch
@@ -14,15 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 State: TypeAlias = Tensor | tuple["State", ...]
+OutputsAndState: TypeAlias = tuple[Tensor, State]
+"""What a sequence, or one step of it, computes."""
 S = TypeVar("S", bound=State)
 
 
 def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
-    """Apply ``fn`` to every leaf of ``state`` and to the matching leaves of ``rest``.
-
-    Raises:
-        ValueError: the states differ in structure.
-    """
+    """Apply ``fn`` to the matching leaves of some states; raise ValueError if they differ in structure."""
     if isinstance(state, Tensor):
         if not all(isinstance(other, Tensor) for other in rest):
             raise ValueError("states differ in structure: a tensor in one is a tuple in another")
@@ -34,18 +32,12 @@ def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
 
 
 def select_state(state: S, index: Tensor) -> S:
-    """Select the rows of the batch that ``index`` names: integers ``(rows,)`` or booleans ``(batch,)``.
-
-    Rows may be repeated or reordered, as beam search does.
-    """
+    """Select rows of the batch, repeated or reordered: integers ``(rows,)`` or booleans ``(batch,)``."""
     return map_state(lambda leaf: leaf[index], state)
 
 
 def join_states(states: list[S]) -> S:
-    """Join the rows of several states of one structure into one batch, in order.
-
-    Leaves that have grown to different sizes are padded with zeros in front.
-    """
+    """Join the rows of several states into one batch; leaves of different sizes are padded with zeros in front."""
     return map_state(lambda *leaves: torch.cat(_pad_to_largest(leaves)), *states)
 
 
@@ -59,6 +51,12 @@ def state_leaves(state: State) -> list[Tensor]:
     if isinstance(state, Tensor):
         return [state]
     return [leaf for part in state for leaf in state_leaves(part)]
+
+
+def with_leaves(state: S, leaves: Iterable[Tensor]) -> S:
+    """Return a state of the same structure with other leaves, in order."""
+    remaining = iter(leaves)
+    return map_state(lambda _: next(remaining), state)
 
 
 def state_bytes(state: State) -> int:
@@ -80,9 +78,6 @@ def state_to_dict(state: State) -> dict[str, Tensor]:
 def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
     """Restore a state with the structure of ``like`` from copies of the leaves written by `state_to_dict`.
 
-    The leaves are copied because the tensors of a file may lie at any address, and the last bits of a matrix product
-    depend on the addresses of its factors.
-
     Raises:
         ValueError: a leaf is missing or unknown, or has another type or shape. The batch may differ, and so may
             dimensions of size 0 in ``like``, which grow.
@@ -102,10 +97,7 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
 
 
 def fits(shape: Sequence[int], like: Sequence[int]) -> bool:
-    """Tell whether a leaf of an initial state of shape ``like`` can have become one of ``shape``.
-
-    The batch may differ, and dimensions of size 0 may have grown.
-    """
+    """Tell whether shapes are equal but for the batch and for dimensions of size 0 in ``like``, which grow."""
     return shape[1:] == like[1:] or (
         len(shape) == len(like) and all(initial in (0, size) for initial, size in zip(like[1:], shape[1:], strict=True))
     )
@@ -124,6 +116,7 @@ def _pad_to_largest(leaves: tuple[Tensor, ...]) -> list[Tensor]:
 
 def _fill(like: S, tensors: Mapping[str, Tensor], prefix: str) -> S:
     if isinstance(like, Tensor):
+        # copied, because the last bits of a matrix product depend on the addresses of its factors
         return tensors[prefix].to(like.device, copy=True)  # type: ignore[return-value]
     parts = [
         _fill(part, tensors, f"{prefix}.{name}" if prefix else name)

@@ -10,15 +10,7 @@ from ..storage.safe_files import is_text
 
 
 def check_text(value: object, name: str) -> None:
-    """Check that an argument is text.
-
-    Args:
-        value: the argument.
-        name: the name of the argument, for the message.
-
-    Raises:
-        InputError: ``value`` is not a string, or has no UTF-8 encoding.
-    """
+    """Raise InputError if ``value`` is not a string, or has no UTF-8 encoding; the message begins with ``name``."""
     if not isinstance(value, str):
         raise InputError(f"{name}: expected a string, got {shown(value)} of type {type(value).__name__}")
     if not is_text(value):
@@ -26,12 +18,7 @@ def check_text(value: object, name: str) -> None:
 
 
 def iterate_items(items: object, name: str) -> Iterator[Any]:
-    """Return an iterator over several inputs.
-
-    Raises:
-        InputError: ``items`` is a single string (whose characters would be inputs), a mapping (whose keys would be
-            inputs), or not iterable.
-    """
+    """Iterate over several inputs; raise InputError for a single text, a mapping, or what is not iterable."""
     if isinstance(items, str | bytes):
         raise InputError(f"{name}: expected a list of texts, got the single text {shown(items)}; pass [text]")
     if not isinstance(items, Iterable) or isinstance(items, Mapping):
@@ -48,11 +35,7 @@ def check_integer(name: str, value: object, *, minimum: int | None = None) -> No
 
 
 def data_name(data: object) -> str:
-    """Return the name of some data, which may be given as a string or a path.
-
-    Raises:
-        InputError: ``data`` is neither.
-    """
+    """Return the name of some data; raise InputError if it is neither a string nor a path."""
     if not isinstance(data, str | os.PathLike):
         raise InputError(f"data: expected the name of a file or a corpus, got {shown(data)}")
     return str(os.fspath(data))

@@ -1,12 +1,7 @@
-"""Encoded texts in batches.
+"""Encoded texts in batches; the order is a function of seed, epoch and index only.
 
-- `Batches` read a corpus in windows and carry the state from window to window. A corpus is a set of spans of token ids:
-  its lines, or a stream cut into as many rows as a batch has. A group of spans is read side by side in windows of
-  ``sequence_length`` tokens, and every group starts from the initial state.
-- `Windows` are cut from a corpus for models that see a whole sequence at once; they are independent of each other.
-- `Buckets` put whole sequences of similar length side by side.
-
-The order is a function of seed, epoch and index only.
+`Batches` read a corpus window by window and carry the state; its sequences are its lines, or a stream cut into rows.
+`Windows` are independent, for models that see a whole sequence. `Buckets` group whole sequences of similar length.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +14,7 @@ from torch import Tensor
 from .corpus import Corpus
 from .tokenizers import END
 
-POOL = 8
-"""The number of batches whose shuffled sequences are sorted by length together: more pads less but mixes worse."""
+POOL = 8  # the number of batches whose shuffled sequences are sorted by length together: more pads less but mixes worse
 MAX_BATCH_TOKENS = 1 << 16
 """The largest number of tokens of a batch, with padding, so that a few long documents do not fill the memory."""
 
@@ -28,23 +22,14 @@ AnyBatch = TypeVar("AnyBatch")
 
 
 class Batch(NamedTuple):
-    """One window of some sequences.
+    """One window of some sequences."""
 
-    Attributes:
-        inputs: the token before each target ``(batch, time)``; the first is the boundary symbol.
-        targets: the tokens to predict ``(batch, time)``.
-        lengths: the number of valid positions of each row ``(batch,)``, or None if all are valid.
-        fresh: whether the sequences begin here.
-        rows: the index of each line of the corpus, or of each row of the stream ``(batch,)``.
-        start: the position in the sequences at which the window begins.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    lengths: Tensor | None
-    fresh: bool
-    rows: np.ndarray
-    start: int
+    inputs: Tensor  # the token before each target (batch, time); the first is the boundary symbol
+    targets: Tensor  # the tokens to predict (batch, time)
+    lengths: Tensor | None  # the number of valid positions of each row (batch,), or None if all are valid
+    fresh: bool  # whether the sequences begin here
+    rows: np.ndarray  # the index of each line of the corpus, or of each row of the stream (batch,)
+    start: int  # the position in the sequences at which the window begins
 
     @property
     def tokens(self) -> int:
@@ -58,28 +43,22 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """The windows of a corpus.
-
-    Args:
-        corpus: an encoded text.
-        batch_size: the number of sequences side by side.
-        sequence_length: the number of tokens of a window.
-    """
+    """The windows of a corpus: ``batch_size`` sequences side by side, ``sequence_length`` tokens long."""
 
     def __init__(self, corpus: Corpus, batch_size: int, sequence_length: int) -> None:
         self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
         self.starts, self.ends = corpus.spans(batch_size)
-        self.spans = self.ends - self.starts
+        self.lengths = self.ends - self.starts
 
     def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
         """Return groups of rows for training: a stream in order; lines shuffled and then grouped by length."""
         if self.corpus.ends is None:
             return [np.arange(self.batch_size)]
-        return shuffled_groups(self.spans, self.batch_size, seed, epoch)
+        return shuffled_groups(self.lengths, self.batch_size, seed, epoch)
 
     def in_order(self) -> list[np.ndarray]:
         """Return groups of rows for evaluation: a stream in order; lines sorted by length."""
-        return sorted_groups(self.spans, np.arange(len(self.spans)), self.batch_size)
+        return sorted_groups(self.lengths, np.arange(len(self.lengths)), self.batch_size)
 
     def windows(self, groups: list[np.ndarray]) -> int:
         """Return the number of windows of some groups."""
@@ -94,10 +73,10 @@ class Batches:
             skip = max(0, skip - count)
 
     def _window_count(self, group: np.ndarray) -> int:
-        return -(-int(self.spans[group].max()) // self.sequence_length)
+        return -(-int(self.lengths[group].max()) // self.sequence_length)
 
     def _window(self, group: np.ndarray, start: int) -> Batch:
-        lengths = (self.spans[group] - start).clip(0, self.sequence_length)
+        lengths = (self.lengths[group] - start).clip(0, self.sequence_length)
         time = int(lengths.max())
         position = (self.starts[group] + start)[:, None] + np.arange(time)
         position = position.clip(max=len(self.corpus.ids) - 1)
@@ -117,21 +96,13 @@ class Batches:
 
 
 class Windows(NamedTuple):
-    """A corpus in independent windows: a stream in windows of one length; each line whole, or cut if it is longer.
+    """A corpus in independent windows: a stream in windows of one length; each line whole, or cut if it is longer."""
 
-    Attributes:
-        corpus: the encoded text.
-        starts: the position in the ids at which each window begins ``(windows,)``.
-        lengths: the number of tokens of each window ``(windows,)``, at least 1.
-        lines: the index of the line of each window ``(windows,)``; None for a stream.
-        key: equal exactly for the same text cut in the same way.
-    """
-
-    corpus: Corpus
-    starts: np.ndarray
-    lengths: np.ndarray
-    lines: np.ndarray | None
-    key: str
+    corpus: Corpus  # the encoded text
+    starts: np.ndarray  # the position in the ids at which each window begins (windows,)
+    lengths: np.ndarray  # the number of tokens of each window (windows,), at least 1
+    lines: np.ndarray | None  # the index of the line of each window (windows,); None for a stream
+    key: str  # equal exactly for the same text cut in the same way
 
     def ids(self, rows: np.ndarray) -> np.ndarray:
         """Return the tokens of some windows ``(rows, time)``, int64, 0 on padding."""
@@ -210,11 +181,10 @@ def shuffled_groups(lengths: np.ndarray, batch_size: int, seed: int, epoch: int)
     return [groups[i] for i in generator.permutation(len(groups))]
 
 
-def padded(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, *, time: int | None = None) -> np.ndarray:
+def padded(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return sequences of a flat array as rows ``(rows, time)``, int64, 0 on padding."""
-    time = max(1, int(lengths.max(initial=0))) if time is None else time
-    position = np.arange(time)
+    position = np.arange(max(1, int(lengths.max(initial=0))))
     index = (starts[:, None] + position).clip(max=max(0, len(ids) - 1))
-    rows = ids[index].astype(np.int64) if len(ids) else np.zeros((len(starts), time), np.int64)
+    rows = ids[index].astype(np.int64) if len(ids) else np.zeros(index.shape, np.int64)
     rows[position >= lengths[:, None]] = 0
     return rows

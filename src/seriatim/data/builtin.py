@@ -1,11 +1,7 @@
-"""Corpora that need no download.
+"""Corpora that need no download: ``builtin:python-docs``, and the tasks of `synthetic` as TSV.
 
-``builtin:python-docs`` is the documentation of the Python interpreter: the help topics and the docstrings of the
-standard library, about two million characters of English. It is split by module: eight of ten modules are for training,
-one for validation and one for test. A docstring that occurs in several modules is used once.
-
-``builtin:reversal``, ``builtin:copy``, ``builtin:adding``, ``builtin:agreement`` and ``builtin:recall`` are the tasks
-of `synthetic`, as TSV. In the parts ``train-N``, ``valid-N`` and ``test-N`` every distance is N.
+The help topics and docstrings of Python are about two million characters of English; of ten modules eight are for
+training. In the parts ``train-N``, ``valid-N`` and ``test-N`` of a task every distance is N.
 """
 
 import ast
@@ -29,21 +25,19 @@ SKIPPED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages",
 def builtin_text(spec: str, split: str) -> Path:
     """Return the file of one part of a built-in corpus or task, which is made on first use.
 
-    Args:
-        spec: ``builtin:NAME`` or ``builtin:NAME:SPLIT``.
-        split: the part, if ``spec`` does not name one.
+    ``spec`` is ``builtin:NAME`` or ``builtin:NAME:SPLIT``; ``split`` is used if it does not name a part.
 
     Raises:
         InputError: no such corpus, task or part.
     """
-    _, name, *part = spec.split(":")
-    requested = part[0] if part else split
+    name, colon, part = spec.removeprefix("builtin:").partition(":")
     known = [*CORPORA, *TASKS]
     if name not in known:
         raise InputError(f"{spec}: no such built-in corpus; {nearest(name, known)}")
-    if name in TASKS and len(part) < 2:
+    requested = part if colon else split
+    if name in TASKS:
         return _task_file(spec, name, requested)
-    if requested not in SPLITS or len(part) > 1:
+    if requested not in SPLITS:
         raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}")
     folder = cached(f"{name}-{FORMAT}-{platform.python_version()}", _write_python_docs)
     return folder / f"{requested}.txt"
@@ -79,15 +73,12 @@ def _task_file(spec: str, name: str, part: str) -> Path:
 
 
 def _write_python_docs(folder: Path) -> None:
-    parts: dict[str, list[str]] = {split: [] for split in SPLITS}
-    seen: set[str] = set()
+    split_of: dict[str, str] = {}  # a text that occurs again stays in its first part
     for i, module in enumerate(_modules()):
-        split = {8: "valid", 9: "test"}.get(i % 10, "train")
         for text in module:
-            if text not in seen:
-                seen.add(text)
-                parts[split].append(text)
-    for split, texts in parts.items():
+            split_of.setdefault(text, {8: "valid", 9: "test"}.get(i % 10, "train"))
+    for split in SPLITS:
+        texts = [text for text, part in split_of.items() if part == split]
         (folder / f"{split}.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
@@ -99,10 +90,8 @@ def _modules() -> Iterator[list[str]]:
         yield [text.strip()]
     library = Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
-        if SKIPPED.isdisjoint(path.relative_to(library).parts):
-            docstrings = _docstrings(path)
-            if docstrings:
-                yield docstrings
+        if SKIPPED.isdisjoint(path.relative_to(library).parts) and (docstrings := _docstrings(path)):
+            yield docstrings
 
 
 def _docstrings(path: Path) -> list[str]:

@@ -1,10 +1,7 @@
 """Sentences in columns: one word on each line, its tag in one of the columns, blank lines between sentences.
 
-The formats are CoNLL-U and the columns of CoNLL-2003 (see `conll_lines`). Chunks are tagged in BIO: ``B-X`` begins a
-chunk of type X, ``I-X`` continues it, and ``O`` is outside. An ``I-X`` that continues nothing begins a chunk, as in
-conlleval and seqeval; it is read as ``B-X`` and recorded as a repair.
-
-A `Sentence` keeps its lines, so that `write` can return them with other tags and no other change.
+Chunks are tagged in BIO: ``B-X`` begins a chunk of type X, ``I-X`` continues it, and ``O`` is outside. An ``I-X`` that
+continues nothing is read as ``B-X``, as in conlleval and seqeval, and recorded as a repair.
 """
 
 import itertools
@@ -24,27 +21,20 @@ UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
 
 
 class Sentence(NamedTuple):
-    """A sentence of a file.
-
-    Attributes:
-        words: the words.
-        tags: the tag of each word; ``_`` where there is none.
-        lines: the lines of the sentence without line ends, including comments and the blank lines that follow it.
-        rows: the index in ``lines`` of each word.
-        column: the index of the column of the tag; the number of columns if the tag has to be added.
-        name: the file.
-        number: the line number in the file, from 1, of the first of ``lines``.
-        raw_tags: the tags as the file has them, if some of ``tags`` are repaired; else None.
-    """
+    """A sentence of a file."""
 
     words: list[str]
-    tags: list[str]
-    lines: list[str]
-    rows: list[int]
-    column: int
-    name: str
-    number: int
-    raw_tags: list[str] | None = None
+    tags: list[str]  # the tag of each word, "_" where there is none
+    lines: list[str]  # without line ends, including comments and the blank lines that follow
+    rows: list[int]  # the index of each word in `lines`
+    column: int  # the index of the column of the tag; the number of columns if the tag has to be added
+    name: str  # the file
+    number: int  # the number of the first of `lines` in the file, from 1
+    raw_tags: list[str] | None = None  # the tags of the file if some of `tags` are repaired; else None
+
+    def place(self, word: int) -> str:
+        """Return the file and the line of a word, for messages."""
+        return f"{self.name}:{self.number + self.rows[word]}"
 
 
 def read_sentences(
@@ -56,17 +46,14 @@ def read_sentences(
     labelled: bool = True,
     repairs: Repairs | None = None,
 ) -> Iterator[Sentence]:
-    """Read sentences one by one.
+    """Read sentences one by one, from the sources of `find_sources`.
 
     Args:
-        sources: from `find_sources`.
-        file_format: ``conllu``, ``conll``, or ``auto`` to choose by the name of the file, or else by the first line
-            that holds a word.
-        column: the column of the tags. In CoNLL-U its name (``upos`` if None), else its number from 2 (the last if
-            None).
-        scheme: the scheme of the chunks: ``bio``, or ``iob1``, which is converted to BIO. Tags of CoNLL-U are not
-            chunks.
-        labelled: whether tags are required. If not, tags are ignored and the last column may be missing.
+        sources: the files.
+        file_format: ``conllu``, ``conll``, or ``auto`` to choose by the name or else by the first line with a word.
+        column: the column of the tags: in CoNLL-U its name (default ``upos``), else its number (default the last).
+        scheme: of the chunks: ``bio``, or ``iob1``, which is converted. Tags of CoNLL-U are not chunks.
+        labelled: whether tags are required. If not, they are ignored, and the last column may be missing.
         repairs: records the repairs; if None, data that needs a repair is refused.
 
     Raises:
@@ -81,21 +68,18 @@ def read_untagged(
 ) -> Iterator[Sentence | str]:
     """Read what a tagger is to tag: sentences in columns, or lines of text with spaces between the words.
 
-    Args:
-        sources: from `find_sources`.
-        file_format: ``conllu``, ``conll``, ``text`` or ``jsonl``. With None or ``auto`` a file is in columns if its
-            name ends in ``.conllu`` or ``.conll``, or if its first line of content has a tab or begins with
-            ``-DOCSTART-``. A first line that looks like JSON is read as text, with a warning.
-        column: as in `read_sentences`.
+    With ``file_format`` None or ``auto`` a file is in columns if its name ends in ``.conllu`` or ``.conll``, or if its
+    first line of content has a tab or begins with ``-DOCSTART-``. Other arguments are those of `read_sentences`.
 
     Raises:
-        InputError: another format, or a line that does not fit the format.
+        InputError: another format than ``conllu``, ``conll``, ``text`` and ``jsonl``, or a line that does not fit it.
     """
     requested = file_format or "auto"
     if requested not in UNTAGGED_FORMATS:
         raise InputError(f"format {requested!r}: sentences are not read from it; give conllu, conll or text")
     for source in sources:
-        named = _format_of_name(source)
+        name = plain_name(source.name)
+        named = next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
         if source.format == "jsonl" or requested in ("text", "jsonl"):
             yield from read_items([source])
             continue
@@ -104,21 +88,15 @@ def read_untagged(
             first, lines = _first_content(lines)
             if "\t" not in first and not first.startswith(DOCUMENT):
                 if "text" in object_fields(first):
-                    warnings.warn(
-                        f"{source.name}:1: looks like JSONL, but is read as text; use --format jsonl for JSONL",
-                        stacklevel=2,
-                    )
+                    hint = "looks like JSONL, but is read as text; use --format jsonl for JSONL"
+                    warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
                 yield from lines
                 continue
         yield from _parse(lines, source.name, named or requested, column, "bio", False, None)
 
 
 def write(sentence: Sentence, tags: Sequence[str]) -> str:
-    """Return the lines of a sentence with other tags and no other change; every line ends in LF.
-
-    Raises:
-        ValueError: the number of tags is not the number of words.
-    """
+    """Return the lines of a sentence with other tags, one for each word, and no other change; every line ends in LF."""
     lines = sentence.lines.copy()
     for row, tag in zip(sentence.rows, tags, strict=True):
         lines[row] = _with_tag(lines[row], sentence.column, tag)
@@ -144,10 +122,8 @@ def _parse(
     repairs: Repairs | None,
 ) -> Iterator[Sentence]:
     """Read the sentences of one file called ``name``; the arguments are those of `read_sentences`."""
-    for value, known, what in (
-        (file_format, ["auto", "conllu", "conll"], "format"),
-        (scheme, ["bio", "iob1"], "scheme"),
-    ):
+    choices = {"format": (file_format, ["auto", "conllu", "conll"]), "scheme": (scheme, ["bio", "iob1"])}
+    for what, (value, known) in choices.items():
         if value not in known:
             raise InputError(f"unknown {what} {value!r}; {nearest(value, known)}")
     if file_format == "auto":
@@ -160,12 +136,6 @@ def _parse(
     if file_format == "conll" and labelled:
         sentences = _with_bio_tags(sentences, scheme, repairs or Repairs(strict=True))
     yield from sentences
-
-
-def _format_of_name(source: Source) -> str:
-    """Return the format that the name of a file says, or an empty string."""
-    name = plain_name(source.name)
-    return next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
 
 
 def _first_content(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
@@ -192,7 +162,7 @@ def _with_tag(line: str, column: int, tag: str) -> str:
 
 def _sentences(lines: Iterable[str], name: str, line_format: LineFormat) -> Iterator[Sentence]:
     """Split a file before the first line of content after each separator."""
-    sentence = _empty_sentence(name, 1)
+    sentence = Sentence([], [], [], [], 0, name, 1)
     first_line = 0  # of the content of the sentence; 0: none yet
     complete = False
     for number, line in enumerate(lines, start=1):
@@ -202,7 +172,7 @@ def _sentences(lines: Iterable[str], name: str, line_format: LineFormat) -> Iter
         else:
             if complete:
                 yield sentence._replace(column=line_format.column)
-                sentence, first_line, complete = _empty_sentence(name, number), 0, False
+                sentence, first_line, complete = Sentence([], [], [], [], 0, name, number), 0, False
             first_line = first_line or number
             try:
                 word_and_tag = line_format.read(line)
@@ -217,10 +187,6 @@ def _sentences(lines: Iterable[str], name: str, line_format: LineFormat) -> Iter
     if not sentence.rows:
         raise InputError(f"{name}: no sentences; give a file with one word on each line and blank lines between them")
     yield sentence._replace(column=line_format.column)
-
-
-def _empty_sentence(name: str, number: int) -> Sentence:
-    return Sentence([], [], [], [], 0, name, number)
 
 
 def _refuse_wordless(sentence: Sentence, first_line: int) -> None:
@@ -238,10 +204,9 @@ def _with_bio_tags(sentences: Iterable[Sentence], scheme: str, repairs: Repairs)
         if not chunks:
             yield sentence
             continue
-        for row, tag in zip(sentence.rows, sentence.tags, strict=True):
+        for i, tag in enumerate(sentence.tags):
             if tag in ("B-", "I-"):
-                line = sentence.number + row
-                raise InputError(f"{sentence.name}:{line}: {tag} names no type; write {tag}X, where X is the type")
+                raise InputError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
         tags = to_bio(sentence.tags)
         if scheme == "iob1" or tags == sentence.tags:
             yield sentence._replace(tags=tags)

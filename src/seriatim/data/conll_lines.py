@@ -1,14 +1,11 @@
 """The two column formats of CoNLL files: how one line becomes a word and its tag.
 
-CoNLL-U (https://universaldependencies.org/format.html) has ten columns separated by tabs. A line that begins with ``#``
-is a comment. Ids such as ``1-2`` (a multiword token) and ``8.1`` (an empty node) are not words.
-
-The columns of CoNLL-2003 are separated by tabs or spaces, with the word first and the tag last. ``-DOCSTART-`` begins
-a document.
+CoNLL-U (https://universaldependencies.org/format.html) has ten columns between tabs; ids such as ``1-2`` and ``8.1``
+are not words. In the columns of CoNLL-2003, between tabs or spaces, the word is first; ``-DOCSTART-`` begins a
+document.
 """
 
 import re
-from typing import Protocol
 
 from ..core.errors import InputError, nearest, shown
 
@@ -22,59 +19,27 @@ BLANKS = " \t"
 ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 COLUMN_NUMBER = re.compile("[2-9]|[1-9][0-9]{1,3}")
 FIELD = re.compile("[^ ]+")
-SHOWN_DIGITS = 18
-"""The number of characters of an id that a message shows."""
+SHOWN_DIGITS = 18  # the number of characters of an id that a message shows
 
 
 class BadLineError(Exception):
     """The problem and the remedy for one line; the caller adds the file and the line number."""
 
 
-class LineFormat(Protocol):
-    """Reads the lines of one file in order, and remembers what it needs of the earlier lines.
-
-    Attributes:
-        column: the index of the column that holds the tag.
-    """
-
-    column: int
-
-    def separates(self, line: str) -> bool:
-        """Return whether a line separates two sentences."""
-
-    def read(self, line: str) -> tuple[str, str] | None:
-        """Return the word and its tag, or None if the line holds no word.
-
-        Raises:
-            BadLineError: the line does not fit the format.
-        """
-
-
 class ConlluFormat:
-    """The lines of a CoNLL-U file.
-
-    Args:
-        column: the name of the column that holds the tag; ``upos`` if None.
-        labelled: whether tags are required.
-
-    Raises:
-        InputError: the format has no such column of tags.
-    """
+    """The lines of a CoNLL-U file; the column is given by its name, ``upos`` if None."""
 
     def __init__(self, column: str | None, labelled: bool) -> None:
         name = column or "upos"
         if name not in TAG_COLUMNS:
             raise InputError(f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}")
-        self.column, self.next_id = CONLLU.index(name), 1
-        self.labelled = labelled
-        self.required = name if labelled and name in NEVER_MISSING else None
+        self.column, self.labelled, self.next_id = CONLLU.index(name), labelled, 1
 
     def separates(self, line: str) -> bool:
         """Return whether a line is blank."""
-        if line.strip(BLANKS):
-            return False
-        self.next_id = 1
-        return True
+        is_blank = not line.strip(BLANKS)
+        self.next_id = 1 if is_blank else self.next_id
+        return is_blank
 
     def read(self, line: str) -> tuple[str, str] | None:
         """Return the word and its tag, or None for comments, multiword tokens and empty nodes."""
@@ -87,9 +52,8 @@ class ConlluFormat:
             raise BadLineError(f"{len(fields)} columns between tabs, CoNLL-U has {len(CONLLU)}; {remedy}")
         word_id, word, tag = fields[0], fields[1], fields[self.column]
         if not ID.fullmatch(word_id):
-            raise BadLineError(
-                f"{shown(word_id)} is not the id of a word; ids count up from 1, or look like 1-2 or 8.1"
-            )
+            remedy = "ids count up from 1, or look like 1-2 or 8.1"
+            raise BadLineError(f"{shown(word_id)} is not the id of a word; {remedy}")
         if not word_id.isdigit():
             return None
         if word_id != str(self.next_id):
@@ -101,20 +65,15 @@ class ConlluFormat:
         if not tag:
             raise BadLineError(f"an empty column {CONLLU[self.column]}; write a tag, or _ for none")
         _refuse_line_end(tag, self.labelled)
-        if tag == MISSING and self.required:
-            raise BadLineError(f"no tag in column {self.required}; tag this word, or choose another column")
+        if tag == MISSING and self.labelled and CONLLU[self.column] in NEVER_MISSING:
+            raise BadLineError(f"no tag in column {CONLLU[self.column]}; tag this word, or choose another column")
         return word, tag
 
 
 class ColumnsFormat:
-    """The lines of a file in the columns of CoNLL-2003.
+    """The lines of a file in the columns of CoNLL-2003; the column is given by its number from 2, the last if None.
 
-    Args:
-        column: the number of the column that holds the tag, from 2; the last column if None.
-        labelled: whether tags are required. If not, the tag column may be missing.
-
-    Raises:
-        InputError: ``column`` is not such a number.
+    The column may be missing unless tags are required.
     """
 
     def __init__(self, column: str | None, labelled: bool) -> None:
@@ -138,10 +97,8 @@ class ColumnsFormat:
             fields = [field for field in fields if field]
         if len(fields) != self.count or (not self.tabs and "\t" in line):
             separator = "tabs" if self.tabs else "spaces"
-            raise BadLineError(
-                f"{len(fields)} columns between {separator}, but the first word of the file has {self.count}; "
-                "give every line the same columns"
-            )
+            problem = f"{len(fields)} columns between {separator}, but the first word of the file has {self.count}"
+            raise BadLineError(f"{problem}; give every line the same columns")
         tag = fields[self.column] if self.column < self.count else MISSING
         _refuse_line_end(tag, self.labelled)
         if not tag and self.labelled:
@@ -156,10 +113,12 @@ class ColumnsFormat:
         self.count = len(line.split("\t")) if self.tabs else len(FIELD.findall(line))
         self.column = max(1, self.count - 1) if self.requested is None else int(self.requested) - 1
         if self.column > self.count - self.labelled:
-            raise BadLineError(
-                f"{self.count} column{'s'[: self.count > 1]}, but the tags are expected in column {self.column + 1}; "
-                "write them there, or choose another column"
-            )
+            columns = f"{self.count} column{'s'[: self.count > 1]}"
+            problem = f"{columns}, but the tags are expected in column {self.column + 1}"
+            raise BadLineError(f"{problem}; write them there, or choose another column")
+
+
+LineFormat = ConlluFormat | ColumnsFormat
 
 
 def _refuse_line_end(tag: str, labelled: bool) -> None:

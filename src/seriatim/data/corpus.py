@@ -1,7 +1,6 @@
 """Texts encoded as token ids, cached on disk by content and mapped into memory.
 
-A text that does not fit in memory can still be used for training: it is encoded piece by piece, and training reads the
-memory map.
+A text need not fit in memory: it is encoded piece by piece, and training reads the memory map.
 """
 
 import hashlib
@@ -25,28 +24,19 @@ from .tokenizers import Tokenizer
 
 KEY_VERSION = 2
 """Part of the key of a corpus. Checkpoints hold the key: a new version would prevent older trainings from resuming."""
-CONTENT_VERSION = 2
-"""Increased whenever the files of a cached corpus change, so that no older folder is read."""
-COMMON_WORDS = 5
-"""The number of common words that the statistics list."""
+CONTENT_VERSION = 2  # increased whenever the files of a cached corpus change, so that no older folder is read
+COMMON_WORDS = 5  # the number of common words that the statistics list
 Cached = TypeVar("Cached")
 
 
 @dataclass
 class Corpus:
-    """An encoded text.
+    """An encoded text."""
 
-    Attributes:
-        ids: token ids ``(tokens,)``, memory-mapped.
-        ends: the position in ``ids`` after each line ``(lines,)`` for unit ``line``; None for a stream.
-        statistics: counts of the text.
-        key: equal exactly for the same text, tokenizer and unit.
-    """
-
-    ids: np.ndarray
-    ends: np.ndarray | None
-    statistics: Statistics
-    key: str = ""
+    ids: np.ndarray  # token ids (tokens,), memory-mapped
+    ends: np.ndarray | None  # the position in ids after each line (lines,) for unit line; None for a stream
+    statistics: Statistics  # counts of the text
+    key: str = ""  # equal exactly for the same text, tokenizer and unit
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""
@@ -59,11 +49,8 @@ class Corpus:
 def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) -> Corpus:
     """Encode a text, or open what an earlier call encoded.
 
-    Args:
-        sources: from `find_sources`.
-        tokenizer: the tokenizer.
-        unit: ``stream``: one running text, with the boundary symbol between documents; ``line``: every line is a
-            sequence that ends with the boundary symbol.
+    In unit ``stream`` it is one running text, with the boundary symbol between documents. In unit ``line`` every line
+    is a sequence that ends with the boundary symbol.
 
     Raises:
         InputError: the text cannot be read, or it is empty.
@@ -97,7 +84,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
                 cached(_folder(_corpus_key(tokenizer, unit, content)), lambda path: _move(Path(encoded), path))
         else:
             texts = read_lines(sources) if unit == "line" else (piece.text for piece in read_pieces(sources))
-            tokenizer = fit_tokenizer(config, _refuse_empty(texts, sources))
+            tokenizer = fit_tokenizer(config, _refuse_blank(texts, sources))
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         fitted.append(tokenizer)
 
@@ -118,10 +105,9 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) ->
     longest = unfinished = 0
     for text, _ in measure(sources, unit=unit):
         words.update(text.split())
-        first, *others = map(len, text.split("\n"))
-        unfinished = (unfinished if unit == "stream" else 0) + first
-        longest = max(longest, unfinished, *others)
-        unfinished = others[-1] if others else unfinished
+        lengths = [len(line) for line in text.split("\n")]
+        lengths[0] += unfinished if unit == "stream" else 0
+        longest, unfinished = max(longest, *lengths), lengths[-1]
     return {
         "files": [source.name for source in sources],
         **vars(corpus.statistics),
@@ -174,10 +160,10 @@ def _move(folder: Path, target: Path) -> None:
         file.rename(target / file.name)
 
 
-def _refuse_empty(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[str]:
-    empty = True
+def _refuse_blank(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[str]:
+    blank = True
     for text in texts:
-        empty = empty and not text.strip()
+        blank = blank and not text.strip()
         yield text
-    if empty:
+    if blank:
         raise no_text(sources)

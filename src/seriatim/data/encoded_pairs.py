@@ -16,17 +16,17 @@ from .vocabulary import Vocabulary
 
 
 class Side(NamedTuple):
-    """Encoded texts in one array.
+    """Encoded texts in one array."""
 
-    Attributes:
-        ids: the token ids of all texts ``(tokens,)``.
-        starts: the position in ``ids`` at which each text begins ``(texts,)``.
-        lengths: the number of tokens of each text ``(texts,)``.
-    """
+    ids: np.ndarray  # the token ids of all texts (tokens,)
+    starts: np.ndarray  # the position in ids at which each text begins (texts,)
+    lengths: np.ndarray  # the number of tokens of each text (texts,)
 
-    ids: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
+    @classmethod
+    def join(cls, parts: Sequence[np.ndarray]) -> "Side":
+        """Return texts that are given as token ids ``(tokens,)``."""
+        lengths = np.array([len(part) for part in parts], dtype=np.int64)
+        return cls(np.concatenate([*parts, np.zeros(0, np.int32)]), lengths.cumsum() - lengths, lengths)
 
     def rows(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the ids ``(rows, time)`` and lengths ``(rows,)`` of some texts."""
@@ -36,25 +36,15 @@ class Side(NamedTuple):
 
 @dataclass
 class PairBatch:
-    """Some pairs.
+    """Some pairs."""
 
-    Attributes:
-        source: ids ``(batch, source_time)``.
-        source_lengths: ``(batch,)``.
-        inputs: the token before each target ``(batch, time)``; the first is the boundary symbol.
-        targets: ids ``(batch, time)``; the last is the boundary symbol.
-        target_lengths: with the boundary symbol ``(batch,)``.
-        rows: the indices of the pairs ``(batch,)``.
-        fresh: always True: no state is carried from pair to pair.
-    """
-
-    source: Tensor
-    source_lengths: Tensor
-    inputs: Tensor
-    targets: Tensor
-    target_lengths: Tensor
-    rows: np.ndarray
-    fresh: bool = True
+    source: Tensor  # ids (batch, source_time)
+    source_lengths: Tensor  # (batch,)
+    inputs: Tensor  # the token before each target (batch, time); the first is the boundary symbol
+    targets: Tensor  # ids (batch, time); the last is the boundary symbol
+    target_lengths: Tensor  # with the boundary symbol (batch,)
+    rows: np.ndarray  # the indices of the pairs (batch,)
+    fresh: bool = True  # always True: no state is carried from pair to pair
 
     @property
     def tokens(self) -> int:
@@ -81,17 +71,10 @@ class Pairs:
     def unknown(self) -> int:
         """Return the number of tokens that are not in the vocabulary, of both sides."""
         sides = ((self.source, self.vocabulary.tokenizer), (self.target, self.vocabulary.target))
-        return sum(
-            int((side.ids == tokenizer.unknown_id).sum())
-            for side, tokenizer in sides
-            if tokenizer.unknown_id is not None
-        )
+        return sum(tokenizer.count_unknown(side.ids) for side, tokenizer in sides)
 
     def places_needed(self) -> np.ndarray:
-        """Return the number of frames that CTC needs for each target ``(pairs,)``.
-
-        CTC needs one frame for each token, and one for the blank between two equal tokens.
-        """
+        """Return the number of frames that CTC needs for each target: its tokens, and blanks between equal ones."""
         ids, starts = self.target.ids, self.target.starts
         repeats = np.zeros(len(ids) + 1, dtype=np.int64)
         repeats[2:] = np.cumsum(ids[1:] == ids[:-1]) if len(ids) > 1 else 0
@@ -122,7 +105,4 @@ def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary) -> Pairs:
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> Side:
     """Encode texts, without line ends."""
     parts = [tokenizer.encode(text) for text in texts]
-    parts = [part[part != END] for part in parts] if tokenizer.ends_lines else parts
-    lengths = np.array([len(part) for part in parts], dtype=np.int64)
-    ids = np.concatenate([*parts, np.zeros(0, np.int32)])
-    return Side(ids, lengths.cumsum() - lengths, lengths)
+    return Side.join([part[part != END] for part in parts] if tokenizer.ends_lines else parts)

@@ -4,7 +4,7 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,38 +15,24 @@ from .readers import Source, read_pieces, read_whole_lines
 from .tokenizers import BOUNDARY, END, Spelling, Tokenizer
 from .word_tokenizer import WordNumbers
 
-BLOCK = 1 << 20
-"""The number of token ids that are processed together."""
-MIN_CHARACTERS = 1 << 16
-"""The smallest number of characters of lines that are encoded together."""
+BLOCK = 1 << 20  # the number of token ids that are processed together
+MIN_CHARACTERS = 1 << 16  # the smallest number of characters of lines that are encoded together
 EMPTY_LINE = re.compile(r"(?<=\n)\n")
 
 
 @dataclass
 class Statistics:
-    """Counts of a text.
+    """Counts of a text."""
 
-    Attributes:
-        tokens: tokens, with boundary symbols.
-        documents: documents; in unit ``line`` every line is a document.
-        lines: line ends; a last line without a line end counts too.
-        empty_lines: lines without content.
-        words: words separated by white space.
-        characters: characters, with line ends.
-        bytes: bytes in UTF-8 after CRLF became LF.
-        unknown_tokens: tokens that are not in the vocabulary.
-        spelling_nats: the cost in nats of spelling out the unknown words or characters.
-    """
-
-    tokens: int = 0
-    documents: int = 0
-    lines: int = 0
-    empty_lines: int = 0
-    words: int = 0
-    characters: int = 0
-    bytes: int = 0
-    unknown_tokens: int = 0
-    spelling_nats: float = 0.0
+    tokens: int = 0  # tokens, with boundary symbols
+    documents: int = 0  # documents; in unit line every line is a document
+    lines: int = 0  # line ends; a last line without a line end counts too
+    empty_lines: int = 0  # lines without content
+    words: int = 0  # words separated by white space
+    characters: int = 0  # characters, with line ends
+    bytes: int = 0  # bytes in UTF-8 after CRLF became LF
+    unknown_tokens: int = 0  # tokens that are not in the vocabulary
+    spelling_nats: float = 0.0  # the cost in nats of spelling out the unknown words or characters
 
     def add(self, part: "Statistics") -> None:
         """Add the counts of a part of the text."""
@@ -55,7 +41,7 @@ class Statistics:
 
     def save(self, folder: Path) -> None:
         """Write ``statistics.json``."""
-        (folder / "statistics.json").write_text(json.dumps(asdict(self)))
+        (folder / "statistics.json").write_text(json.dumps(vars(self)))
 
 
 def write_encoded(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) -> None:
@@ -68,7 +54,7 @@ def write_encoded(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer,
     with (folder / "ids.bin").open("wb") as file:
         for text, ids in _encoded(folder, sources, tokenizer, unit, statistics):
             file.write(ids.astype(id_type(tokenizer)).tobytes())
-            if tokenizer.unknown_id is not None and (unknown := int((ids == tokenizer.unknown_id).sum())):
+            if unknown := tokenizer.count_unknown(ids):
                 statistics.unknown_tokens += unknown
                 pieces = tokenizer.unknown_pieces(text)
                 if unit == "line":  # the boundary symbol stands for every line end, so that none is unknown
@@ -94,9 +80,8 @@ def write_words(folder: Path, sources: Sequence[Source], config: TokenizerConfig
         raise no_text(sources)
     numbers = np.memmap(numbers_file, dtype=np.int32, mode="r")
     blocks = [numbers[start : start + BLOCK] for start in range(0, len(numbers), BLOCK)]
-    counts = np.zeros(len(word_numbers), dtype=np.int64)
-    for block in blocks:
-        counts += np.bincount(block, minlength=len(word_numbers))
+    none = np.zeros(len(word_numbers), dtype=np.int64)
+    counts = sum((np.bincount(block, minlength=len(word_numbers)) for block in blocks), start=none)
     tokenizer, tokens, symbols = word_numbers.tokenizer(counts.tolist())
     tokens = tokens.astype(id_type(tokenizer))
     with (folder / "ids.bin").open("wb") as file:
@@ -117,13 +102,8 @@ def id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger]:
 def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
     """Iterate over the parts of a text as they are encoded, and count each.
 
-    Args:
-        sources: from `find_sources`.
-        unit: as in `encode_corpus`.
-        words: whether words are counted. If not, a correction is returned that the caller adds to its own count.
-
-    Yields:
-        Some lines with their line ends, or a piece of the stream; and its counts.
+    Each part is some lines with their line ends, or a piece of the stream (see `encode_corpus`). If ``words`` are not
+    counted, a correction is returned that the caller adds to its own count.
     """
     if unit == "line":
         for text in _joined(read_whole_lines(sources)):
@@ -133,14 +113,12 @@ def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iter
             yield text, Statistics(0, len(lines), len(lines), empty, word_count, len(text), len(text.encode()))
         return
     last = "\n"
-    for piece in read_pieces(sources):
-        text, documents = piece.text, int(piece.begins_document)
-        line_ends = text.count("\n") + int(documents and last != "\n")
-        before = "\n" if documents else last[-1:]
-        empty = len(EMPTY_LINE.findall(before + text))
-        separate = last[-1:].isspace() or documents or text[:1].isspace()  # else a word continues in this piece
-        word_count = (len(text.split()) if words else 0) - int(not separate)
-        yield text, Statistics(0, documents, line_ends, empty, word_count, len(text), len(text.encode()))
+    for text, begins_document in read_pieces(sources):
+        line_ends = text.count("\n") + int(begins_document and last != "\n")
+        empty = len(EMPTY_LINE.findall(("\n" if begins_document else last) + text))
+        continues_word = not (begins_document or last.isspace() or text[:1].isspace())
+        word_count = (len(text.split()) if words else 0) - int(continues_word)
+        yield text, Statistics(0, int(begins_document), line_ends, empty, word_count, len(text), len(text.encode()))
         last = text[-1:] or "\n"
     if last != "\n":
         yield "", Statistics(lines=1)

@@ -4,7 +4,6 @@ NAME is the name of a data set on the Hugging Face hub; FOLDER is a folder that 
 ``save_to_disk`` wrote. CONFIG may be empty. PART is a split of the data set; without it the split is chosen by purpose.
 """
 
-import io
 import json
 import re
 import tempfile
@@ -15,10 +14,8 @@ from typing import BinaryIO, Protocol
 from ..core.errors import InputError, shown
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}
-KINDS = re.compile("(large_)?string|u?int|bool")
-"""The types of the columns that are read."""
-SAVED = ("dataset_dict.json", "dataset_info.json")
-"""The files that ``save_to_disk`` writes into a folder."""
+KINDS = re.compile("(large_)?string|u?int|bool")  # the types of the columns that are read
+SAVED = ("dataset_dict.json", "dataset_info.json")  # the files that `save_to_disk` writes into a folder
 
 
 class Part(Protocol):
@@ -43,33 +40,21 @@ def hub_source(spec: str, split: str) -> BinaryIO:
     accepted = (part,) if part else SPLIT_NAMES[split]
     chosen = next((name for name in accepted if name in parts), None)
     if chosen is None:
-        raise InputError(
-            f"{spec}: no part {shown(part or split)} (it has {', '.join(parts)}); name one as hf:{name}:{config}:PART"
-        )
+        problem = f"no part {shown(part or split)} (it has {', '.join(parts)})"
+        raise InputError(f"{spec}: {problem}; name one as hf:{name}:{config}:PART")
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
-        _write(file, spec, parts[chosen])
+        file.writelines(json.dumps(record).encode() + b"\n" for record in _records(spec, parts[chosen]))
+        if not file.tell():
+            raise InputError(f"{spec}: part {chosen!r} has no rows with text; name another part")
     except BaseException:
         file.close()
         raise
-    if not file.tell():
-        file.close()
-        raise InputError(f"{spec}: part {chosen!r} has no rows with text; name another part")
     file.seek(0)
     return file
 
 
-def _write(file: BinaryIO, spec: str, part: "Part") -> None:
-    """Write the rows of a part as JSONL."""
-    writer = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
-    try:
-        for record in _records(spec, part):
-            writer.write(json.dumps(record) + "\n")
-    finally:
-        writer.detach()
-
-
-def _load(spec: str, name: str, config: str) -> Mapping[str, "Part"]:
+def _load(spec: str, name: str, config: str) -> Mapping[str, Part]:
     """Return the parts of a data set by name."""
     try:
         import datasets
@@ -86,7 +71,7 @@ def _load(spec: str, name: str, config: str) -> Mapping[str, "Part"]:
     return loaded if hasattr(loaded, "keys") else {"train": loaded}
 
 
-def _records(spec: str, part: "Part") -> Iterator[dict[str, object]]:
+def _records(spec: str, part: Part) -> Iterator[dict[str, object]]:
     """Iterate over the fields of each row; columns of other types are left out."""
     features = getattr(part, "features", None) or {}
     names = [name for name in part.column_names if KINDS.match(getattr(features.get(name), "dtype", "string"))]
@@ -102,7 +87,5 @@ def _class_name(where: str, column: str, value: object, name_of: Callable[[objec
     try:
         return str(name_of(value))
     except ValueError:
-        raise InputError(
-            f"{where}: {value} in column {shown(column)} is not one of its classes (a part may have no labels); "
-            "choose another part"
-        ) from None
+        problem = f"{value} in column {shown(column)} is not one of its classes (a part may have no labels)"
+        raise InputError(f"{where}: {problem}; choose another part") from None

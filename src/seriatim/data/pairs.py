@@ -1,8 +1,7 @@
 """Readers of pairs of texts for sequence to sequence: TSV, JSONL, or two files whose lines belong together.
 
-The TSV has no header and no quoting: a line is ``source<TAB>target``, with exactly one tab. JSONL has the fields
-``source`` and ``target``. Two files are given as ``train.en,train.de``, with the same number of lines. An empty source
-or target is allowed (the correct answer may be nothing), and white space is kept except at line ends.
+TSV has no header and no quoting. JSONL has the fields ``source`` and ``target``. Two files are ``train.en,train.de``.
+Either text may be empty (the correct answer may be nothing), and white space is kept except at line ends.
 """
 
 import os
@@ -16,9 +15,11 @@ from .readers import (
     PAIRED_SUFFIXES,
     Source,
     find_sources,
+    numbered_lines,
     object_fields,
     read_lines,
     read_objects,
+    require_items,
     string_field,
 )
 from .tables import first_line, format_of
@@ -52,22 +53,23 @@ def read_pairs(spec: str, *, file_format: str = "auto", split: str = "train", la
     if file_format not in FORMATS:
         raise InputError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
     names = spec.split(",")
+    files: Iterable[tuple[str, Iterator[Pair]]]
     if len(names) == 2 and not os.path.exists(spec):
         left, right = (_single_file(name, spec, split) for name in names)
-        yield from _require_pairs(_aligned_lines(left, right), names[0], labelled)
-        return
-    for source in find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES):
-        read = _from_objects if _format(source, file_format) == "jsonl" else _tab_separated
-        yield from _require_pairs(read(source, labelled), source.name, labelled)
+        files = [(names[0], _aligned_lines(left, right))]
+    else:
+        sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
+        files = ((source.name, _pairs(source, file_format, labelled)) for source in sources)
+    for name, pairs in files:
+        problem = f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line"
+        yield from require_items(pairs, problem) if labelled else pairs
 
 
 def read_unpaired(sources: Iterable[Source], *, file_format: str | None = None) -> Iterator[str]:
     """Read the sources that a model is to answer, one by one.
 
-    Args:
-        sources: from `find_sources`.
-        file_format: ``text``: every line is a source; ``tsv``: the text before the tab of a line, or the whole line;
-            ``jsonl``: the field ``source`` of each object, or else ``text``; None or ``auto`` to choose by the name.
+    In the format ``text`` every line is a source; in ``tsv`` the text before the tab of a line, or the whole line; in
+    ``jsonl`` the field ``source`` of each object, or else ``text``. With None or ``auto`` the name decides.
 
     Raises:
         InputError: another format, or a line that does not fit the format.
@@ -87,53 +89,37 @@ def read_unpaired(sources: Iterable[Source], *, file_format: str | None = None) 
 
 
 def _whole_lines(source: Source, *, warn: bool) -> Iterator[str]:
-    for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
+    for number, line in numbered_lines(source):
+        hint = ""
         if number == 1 and TAB in line:
-            warnings.warn(
-                f"{source.name}:1: the tab is read as part of the source; use --format tsv to read only the text "
-                "before it",
-                stacklevel=2,
-            )
+            hint = "the tab is read as part of the source; use --format tsv to read only the text before it"
         elif number == 1 and warn and {"source", "text"} & set(object_fields(line)):
-            warnings.warn(
-                f"{source.name}:1: looks like JSONL, but is read as text; use --format jsonl for JSONL", stacklevel=2
-            )
+            hint = "looks like JSONL, but is read as text; use --format jsonl for JSONL"
+        if hint:
+            warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
         yield line
 
 
-def _require_pairs(pairs: Iterator[Pair], name: str, labelled: bool) -> Iterator[Pair]:
-    empty = True
-    for pair in pairs:
-        empty = False
-        yield pair
-    if labelled and empty:
-        raise InputError(f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line")
-
-
-def _format(source: Source, requested: str) -> str:
+def _pairs(source: Source, requested: str, labelled: bool) -> Iterator[Pair]:
     known = format_of(source) if requested == "auto" else requested
     if known == "csv":
         raise InputError(f"{source.name}:1: pairs are not read from CSV; write SOURCE<TAB>TARGET, or JSONL")
-    if known:
-        return known
-    line = first_line(source)
-    return "jsonl" if line.startswith("{") and TAB not in line else "tsv"
+    if not known:
+        line = first_line(source)
+        known = "jsonl" if line.startswith("{") and TAB not in line else "tsv"
+    return (_from_objects if known == "jsonl" else _tab_separated)(source, labelled)
 
 
 def _tab_separated(source: Source, labelled: bool) -> Iterator[Pair]:
-    for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
+    for number, line in numbered_lines(source):
         where = f"{source.name}:{number}"
         fields = line.split(TAB, 2)
         if number == 1 and set(fields) in HEADERS:
-            raise InputError(
-                f"{where}: a header, but files of pairs have none; delete it (a pair of these words may be on another "
-                "line)"
-            )
+            remedy = "delete it (a pair of these words may be on another line)"
+            raise InputError(f"{where}: a header, but files of pairs have none; {remedy}")
         if len(fields) > 2:
-            raise InputError(
-                f"{where}: {line.count(TAB)} tabs, but only one may separate source and target; delete the others, or "
-                "write JSONL"
-            )
+            problem = f"{line.count(TAB)} tabs, but only one may separate source and target"
+            raise InputError(f"{where}: {problem}; delete the others, or write JSONL")
         if len(fields) < 2 and labelled:
             raise InputError(f"{where}: no tab; write SOURCE<TAB>TARGET, or give two files as SOURCES,TARGETS")
         yield Pair(fields[0], fields[1] if labelled else "", source.name, number)
@@ -161,8 +147,6 @@ def _aligned_lines(left: Source, right: Source) -> Iterator[Pair]:
         if source is None or target is None:
             longer, shorter = (left, right) if target is None else (right, left)
             total = number + sum(1 for _ in lines)
-            raise InputError(
-                f"{longer.name}:{number}: no partner in {shorter.name}; the files have {total} and {number - 1} lines, "
-                "align them"
-            )
+            remedy = f"the files have {total} and {number - 1} lines, align them"
+            raise InputError(f"{longer.name}:{number}: no partner in {shorter.name}; {remedy}")
         yield Pair(source, target, left.name, number)

@@ -1,8 +1,7 @@
 """The files that a name stands for: a path, a folder or a glob; and the files that a run's configuration may name.
 
-Anybody may have written a run. The files that its configuration names are read without the user having typed their
-names. Therefore a configuration may name only regular files, and folders and globs of a bounded size. A user may also
-name a pipe.
+Anybody may have written a run, and the user has not typed the names of the files in its configuration. Therefore it may
+name only regular files, and folders and globs of a bounded size. A user may also name a pipe.
 """
 
 import glob
@@ -10,18 +9,15 @@ import os
 import stat
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import InputError, printable
 from .pipes import spool
 
-SHOWN_FILES = 3
-"""The number of skipped files that a warning names."""
-MAX_ENTRIES, MAX_SECONDS = 100_000, 5.0
-"""The limits for walking a folder that a run's configuration names."""
-KERNEL = ("proc", "sys")
-"""Top-level folders whose files are not on a disk and may have no end."""
+SHOWN_FILES = 3  # the number of skipped files that a warning names
+MAX_ENTRIES, MAX_SECONDS = 100_000, 5.0  # the limits for walking a folder that a run's configuration names
+KERNEL = ("proc", "sys")  # top-level folders whose files are not on a disk and may have no end
 
 
 def plain_name(name: str) -> str:
@@ -30,26 +26,25 @@ def plain_name(name: str) -> str:
 
 
 def list_folder(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """List the files of a folder and its subfolders; hidden folders are skipped.
+    """Return the sorted files of a folder and its subfolders: those to read, and those that are skipped.
 
-    Args:
-        folder: the folder.
-        suffixes: the suffixes of the files to read, in lower case. Files may have them in any case, with ``.gz``.
-
-    Returns:
-        The files to read and the skipped files, both sorted. Skipped files have another suffix, or are hidden.
-
-    Raises:
-        InputError: a subfolder cannot be read.
+    Skipped files are hidden, or have none of the ``suffixes`` (in any case, also with ``.gz``). Hidden folders and
+    links to folders are ignored. An InputError names a subfolder that cannot be read.
     """
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions") from None
+
     readable: list[Path] = []
     skipped: list[Path] = []
-    for path in _walk(folder):
-        matches = plain_name(path.name).endswith(tuple(suffixes))
-        if path.name.startswith("."):
-            skipped.extend([path] if matches else [])
-        elif path.is_file():
-            (readable if matches else skipped).append(path)
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(place, name) for name in files):
+            matches = plain_name(path.name).endswith(tuple(suffixes))
+            if path.name.startswith("."):
+                skipped.extend([path] if matches else [])
+            elif path.is_file():
+                (readable if matches else skipped).append(path)
     return sorted(readable), sorted(skipped)
 
 
@@ -59,25 +54,26 @@ def skipped_files(spec: str, suffixes: Sequence[str]) -> list[str]:
     return [str(path.relative_to(folder)) for path in list_folder(folder, suffixes)[1]] if _is_dir(spec) else []
 
 
-def find_paths(spec: str, suffixes: Sequence[str]) -> list[Path]:
-    """Find the files that ``spec`` names. A pipe is copied to a file.
+def find_paths(spec: str, suffixes: Sequence[str]) -> dict[str, Path]:
+    """Find the files that ``spec`` names, each by its name in messages. Standard input or a pipe is copied to a file.
+
+    It warns of the files of a folder that are not read.
 
     Raises:
         InputError: there are no such files, or ``spec`` is a device.
-
-    Warns:
-        UserWarning: some files of a folder are not read.
     """
+    if spec == "-":
+        return {"<stdin>": spool(spec)}
     if _is_dir(spec):
-        return _paths_of_folder(spec, suffixes)
+        return {str(path): path for path in _paths_of_folder(spec, suffixes)}
     path = Path(spec)
     if path.exists():
-        return [path if path.is_file() else spool(spec)]
+        return {str(path): path} if path.is_file() else {spec: spool(spec)}
     matches = sorted(Path(match) for match in glob.glob(spec, recursive=True) if Path(match).is_file())
     if not matches:
         problem = "no file matches" if glob.has_magic(spec) else "no such file"
         raise InputError(f"{spec}: {problem}; give a file, a folder, a glob, - or builtin:python-docs")
-    return matches
+    return {str(path): path for path in matches}
 
 
 def _is_dir(spec: str) -> bool:
@@ -96,10 +92,8 @@ def _is_dir(spec: str) -> bool:
 def _paths_of_folder(spec: str, suffixes: Sequence[str]) -> list[Path]:
     readable, skipped = list_folder(Path(spec), suffixes)
     if not readable:
-        raise InputError(
-            f"{spec}: no files to read in this folder (looked for {' '.join(suffixes)}, also .gz); "
-            f"name the files by a glob such as '{spec.rstrip('/')}/*'"
-        )
+        problem = f"no files to read in this folder (looked for {' '.join(suffixes)}, also .gz)"
+        raise InputError(f"{spec}: {problem}; name the files by a glob such as '{spec.rstrip('/')}/*'")
     if skipped:
         names = ", ".join(str(path.relative_to(spec)) for path in skipped[:SHOWN_FILES])
         more = f" and {len(skipped) - SHOWN_FILES:,} more" if len(skipped) > SHOWN_FILES else ""
@@ -112,24 +106,11 @@ def _paths_of_folder(spec: str, suffixes: Sequence[str]) -> list[Path]:
     return readable
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Iterate over the files below a folder, without hidden folders and without following links to folders."""
-
-    def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions") from None
-
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(place, name) for name in files)
-
-
 def check_named_by_run(spec: str, key: str, *, downloads: bool = False) -> None:
     """Refuse files that a run's configuration must not name. All other files are safe to open.
 
-    Args:
-        spec: what the configuration names.
-        key: the field of the configuration, for the message.
-        downloads: whether ``hf:NAME`` is allowed, for instance when the user resumes a training on it.
+    ``key`` is the field that names ``spec``. ``hf:NAME`` is only allowed with ``downloads``, for instance when the user
+    resumes a training on it.
 
     Raises:
         InputError: ``spec`` is neither a regular file, nor a folder or glob of a bounded size, nor built in.
@@ -148,7 +129,9 @@ def check_named_by_run(spec: str, key: str, *, downloads: bool = False) -> None:
 
 def _problem(name: str) -> str:
     """Return why a run's configuration must not name a file; an empty string if it may."""
-    base = _base(name)
+    base = Path(name)
+    if glob.has_magic(name) and not os.path.lexists(name):  # the folder in which the glob begins
+        base = next(parent for parent in base.parents if not glob.has_magic(str(parent)))
     try:
         mode = os.stat(base).st_mode
         real = base.resolve().parts
@@ -164,24 +147,11 @@ def _problem(name: str) -> str:
     if ".." in below:
         return "a glob that leaves the folder it begins in"
     bounded = not os.path.isdir(name) and "**" not in name
-    return _size_problem(base, len(below) if bounded else None)
-
-
-def _base(name: str) -> Path:
-    """Return the path itself; for a glob, the folder in which it begins."""
-    path = Path(name)
-    if os.path.lexists(name) or not glob.has_magic(name):
-        return path
-    return next(parent for parent in path.parents if not glob.has_magic(str(parent)))
-
-
-def _size_problem(base: Path, depth: int | None) -> str:
-    """Return a problem if there are too many files below a folder, to the given depth (None: any depth)."""
-    started, entries, top = time.monotonic(), 0, len(base.parts)
+    started, entries = time.monotonic(), 0
     for place, folders, files in os.walk(base, followlinks=True):
         entries += len(folders) + len(files)
         if entries > MAX_ENTRIES or time.monotonic() - started > MAX_SECONDS:
             return f"which contains more than {MAX_ENTRIES:,} files, or more than can be listed in {MAX_SECONDS:g} s"
-        if depth is not None and len(Path(place).parts) - top >= depth - 1:
+        if bounded and len(Path(place).parts) - len(base.parts) >= len(below) - 1:
             folders.clear()
     return ""

@@ -8,30 +8,23 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, TypeVar
 
 from ..core.errors import InputError
 
 PIECE_BYTES = 1 << 20
-SPARE_BYTES = 1 << 28
-"""The free disk space that a copy of a pipe must leave."""
+SPARE_BYTES = 1 << 28  # the free disk space that a copy of a pipe must leave
 
 Item = TypeVar("Item")
-_folders: list[tempfile.TemporaryDirectory[str]] = []
-"""The folders of the copies, which are deleted at exit."""
+_folders: list[tempfile.TemporaryDirectory[str]] = []  # the folders of the copies, which are deleted at exit
 
 
 @cache
 def spool(spec: str) -> Path:
-    """Copy standard input (``-``) or a pipe to a file, and return the file.
-
-    Raises:
-        InputError: the pipe is a device without an end, or the disk cannot hold its text.
-    """
+    """Copy standard input (``-``) or a pipe to a file; raise InputError for a device, or if the disk is too small."""
     folder = tempfile.TemporaryDirectory(prefix="seriatim-")
     path = Path(folder.name) / "text"
     try:
@@ -70,23 +63,13 @@ def _refuse_device(spec: str, pipe: BinaryIO) -> None:
         raise InputError(f"{spec}: a device without an end, not a text; give a file or a pipe")
 
 
-class LiveInput:
-    """Standard input that returns the bytes that are there, instead of waiting for as many as were asked for.
+def live_input() -> AbstractContextManager[BinaryIO]:
+    """Return standard input as a file that returns the bytes that are there, instead of waiting for as many as asked.
 
     It reads below Python's buffer: at exit the interpreter could not take the lock of the buffer while a thread waits
     for input.
     """
-
-    def __enter__(self) -> "LiveInput":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        pass
-
-    def read(self, size: int) -> bytes:
-        """Read at most ``size`` bytes."""
-        unbuffered: BinaryIO = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
-        return unbuffered.read(size)
+    return nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
 
 
 def ready(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:

@@ -8,18 +8,17 @@ import functools
 import gzip
 import json
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
-from ..core.errors import InputError, shown
-from ..storage.safe_files import is_text
+from ..core.errors import InputError
+from ..storage.safe_files import DuplicateFieldError, is_text, unique_fields
 from .builtin import builtin_format, builtin_text
 from .hub import hub_source
 from .paths import find_paths, plain_name
-from .pipes import PIECE_BYTES, LiveInput, spool
+from .pipes import PIECE_BYTES, live_input
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
 TAGGED_SUFFIXES = (".conllu", ".conll")
@@ -29,24 +28,18 @@ JSONL_SUFFIXES = (".jsonl", ".ndjson")
 UNREADABLE = (OSError, EOFError, zlib.error)
 SPACES = (b" ", b"\t", b"\v", b"\f")
 MARK = b"\xef\xbb\xbf"
-WRONG_MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""The byte-order marks of UTF-16, which also begin those of UTF-32."""
-CONTINUATION_BYTES = 3
-"""The largest number of bytes of a UTF-8 character after its first byte."""
+WRONG_MARKS = (b"\xff\xfe", b"\xfe\xff")  # the byte-order marks of UTF-16, which also begin those of UTF-32
+DECODER = json.JSONDecoder(object_pairs_hook=unique_fields)
+CONTINUATION_BYTES = 3  # the largest number of bytes of a UTF-8 character after its first byte
+Item = TypeVar("Item")
 
 
 class Source(NamedTuple):
-    """A readable file.
+    """A readable file."""
 
-    Attributes:
-        name: its name in messages.
-        open: opens it.
-        format: ``text``, ``jsonl`` or ``tsv``, as far as it is known; else ``text``.
-    """
-
-    name: str
-    open: Callable[[], BinaryIO]
-    format: str
+    name: str  # its name in messages
+    open: Callable[[], AbstractContextManager[BinaryIO]]  # opens it
+    format: str  # text, jsonl or tsv, as far as it is known; else text
 
 
 class Piece(NamedTuple):
@@ -76,17 +69,16 @@ def find_sources(
         return [Source(spec, lambda: builtin_text(spec, split).open("rb"), builtin_format(spec))]
     if spec.startswith("hf:"):
         return [Source(spec, functools.partial(hub_source, spec, split), "jsonl")]
-    if spec == "-":
-        return [Source("<stdin>", functools.partial(_open, spool("-")), _format("", file_format))]
-    paths = find_paths(spec, tuple(suffixes))
-    if not Path(spec).is_file() and not Path(spec).is_dir() and Path(spec).exists():  # a copy of a pipe
-        return [Source(spec, functools.partial(_open, paths[0]), _format(spec, file_format))]
-    return [Source(str(path), functools.partial(_open, path), _format(path.name, file_format)) for path in paths]
+    sources = []
+    for name, path in find_paths(spec, suffixes).items():
+        named = "jsonl" if plain_name(name).endswith(JSONL_SUFFIXES) else "text"
+        sources.append(Source(name, functools.partial(_open, path), named if file_format == "auto" else file_format))
+    return sources
 
 
 def standard_input(file_format: str = "text") -> Source:
     """Return standard input as a source that can be read once, while it is being written."""
-    return Source("<stdin>", lambda: cast(BinaryIO, LiveInput()), file_format)
+    return Source("<stdin>", live_input, file_format)
 
 
 def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
@@ -127,6 +119,21 @@ def read_items(sources: Iterable[Source], *, one_line: bool = False) -> Iterator
             yield text
 
 
+def numbered_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Read the lines of a file, whatever its format, with their numbers from 1."""
+    return enumerate(read_lines([source._replace(format="text")]), start=1)
+
+
+def require_items(items: Iterable[Item], problem: str) -> Iterator[Item]:
+    """Yield all items; raise InputError if there are none."""
+    empty = True
+    for item in items:
+        empty = False
+        yield item
+    if empty:
+        raise InputError(problem)
+
+
 def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
     """Read some lines at a time, all with their line ends; otherwise as `read_lines`."""
     unfinished: list[str] = []
@@ -147,40 +154,21 @@ def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def read_objects(source: Source) -> Iterator[tuple[int, dict[str, object]]]:
-    """Read the objects of a JSONL file with their line numbers.
-
-    Raises:
-        InputError: a line is not one JSON object.
-    """
-    for number, line in enumerate(read_lines([source._replace(format="text")]), start=1):
+    """Read the objects of a JSONL file with their line numbers; raise InputError for a line that is not one object."""
+    for number, line in numbered_lines(source):
         where = f"{source.name}:{number}"
         if not line.strip():
             raise InputError(f"{where}: an empty line; every line of JSONL holds one object, delete it")
         try:
             record = DECODER.decode(line)
+        except DuplicateFieldError as error:
+            raise InputError(f"{where}: {error}; delete one") from None
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "a number is too long, or values are nested too deeply")
             raise InputError(f"{where}: not JSON ({reason}); correct this line") from None
-        except _DuplicateFieldError as error:
-            raise InputError(f"{where}: duplicate field {error}; delete one") from None
         if not isinstance(record, dict):
             raise InputError(f"{where}: not an object; write {{...}} with a field for each value")
         yield number, record
-
-
-class _DuplicateFieldError(Exception):
-    """The name of a field that an object has twice; a JSON reader would drop one of the values."""
-
-
-def _object_of_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        counts = Counter(field for field, _ in pairs)
-        raise _DuplicateFieldError(shown(counts.most_common(1)[0][0]))
-    return record
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_object_of_pairs)
 
 
 def object_fields(line: str) -> list[str]:
@@ -194,14 +182,10 @@ def object_fields(line: str) -> list[str]:
 def string_field(record: dict[str, object], field: str, where: str, *, option: str = "") -> str:
     """Return a field of a JSON object that must be a string; CRLF becomes LF.
 
-    Args:
-        record: the object.
-        field: the name of the field.
-        where: file and line, for messages.
-        option: the field of the configuration by which the user names another field, if there is one.
+    ``where`` is the file and line for messages, and ``option`` the field of the configuration that names another field.
 
     Raises:
-        InputError: the field is missing, not a string, or not valid text; the message begins with ``where``.
+        InputError: the field is missing, not a string, or not valid text.
     """
     value = record.get(field)
     quoted = json.dumps(field)
@@ -223,12 +207,9 @@ def unreadable(source: Source, error: Exception) -> InputError:
 
 def _text_pieces(source: Source) -> Iterator[Piece]:
     begins, line = True, 1
-    for raw in _raw_pieces(source):
-        text = _decode(raw, source.name, line).replace("\r\n", "\n")
-        line += raw.count(b"\n")
-        if text:
-            yield Piece(text, begins)
-            begins = False
+    for raw in _raw_pieces(source):  # none is empty
+        yield Piece(_decode(raw, source.name, line).replace("\r\n", "\n"), begins)
+        begins, line = False, line + raw.count(b"\n")
 
 
 def _raw_pieces(source: Source) -> Iterator[bytes]:
@@ -239,8 +220,7 @@ def _raw_pieces(source: Source) -> Iterator[bytes]:
             block = _first_bytes(source.name, file)
             while block:
                 held += block
-                cut = _cut(held)
-                if cut:
+                if cut := _cut(held):
                     yield held[:cut]
                     held = held[cut:]
                 block = file.read(PIECE_BYTES)
@@ -280,16 +260,8 @@ def _decode(raw: bytes, name: str, line: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         at = line + raw.count(b"\n", 0, error.start)
-        raise InputError(
-            f"{name}:{at}: not UTF-8 (byte 0x{raw[error.start]:02X}); "
-            "if it is Latin-1 text, convert it: iconv -f ISO-8859-1 -t UTF-8"
-        ) from None
-
-
-def _format(name: str, requested: str) -> str:
-    if requested != "auto":
-        return requested
-    return "jsonl" if plain_name(name).endswith(JSONL_SUFFIXES) else "text"
+        remedy = "if it is Latin-1 text, convert it: iconv -f ISO-8859-1 -t UTF-8"
+        raise InputError(f"{name}:{at}: not UTF-8 (byte 0x{raw[error.start]:02X}); {remedy}") from None
 
 
 def _open(path: Path) -> BinaryIO:

@@ -1,7 +1,6 @@
-"""A record of what readers repaired: the defect, how often it occurred, and where it first occurred.
+"""A record of what readers repaired: defects of real files that can be read in one way only.
 
-Some defects of real files can be read in one way only. Readers repair those and record them here, so that the user
-is told. With ``data.strict`` they are refused instead.
+The user is told of each kind of repair. With ``data.strict`` the data is refused instead.
 """
 
 import warnings
@@ -14,48 +13,24 @@ from ..core.errors import InputError
 
 @dataclass
 class Repair:
-    """All repairs of one kind in one file.
+    """All repairs of one kind in one file."""
 
-    Attributes:
-        kind: a short name for the defect.
-        file: the file.
-        line: the first line that was repaired, from 1.
-        count: the number of repairs.
-        first: the problem on the first line and how it was read.
-    """
-
-    kind: str
-    file: str
-    line: int
-    count: int
-    first: str
+    kind: str  # a short name for the defect
+    file: str  # the file
+    line: int  # the first line that was repaired, from 1
+    count: int  # the number of repairs
+    first: str  # the problem on the first line and how it was read
 
 
 class Repairs:
-    """The repairs made while some data was read.
-
-    Args:
-        strict: whether data that needs a repair is refused.
-    """
+    """The repairs made while some data was read; ``strict`` refuses data that needs one."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
         self._repairs: dict[tuple[str, str], Repair] = {}
 
     def add(self, kind: str, file: str, line: int, *, problem: str, reading: str, remedy: str) -> None:
-        """Record one repair.
-
-        Args:
-            kind: a short name for the defect.
-            file: the file.
-            line: its line, from 1.
-            problem: what is wrong.
-            reading: how it was read.
-            remedy: what the user can do about it.
-
-        Raises:
-            InputError: ``strict`` is set.
-        """
+        """Record one repair: what is wrong, how it was read and what to do; raise InputError if ``strict``."""
         if self.strict:
             raise InputError(f"{file}:{line}: {problem}; {remedy}")
         repair = self._repairs.setdefault((file, kind), Repair(kind, file, line, 0, f"{problem}; {reading}"))
@@ -75,9 +50,7 @@ class Repairs:
 
     def facts(self) -> list[dict[str, str | int]]:
         """Return ``kind``, ``file``, first ``line`` and ``count`` of each repair, for JSON output."""
-        return [
-            {"kind": repair.kind, "file": repair.file, "line": repair.line, "count": repair.count} for repair in self
-        ]
+        return [{name: value for name, value in vars(repair).items() if name != "first"} for repair in self]
 
     def lines(self) -> list[str]:
         """Return one line of text for each repair."""

@@ -30,12 +30,7 @@ MODEL_SETTINGS = (
 
 
 class SubwordTokenizer(Tokenizer):
-    """Byte-level BPE or unigram subwords.
-
-    Args:
-        kind: ``bpe`` or ``unigram``.
-        model: the tokenizer in the JSON format of the ``tokenizers`` library.
-        lowercase: whether text is converted to lower case first.
+    """Byte-level BPE or unigram subwords, from a tokenizer in the JSON format of the ``tokenizers`` library.
 
     Raises:
         KeyError, TypeError, ValueError: ``model`` is not what `fit` writes.
@@ -49,11 +44,7 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def fit(cls, config: TokenizerConfig, texts: Iterable[str]) -> "SubwordTokenizer":
-        """Learn the subwords of a text.
-
-        Raises:
-            InputError: the vocabulary size is smaller than the number of bytes.
-        """
+        """Learn the subwords of a text; raise InputError if the vocabulary size is less than the number of bytes."""
         size = config.vocabulary_size or DEFAULT_SIZE
         if size < 257:
             raise InputError(f"tokenizer.vocabulary_size: the bytes alone need 257, got {size}; give at least 257")
@@ -106,13 +97,9 @@ def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
 
 
 def _checked_model(kind: str, stored: Mapping[str, Any], alphabet: Mapping[str, int]) -> models.Model:
-    """Return the model of a stored tokenizer.
+    """Return the model of a stored tokenizer; raise KeyError, TypeError or ValueError if `fit` did not write it so.
 
-    Only the subwords are taken from the file. All other fields, which could hold patterns and rules of any kind, must
-    be as `SubwordTokenizer.fit` writes them.
-
-    Raises:
-        KeyError, TypeError, ValueError: they are not.
+    Only the subwords are taken from the file: all other fields could hold patterns and rules of any kind.
     """
     model, before, after = stored["model"], stored["pre_tokenizer"], stored["decoder"]
     if any(stored[name] for name in WRAPPERS) or any(model.get(name) for name in MODEL_SETTINGS):

@@ -3,20 +3,15 @@
 - ``reversal`` (sequence to sequence): a word with a random letter after every letter; the target is the word
   backwards without the noise. The distance is the word's length.
 - ``copy`` (classification): a digit, N random letters, and a cue; the label is the digit. One symbol must be
-  remembered over distractors, as in task 2c of Hochreiter & Schmidhuber, "Long Short-Term Memory" (1997). The copying
-  memory of Arjovsky et al., "Unitary Evolution Recurrent Neural Networks" (2016), has ten symbols and a constant
-  filler; it has too few different texts to separate training and test.
+  remembered over distractors, as in task 2c of Hochreiter & Schmidhuber, "Long Short-Term Memory" (1997).
 - ``adding`` (classification): N digits, with a star before one of the first half and before one of the second; the
-  label is the sum of the two modulo 10. In the original (Hochreiter & Schmidhuber 1997) a second
-  input marks two real numbers, and the model regresses on their sum.
+  label is the sum of the two modulo 10. Their original (1997) adds real numbers that a second input marks.
 - ``agreement`` (classification): the beginning of a sentence, whose verb follows N words after the noun of its subject;
   the label is ``is`` or ``are``. After Linzen et al., "Assessing the Ability of LSTMs to Learn Syntax-Sensitive
-  Dependencies" (2016). The nouns in between are singular or plural at random. If most of them had the other number than
-  the subject, a model could answer by counting them, without remembering the subject.
+  Dependencies" (2016). The nouns in between are singular or plural at random, so that counting them does not help.
 - ``recall`` (classification): N pairs of a letter and a digit, then a letter and a question mark; the label is the
-  last digit that occurred with this letter. A model must remember all pairs, so that the size of its state bounds its
-  accuracy. After the associative recall of Arora et al., "Zoology: Measuring and Improving Recall in
-  Efficient Language Models" (2023); where a text asks for several letters.
+  last digit that occurred with this letter. All pairs must be remembered, so that the size of the state bounds the
+  accuracy. After Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models" (2023).
 
 The hash of a text (in ``reversal``, of a word) decides to which part it belongs, so that no two parts share a text. At
 the shortest distances there are only hundreds of different texts, and some occur in a part more than once.
@@ -49,23 +44,14 @@ class Item(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A synthetic task.
+    """A synthetic task."""
 
-    Attributes:
-        draw: returns an item of a distance; its third argument, the turn, decides the label.
-        shortest: the shortest distance in training.
-        longest: the longest distance in training.
-        choose: returns a random distance between two bounds.
-        header: the first line of the TSV file.
-        tokens: the kind of token in which distances are counted; models read it by default.
-    """
-
-    draw: Callable[[Random, int, int], Item]
-    shortest: int
-    longest: int
-    choose: Callable[[Random, int, int], int]
-    header: str
-    tokens: str
+    draw: Callable[[Random, int, int], Item]  # from a distance and a turn, which decides the label
+    shortest: int  # the shortest distance in training
+    longest: int  # the longest distance in training
+    choose: Callable[[Random, int, int], int]  # returns a random distance between two bounds
+    header: str  # the first line of the TSV file
+    tokens: str  # the kind of token in which distances are counted; models read it by default
 
 
 def generate(
@@ -73,16 +59,9 @@ def generate(
 ) -> Iterator[tuple[str, str]]:
     """Generate the rows of a part of a task: ``(label, text)``, or ``(source, target)`` for ``reversal``.
 
-    The same arguments give the same rows on every machine. Labels are equally frequent if ``count`` is a multiple of
-    their number.
-
-    Args:
-        name: one of `TASKS`.
-        split: ``train``, ``valid`` or ``test``.
-        count: the number of rows.
-        distance: the distance of every row, at least the task's ``shortest``; if None, distances are mixed from
-            ``shortest`` to ``longest``.
-        seed: another seed gives other rows of the same part.
+    The same arguments give the same rows on every machine; another ``seed`` gives other rows of the same part. Labels
+    are equally frequent if ``count`` is a multiple of their number. Every row has the given ``distance``, at least the
+    task's ``shortest``; if it is None, distances are mixed from ``shortest`` to ``longest``.
     """
     task = TASKS[name]
     assert split in COUNTS

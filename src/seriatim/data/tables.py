@@ -1,11 +1,7 @@
-"""Readers of labelled texts for classification: TSV and CSV with a header, and JSONL; one row at a time.
+"""Readers of labelled texts for classification, row by row: TSV and CSV with a header, and JSONL.
 
-- TSV: every tab separates two fields, and a quote is an ordinary character.
-- CSV: quoted as in RFC 4180; a quoted field may contain line ends. Fields are separated by commas, or by semicolons or
-  tabs if that separator gives the header the required columns.
-- JSONL: one object on each line; a label is a string, an integer or a truth value, written as in JSON.
-
-The text may be empty, but not the label. What cannot be read is refused by file and line, and no row is left out.
+In TSV every tab separates, and a quote is an ordinary character. CSV is quoted as in RFC 4180, with commas, semicolons
+or tabs. In JSONL a label is a string, an integer or a truth value. The text may be empty, but not the label.
 """
 
 import csv
@@ -17,16 +13,14 @@ from typing import NamedTuple
 
 from ..core.errors import InputError, closest, nearest, shown
 from .paths import plain_name
-from .readers import Source, object_fields, read_lines, read_objects, read_pieces, string_field
+from .readers import Source, numbered_lines, object_fields, read_objects, read_pieces, require_items, string_field
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 SHOWN_COLUMNS = 8
 """The number of columns that a message names; a file without a header may have a whole document in its first line."""
-SEPARATORS = (",", ";", "\t")
-"""The possible separators of CSV fields."""
-MAX_FIELDS = 10_000
-"""The largest number of fields of a row; splitting a longer row would take many times its memory."""
+SEPARATORS = (",", ";", "\t")  # the possible separators of CSV fields
+MAX_FIELDS = 10_000  # the largest number of fields of a row; splitting a longer row would take many times its memory
 QUOTED = re.compile('"[^"]*"')
 
 
@@ -39,11 +33,7 @@ class Labelled(NamedTuple):
     line: int
 
 
-class Row(NamedTuple):
-    """The fields of one row and the line on which it begins."""
-
-    line: int
-    fields: list[str]
+Row = tuple[int, list[str]]  # the line on which a row begins, and its fields
 
 
 def read_labelled(
@@ -53,10 +43,9 @@ def read_labelled(
 
     Args:
         sources: from `find_sources`.
-        file_format: ``tsv``, ``csv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line. When no
-            labels are read, ``text`` reads every line as a text. In that case ``auto`` reads as text every file whose
-            name does not say otherwise, so that the first line of a pipe cannot change how it is read; a first line
-            that looks like a header or like JSON gives a warning.
+        file_format: ``tsv``, ``csv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line. Without
+            labels also ``text``: every line is a text. Then ``auto`` chooses by the name or else ``text``, so that the
+            first line of a pipe cannot change how it is read, and warns if it looks like a header or like JSON.
         text: the column or field of the text.
         label: the column or field of the label; None to read no labels.
 
@@ -75,12 +64,10 @@ def read_labelled(
         else:
             rows = _tab_separated(source) if chosen == "tsv" else _quoted(source, _separator(source, text, label))
             items = _from_table(source.name, rows, text, label)
-        empty = True
-        for item in items:
-            empty = False
-            yield item
-        if empty and label is not None:
-            raise InputError(f"{source.name}:1: no rows to learn from; give a text and its label on every line")
+        if label is not None:
+            problem = "no rows to learn from; give a text and its label on every line"
+            items = require_items(items, f"{source.name}:1: {problem}")
+        yield from items
 
 
 def format_of(source: Source) -> str | None:
@@ -116,30 +103,24 @@ def _format(source: Source, requested: str, label: str | None) -> str:
     )
 
 
-def _numbered(source: Source) -> Iterator[tuple[int, str]]:
-    return enumerate(read_lines([source._replace(format="text")]), start=1)
-
-
 def _from_lines(source: Source, text: str) -> Iterator[Labelled]:
-    for number, line in _numbered(source):
+    for number, line in numbered_lines(source):
         if number == 1 and (likely_format := _likely_format(line, text)):
-            name, file_format = likely_format
+            what = "an object of JSONL" if likely_format == "jsonl" else "the header of a table"
             warnings.warn(
-                f"{source.name}:1: looks like {name}, but is read as a text, like every line; use --format "
-                f"{file_format} to read {shown(text)} of each row",
+                f"{source.name}:1: looks like {what}, but is read as a text, like every line; use --format "
+                f"{likely_format} to read {shown(text)} of each row",
                 stacklevel=2,
             )
         yield Labelled(line, "", source.name, number)
 
 
-def _likely_format(line: str, text: str) -> tuple[str, str] | None:
-    """Return what a first line looks like, and the format; None if it looks like text."""
+def _likely_format(line: str, text: str) -> str | None:
+    """Return the format of a first line that does not look like text."""
     if text in object_fields(line):
-        return "an object of JSONL", "jsonl"
-    for separator in SEPARATORS:
-        if separator in line and text in line.split(separator):
-            return "the header of a table", "tsv" if separator == "\t" else "csv"
-    return None
+        return "jsonl"
+    separators = [separator for separator in SEPARATORS if separator in line and text in line.split(separator)]
+    return {"\t": "tsv"}.get(separators[0], "csv") if separators else None
 
 
 def _from_objects(source: Source, text: str, label: str | None) -> Iterator[Labelled]:
@@ -148,20 +129,19 @@ def _from_objects(source: Source, text: str, label: str | None) -> Iterator[Labe
         content = string_field(record, text, where, option="data.text")
         label_value = ""
         if label is not None:
-            value = record.get(label)
-            if isinstance(value, int):  # truth values are integers in Python
-                record = {label: json.dumps(value)}
+            if isinstance(record.get(label), int):  # truth values are integers in Python
+                record = {label: json.dumps(record[label])}
             label_value = _checked_label(string_field(record, label, where, option="data.label"), where)
         yield Labelled(content, label_value, source.name, number)
 
 
 def _tab_separated(source: Source) -> Iterator[Row]:
-    return (Row(number, line.split("\t", MAX_FIELDS)) for number, line in _numbered(source))
+    return ((number, line.split("\t", MAX_FIELDS)) for number, line in numbered_lines(source))
 
 
 def _separator(source: Source, text: str, label: str | None) -> str:
     """Return the separator that gives the header the required columns, else the one that gives the most columns."""
-    line, counts = first_line(source), {}
+    line, counts = first_line(source), {",": 0}
     for separator in SEPARATORS:
         try:
             header = next(csv.reader([line], delimiter=separator), [])
@@ -170,34 +150,31 @@ def _separator(source: Source, text: str, label: str | None) -> str:
         if text in header and (label is None or label in header):
             return separator
         counts[separator] = len(header)
-    return max(counts, key=lambda separator: counts[separator], default=",")
+    return max(counts, key=counts.__getitem__)
 
 
 def _quoted(source: Source, separator: str) -> Iterator[Row]:
     lines: list[str] = []
     reader = csv.reader(_recorded_lines(source, separator, lines), delimiter=separator, strict=True)
     first = 1
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise InputError(
-                f"{source.name}:{first}: the row that begins here is not CSV ({error}, line {reader.line_num}); put "
-                "quotes around a field that contains a quote, a separator or a line end, and double each quote in it; "
-                f"a field has at most {csv.field_size_limit():,} characters"
-            ) from None
-        if sum(line.count("\r") for line in lines) != sum(field.count("\r") for field in fields):
-            raise InputError(f"{source.name}:{first}: a lone CR outside quotes; delete it, or quote its field")
-        lines.clear()
-        yield Row(first, fields or [""])
-        first = reader.line_num + 1
+    try:
+        for fields in reader:
+            if sum(line.count("\r") for line in lines) != sum(field.count("\r") for field in fields):
+                raise InputError(f"{source.name}:{first}: a lone CR outside quotes; delete it, or quote its field")
+            lines.clear()
+            yield first, fields or [""]
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{source.name}:{first}: the row that begins here is not CSV ({error}, line {reader.line_num}); put "
+            "quotes around a field that contains a quote, a separator or a line end, and double each quote in it; "
+            f"a field has at most {csv.field_size_limit():,} characters"
+        ) from None
 
 
 def _recorded_lines(source: Source, separator: str, lines: list[str]) -> Iterator[str]:
     """Iterate over lines with their ends, and append them to ``lines``: the csv module drops a CR before a line end."""
-    for number, line in _numbered(source):
+    for number, line in numbered_lines(source):
         if line.count(separator) > MAX_FIELDS and QUOTED.sub("", line).count(separator) > MAX_FIELDS:
             raise InputError(f"{source.name}:{number}: more than {MAX_FIELDS:,} fields; check that it is a table")
         lines.append(line)
@@ -205,7 +182,7 @@ def _recorded_lines(source: Source, separator: str, lines: list[str]) -> Iterato
 
 
 def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None) -> Iterator[Labelled]:
-    header = next(rows, Row(1, [])).fields
+    _, header = next(rows, (1, []))
     if len(header) > MAX_FIELDS:
         raise InputError(f"{name}:1: more than {MAX_FIELDS:,} columns; check that it is a table")
     as_text = "" if label is not None else ", or read every line as a text with --format text"
@@ -214,10 +191,9 @@ def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None) ->
     for number, fields in rows:
         where = f"{name}:{number}"
         if len(fields) != len(header):
-            raise InputError(
-                f"{where}: {len(fields)} {'field' if len(fields) == 1 else 'fields'}, but the header has "
-                f"{len(header)}; correct this row (in TSV every tab separates, in CSV every separator outside quotes)"
-            )
+            problem = f"{len(fields)} field{'s' if len(fields) != 1 else ''}, but the header has {len(header)}"
+            remedy = "correct this row (in TSV every tab separates, in CSV every separator outside quotes)"
+            raise InputError(f"{where}: {problem}; {remedy}")
         label_value = "" if label_column is None else _checked_label(fields[label_column], where)
         yield Labelled(fields[text_column], label_value, name, number)
 
@@ -231,10 +207,8 @@ def _column(header: list[str], column: str, name: str, option: str) -> int:
     columns = ", ".join(repr(other[:40]) for other in header[:SHOWN_COLUMNS]) or "nothing"
     close = closest(column, header)
     hint = f"did you mean {close!r}? " if close else ""
-    raise InputError(
-        f"{name}:1: no column {shown(column)} in the header, which has {columns}; {hint}name the column with "
-        f"{option.format(f' {close}' if close else ' NAME')}"
-    )
+    remedy = f"{hint}name the column with {option.format(f' {close}' if close else ' NAME')}"
+    raise InputError(f"{name}:1: no column {shown(column)} in the header, which has {columns}; {remedy}")
 
 
 def _checked_label(value: str, where: str) -> str:

@@ -24,45 +24,29 @@ from .tokenizers import END, Tokenizer
 from .vocabulary import Vocabulary, check_label
 from .word_tokenizer import WordTokenizer
 
-NO_TAG = -1
-"""The id of an unknown tag, and of padding."""
+NO_TAG = -1  # the id of an unknown tag, and of padding
 MAX_CHARACTERS = 32
 """The largest number of characters of a word; of a longer word the first and the last half of them are used."""
 SPACE = re.compile(r"\s")
 
 
 class Spellings(NamedTuple):
-    """The characters of the words of a batch.
+    """The characters of the words of a batch."""
 
-    Attributes:
-        characters: ids of the characters of each distinct word ``(distinct, max_length)``.
-        lengths: the number of characters ``(distinct,)``.
-        places: the index of the distinct word at each position ``(batch, time)``; 0 on padding.
-    """
-
-    characters: Tensor
-    lengths: Tensor
-    places: Tensor
+    characters: Tensor  # ids of the characters of each distinct word (distinct, max_length)
+    lengths: Tensor  # the number of characters (distinct,)
+    places: Tensor  # the index of the distinct word at each position (batch, time); 0 on padding
 
 
 class TaggedBatch(NamedTuple):
-    """Some sentences.
+    """Some sentences."""
 
-    Attributes:
-        words: ids of words ``(batch, time)``.
-        lengths: the number of words of each sentence ``(batch,)``.
-        rows: the indices of the sentences ``(batch,)``.
-        spellings: the characters; None if the vocabulary has none.
-        tags: ids of tags ``(batch, time)``, negative for unknown tags; None if there are no tags.
-        once: whether each word occurs once in training ``(batch, time)``; None outside training.
-    """
-
-    words: Tensor
-    lengths: Tensor
-    rows: np.ndarray
-    spellings: Spellings | None = None
-    tags: Tensor | None = None
-    once: Tensor | None = None
+    words: Tensor  # ids of words (batch, time)
+    lengths: Tensor  # the number of words of each sentence (batch,)
+    rows: np.ndarray  # the indices of the sentences (batch,)
+    spellings: Spellings | None = None  # the characters; None if the vocabulary has none
+    tags: Tensor | None = None  # ids of tags (batch, time), negative for unknown tags; None if there are no tags
+    once: Tensor | None = None  # whether each word occurs once in training (batch, time); None outside training
 
     @property
     def fresh(self) -> bool:
@@ -102,8 +86,7 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
         texts.append(_joined(sentence.words))
         spellings.update(dict.fromkeys(sentence.words))
         for tag in set(sentence.tags) - tags:
-            line = sentence.number + sentence.rows[sentence.tags.index(tag)]
-            check_label(tag, f"{sentence.name}:{line}", "remove it from the tag")
+            check_label(tag, sentence.place(sentence.tags.index(tag)), "remove it from the tag")
         tags.update(sentence.tags)
         name = sentence.name
     if len(tags) == 1:
@@ -125,12 +108,7 @@ def _joined(words: Iterable[str]) -> str:
 
 
 class TaggedCorpus:
-    """Encoded sentences.
-
-    Args:
-        sentences: the sentences, which are converted to arrays.
-        vocabulary: the vocabulary.
-        labelled: whether tags are encoded.
+    """Encoded sentences; their tags are encoded if they are ``labelled``.
 
     Attributes:
         lengths: the number of words of each sentence ``(sentences,)``.
@@ -158,8 +136,7 @@ class TaggedCorpus:
                 known = len(numbers)
                 tags.extend([numbers.setdefault(tag, len(numbers)) for tag in sentence.tags])
                 for tag in list(numbers)[known:]:
-                    line = sentence.number + sentence.rows[sentence.tags.index(tag)]
-                    self.unseen[tag] = f"{sentence.name}:{line}"
+                    self.unseen[tag] = sentence.place(sentence.tags.index(tag))
         self.vocabulary, self.tag_names = vocabulary, list(numbers)
         self.lengths = np.array(lengths, dtype=np.int64)
         self._starts = self.lengths.cumsum() - self.lengths

@@ -1,4 +1,4 @@
-"""Tokenizers learned from a text, and tokenizers read from the files of a run."""
+"""Tokenizers of every kind, learned from a text or read from the files of a run; and those of bytes and characters."""
 
 import json
 from collections import Counter
@@ -6,20 +6,83 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
 from ..storage.safe_files import is_text, read_text
-from .character_tokenizers import ByteTokenizer, CharTokenizer
-from .tokenizers import MAX_FILE_BYTES, Spelling, Tokenizer, most_common
+from .tokenizers import END, MAX_FILE_BYTES, UNKNOWN_TEXT, Spelling, Tokenizer, most_common
 from .word_tokenizer import RESERVED, WordTokenizer
+
+BLOCK = 1 << 20  # the number of characters that are encoded together; a line can be very long
+
+
+class ByteTokenizer(Tokenizer):
+    """Every byte of the UTF-8 text is a token; its id is the byte's value plus one."""
+
+    kind = "byte"
+
+    def __init__(self, *, lowercase: bool = False) -> None:
+        self.lowercase = lowercase
+        self.vocabulary_size = 257
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the value of each byte plus one ``(tokens,)``, int32."""
+        return np.frombuffer(self.prepare(text).encode(), dtype=np.uint8).astype(np.int32) + 1
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the byte itself."""
+        return b"" if token == END else bytes([token - 1])
+
+    def payload(self) -> dict[str, object]:
+        """Return no fields: nothing is learned."""
+        return {}
+
+
+class CharTokenizer(Tokenizer):
+    """Every Unicode character of the training text is a token; the ids of ``characters`` start at 2."""
+
+    kind = "char"
+    unknown_id = 1
+
+    def __init__(self, characters: str, spelling: Spelling, *, lowercase: bool = False) -> None:
+        self.characters, self.spelling, self.lowercase = characters, spelling, lowercase
+        self.vocabulary_size = 2 + len(characters)
+        points = np.array([ord(c) for c in characters], dtype=np.uint32)
+        self._order = np.argsort(points)
+        self._points = points[self._order]
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the id of each character ``(tokens,)``, int32."""
+        text = self.prepare(text)
+        parts = [self._encode(text[i : i + BLOCK]) for i in range(0, len(text), BLOCK)]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+    def _encode(self, text: str) -> np.ndarray:
+        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        if not len(self._points):
+            return np.full(len(points), self.unknown_id, dtype=np.int32)
+        place = np.searchsorted(self._points, points).clip(max=len(self._points) - 1)
+        return np.where(self._points[place] == points, self._order[place] + 2, self.unknown_id).astype(np.int32)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the UTF-8 bytes of the character."""
+        if token < 2:
+            return b"" if token == END else UNKNOWN_TEXT.encode()
+        return self.characters[token - 2].encode()
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        """Return the characters that are not in the vocabulary."""
+        known = set(self.characters)
+        return [c for c in self.prepare(text) if c not in known]
+
+    def payload(self) -> dict[str, object]:
+        """Return the characters and the counts of the spelling."""
+        return {"characters": self.characters, "spelling": self.spelling.counts}
 
 
 def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """Learn a vocabulary.
-
-    Args:
-        config: kind, size and minimum count.
-        texts: the training text in pieces, which are cut at white space if possible.
+    """Learn a vocabulary from a text in pieces, which are cut at white space if possible.
 
     Raises:
         InputError: the vocabulary size is too small for its kind.
@@ -41,18 +104,13 @@ def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read a `tokenizer.json`.
-
-    Raises:
-        InputError: the file is missing or damaged, or another program wrote it.
-    """
+    """Read a `tokenizer.json`; raise InputError if it is missing or damaged, or another program wrote it."""
     text = read_text(path, max_bytes=MAX_FILE_BYTES, remedy="check that this is the folder of a run")
     try:
         tokenizer = _from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(
-            f"{path}: damaged, or not a tokenizer of Seriatim; restore it from the run it belongs to"
-        ) from None
+        problem = "damaged, or not a tokenizer of Seriatim; restore it from the run it belongs to"
+        raise InputError(f"{path}: {problem}") from None
     tokenizer.__dict__["_json"] = text
     return tokenizer
 

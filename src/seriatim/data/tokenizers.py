@@ -17,13 +17,13 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
+from .arguments import check_text
 
 END = 0
 BOUNDARY = np.array([END], dtype=np.int32)
 END_TEXT, UNKNOWN_TEXT = "</s>", "<unk>"
 BYTES = 256
-MAX_FILE_BYTES = 1 << 27
-"""The largest size of the file of a vocabulary: about ten million words."""
+MAX_FILE_BYTES = 1 << 27  # the largest size of the file of a vocabulary: about ten million words
 
 
 class Spelling:
@@ -46,11 +46,7 @@ class Spelling:
 
     @classmethod
     def from_json(cls, counts: object) -> "Spelling":
-        """Return the distribution of the counts in a file.
-
-        Raises:
-            ValueError: the counts are not 257 counts.
-        """
+        """Return the distribution of the counts in a file; raise ValueError if they are not 257 counts."""
         if not isinstance(counts, list) or len(counts) != BYTES + 1 or not {int}.issuperset(map(type, counts)):
             raise ValueError("not the counts of a spelling")
         if not all(0 <= count < 2**53 for count in counts):
@@ -110,11 +106,22 @@ class Tokenizer(ABC):
         """Return the parts of ``text`` that are not in the vocabulary."""
         return []
 
-    def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Encode lines, with the boundary symbol for each line end.
+    def count_unknown(self, ids: np.ndarray) -> int:
+        """Return how many of some token ids are the unknown token."""
+        return 0 if self.unknown_id is None else int(np.count_nonzero(ids == self.unknown_id))
 
-        Args:
-            text: lines that all have a line end.
+    def check_known(self, text: str) -> None:
+        """Raise InputError if a text is not a string, or has symbols that do not occur in training."""
+        check_text(text, "the text")
+        unknown = list(dict.fromkeys(self.unknown_pieces(text)))
+        if unknown:
+            names = ", ".join(repr(piece) for piece in unknown[:3])
+            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+            kind = "words" if self.kind == "word" else "characters"
+            raise InputError(f"the text has {kind} never seen in training: {names}{more}; leave them out")
+
+    def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Encode lines that all have a line end, which becomes the boundary symbol.
 
         Returns:
             Token ids ``(tokens,)``, int32, and the number of tokens of each line ``(lines,)``, int64.
@@ -143,11 +150,7 @@ class Tokenizer(ABC):
         return UNKNOWN_TEXT if token == self.unknown_id else self.token_bytes(token).decode("utf-8", "replace")
 
     def to_json(self) -> str:
-        """Return the content of `tokenizer.json`.
-
-        Raises:
-            InputError: the vocabulary is too large for a file.
-        """
+        """Return the content of `tokenizer.json`; raise InputError if the vocabulary is too large for a file."""
         return self._json
 
     def fingerprint(self) -> str:
@@ -159,10 +162,8 @@ class Tokenizer(ABC):
         """The content of the file; `load_tokenizer` sets it to what it read, which saves time for large files."""
         text = lines_of_json({"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase, **self.payload()})
         if len(text) > MAX_FILE_BYTES // 4 and len(text.encode()) > MAX_FILE_BYTES:
-            raise InputError(
-                f"tokenizer.vocabulary_size: {self.vocabulary_size:,} tokens take more than {MAX_FILE_BYTES:,} bytes; "
-                "set it, or raise tokenizer.min_count"
-            )
+            problem = f"{self.vocabulary_size:,} tokens take more than {MAX_FILE_BYTES:,} bytes"
+            raise InputError(f"tokenizer.vocabulary_size: {problem}; set it, or raise tokenizer.min_count")
         return text
 
 
@@ -199,10 +200,8 @@ def most_common(counts: Mapping[str, int], config: TokenizerConfig) -> list[str]
     if config.vocabulary_size is None:
         return ranked
     if config.vocabulary_size < 3:
-        raise InputError(
-            f"tokenizer.vocabulary_size: {config.vocabulary_size} leaves no room beside the two special symbols; give "
-            "at least 3"
-        )
+        problem = f"{config.vocabulary_size} leaves no room beside the two special symbols"
+        raise InputError(f"tokenizer.vocabulary_size: {problem}; give at least 3")
     return ranked[: config.vocabulary_size - 2]
 
 

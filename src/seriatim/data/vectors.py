@@ -19,17 +19,12 @@ DECIMAL = re.compile(r"[-+]?[0-9]*\.[0-9]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
 def read_vectors(path: str | Path, vocabulary: Collection[str]) -> tuple[list[str], np.ndarray]:
-    """Read the vectors of some words, line by line.
+    """Read the vectors of some words, line by line, from a text file, plain or ``.gz``.
 
     A word that occurs twice has its first vector. The numbers of other words are counted but not parsed.
 
-    Args:
-        path: a text file, plain or ``.gz``.
-        vocabulary: the words to read; a set or a dictionary is fastest.
-
     Returns:
-        The words of the vocabulary that the file has, in the order of the file, and their vectors ``(words, size)``,
-        float32.
+        The words of ``vocabulary`` in the file, in its order, and their vectors ``(words, size)``, float32.
 
     Raises:
         InputError: a row has another width or a value that is not a finite number, the number of rows is not that of
@@ -72,30 +67,19 @@ def _check_width(where: str, word: str, values: int, size: int, *, has_header: b
     """Check the number of values; without a header a word may contain spaces, but not end with a decimal number."""
     *before, last = word.split(" ")
     if values < size or (before and (has_header or DECIMAL.fullmatch(last))):
-        raise InputError(
-            f"{where}: {values + len(before)} numbers, but {size} are expected; correct the line, or download the "
-            "file again"
-        )
+        problem = f"{values + len(before)} numbers, but {size} are expected"
+        raise InputError(f"{where}: {problem}; correct the line, or download the file again")
 
 
 def _vector(where: str, values: list[str]) -> np.ndarray:
-    try:
-        numbers = [float(value) for value in values]
-    except ValueError:
-        numbers = []
-    if not numbers or "_" in "".join(values):  # Python allows an underscore between digits
-        wrong = next(value for value in values if "_" in value or not _is_number(value))
-        raise InputError(f"{where}: {shown(wrong)} is not a number; correct the line")
+    numbers = []
+    for value in values:
+        try:
+            numbers.append(float("?" if "_" in value else value))  # Python allows an underscore between digits
+        except ValueError:
+            raise InputError(f"{where}: {shown(value)} is not a number; correct the line") from None
     with np.errstate(over="ignore"):  # a value that is too large for float32 becomes infinite
         vector = np.array(numbers).astype(np.float32)
     if not np.isfinite(vector).all():
         raise InputError(f"{where}: a number that is not finite; correct the line")
     return vector
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True

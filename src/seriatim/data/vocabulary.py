@@ -16,8 +16,7 @@ from .tokenizers import MAX_FILE_BYTES, Tokenizer
 
 TOKENIZERS = ("tokenizer", "target", "characters")
 """The names of the tokenizers: of the inputs; of the targets, if it differs; of the letters of words."""
-CONTROLS = {"Cc", "Zl", "Zp"}
-"""The Unicode categories of control characters, line separators and paragraph separators."""
+CONTROLS = {"Cc", "Zl", "Zp"}  # the Unicode categories of control characters, line separators and paragraph separators
 FILES = (*(f"{name}.json" for name in TOKENIZERS), "labels.json")
 
 
@@ -66,11 +65,7 @@ class Vocabulary:
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """Read the vocabulary of a run.
-
-    Raises:
-        InputError: a file is missing or damaged.
-    """
+    """Read the vocabulary of a run; raise InputError if a file is missing or damaged."""
     tokenizers = {"tokenizer": load_tokenizer(folder / "tokenizer.json")}
     for name in TOKENIZERS[1:]:
         path = folder / f"{name}.json"
@@ -80,16 +75,7 @@ def load_vocabulary(folder: Path) -> Vocabulary:
 
 
 def check_label(label: str, where: str, remedy: str) -> None:
-    """Refuse a label that cannot be printed on one line of its own.
-
-    Args:
-        label: the label of a text, or the tag of a word.
-        where: the file, and the line if it is known.
-        remedy: what to do.
-
-    Raises:
-        InputError: the label holds a line end, a tab or another control character.
-    """
+    """Raise InputError if a label cannot be printed on one line of its own; ``where`` and ``remedy`` are for it."""
     if any(unicodedata.category(character) in CONTROLS for character in label):
         raise InputError(f"{where}: the label {shown(label)} holds a line end or another control character; {remedy}")
 

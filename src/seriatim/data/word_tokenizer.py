@@ -16,17 +16,13 @@ from .tokenizers import END, UNKNOWN_TEXT, Spelling, Tokenizer, most_common
 
 LINE_END, REPLACEMENT = "\0", "\N{REPLACEMENT CHARACTER}"
 """``LINE_END`` stands for a line end while words are looked up. Readers refuse it, so that no text contains it."""
-RESERVED = frozenset({LINE_END, UNKNOWN_TEXT})
-"""Words that no vocabulary lists, because every vocabulary has them."""
+RESERVED = frozenset({LINE_END, UNKNOWN_TEXT})  # words that no vocabulary lists, because every vocabulary has them
 
 
 class WordTokenizer(Tokenizer):
     """Words are separated by white space; a line end is the boundary symbol; ``<unk>`` is the unknown word.
 
-    Args:
-        words: the vocabulary, in order; ids start at 2.
-        spelling: the cost of an unknown word.
-        lowercase: whether text is converted to lower case first.
+    The ids of ``words`` start at 2.
     """
 
     kind = "word"
@@ -45,11 +41,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], config: TokenizerConfig) -> "WordTokenizer":
-        """Return a tokenizer of the most common words of a text.
-
-        Raises:
-            InputError: the vocabulary size leaves no room for words.
-        """
+        """Return a tokenizer of the most common words; raise InputError if the vocabulary has no room."""
         if UNKNOWN_TEXT in counts:
             counts = {word: count for word, count in counts.items() if word != UNKNOWN_TEXT}
         return cls(most_common(counts, config), Spelling.fit(counts), lowercase=config.lowercase)
@@ -85,11 +77,7 @@ class WordTokenizer(Tokenizer):
 
 
 class WordNumbers(WordTokenizer):
-    """Gives every new word the next number; a line end is 0.
-
-    Args:
-        config: the configuration of the tokenizer to learn.
-    """
+    """Gives every new word the next number; a line end is 0. ``config`` is that of the tokenizer to learn."""
 
     def __init__(self, config: TokenizerConfig) -> None:
         super().__init__([], Spelling(), lowercase=config.lowercase)
@@ -110,10 +98,7 @@ class WordNumbers(WordTokenizer):
         return map(self._ids.__getitem__, words)
 
     def tokenizer(self, counts: Sequence[int]) -> tuple[WordTokenizer, np.ndarray, np.ndarray]:
-        """Return the tokenizer of the text.
-
-        Args:
-            counts: the number of occurrences of each number in the text.
+        """Return the tokenizer of the text, given how often each number occurs in it.
 
         Returns:
             The tokenizer; the token of each number ``(numbers,)``; and the symbol counts of the unknown words of the

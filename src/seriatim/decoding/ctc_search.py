@@ -1,8 +1,8 @@
 """Find answers given log probabilities at every place: by the best alignment, or by a search over answers.
 
-A. Graves et al., "Connectionist temporal classification", ICML 2006: many alignments give one answer, so that the best
-alignment is not that of the best answer. The search keeps the likeliest beginnings of answers, each with the
-probability of all its alignments, apart for those that end in a blank and those that do not.
+A. Graves et al., "Connectionist temporal classification", ICML 2006: many alignments give one answer, so the answer of
+the best alignment need not be the best answer. The search keeps the most probable prefixes of answers, each with the
+summed probability of its alignments that end in a blank and of those that do not.
 """
 
 import math
@@ -26,47 +26,45 @@ def best_alignments(log_p: Tensor, places: Tensor) -> list[Hypothesis]:
         places: of each row ``(batch,)``.
     """
     values, tokens = log_p.max(dim=2)
-    found = []
+    hypotheses = []
     for row, count in enumerate(places.tolist()):
-        joined = torch.unique_consecutive(tokens[row, :count]).tolist()
-        answer = tuple(token for token in joined if token != BLANK)
+        merged = torch.unique_consecutive(tokens[row, :count]).tolist()
         total = float(values[row, :count].sum())
-        found.append(Hypothesis(answer, total, total))
-    return found
+        hypotheses.append(Hypothesis(tuple(token for token in merged if token != BLANK), total, total))
+    return hypotheses
 
 
 def search(log_p: Tensor, *, beam: int, n_best: int = 1) -> list[Hypothesis]:
-    """Return the most probable answers of one row.
+    """Return the most probable answers of one row, the best first.
+
+    The log probability of an answer is that of those of its alignments that the search met.
 
     Args:
         log_p: ``(places, vocabulary)``.
-        beam: beginnings kept at every place.
-        n_best: answers given.
-
-    Returns:
-        The best first; each with the log probability of those of its alignments that the search met.
+        beam: number of prefixes that are kept at every place.
+        n_best: number of answers to return.
     """
-    beginnings: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}
+    prefixes: dict[tuple[int, ...], tuple[float, ...]] = {(): (0.0, -math.inf)}
     values, tokens = log_p.topk(min(CANDIDATES, log_p.shape[1]), dim=1)
     blanks = log_p[:, BLANK].tolist()
     for place, (shares, candidates) in enumerate(zip(values.tolist(), tokens.tolist(), strict=True)):
-        reached: dict[tuple[int, ...], list[float]] = defaultdict(lambda: [-math.inf, -math.inf])
+        extended: dict[tuple[int, ...], list[float]] = defaultdict(lambda: [-math.inf, -math.inf])
         likely = dict(zip(candidates, shares, strict=True))
-        for beginning, (in_blank, in_token) in beginnings.items():
+        for prefix, (in_blank, in_token) in prefixes.items():
             whole = _sum(in_blank, in_token)
-            stay = reached[beginning]
+            stay = extended[prefix]
             stay[0] = _sum(stay[0], whole + blanks[place])
-            last = beginning[-1] if beginning else None
+            last = prefix[-1] if prefix else None
             if last in likely:
                 stay[1] = _sum(stay[1], in_token + likely[last])
             for token, share in likely.items():
                 if token != BLANK:
-                    longer = reached[(*beginning, token)]
+                    longer = extended[(*prefix, token)]
                     longer[1] = _sum(longer[1], share + (in_blank if token == last else whole))
-        ranked = sorted(reached.items(), key=lambda item: (-_sum(*item[1]), item[0]))
-        beginnings = {answer: (found[0], found[1]) for answer, found in ranked[:beam]}
-    totals = [(answer, _sum(*found)) for answer, found in beginnings.items()]
-    return [Hypothesis(answer, total, total) for answer, total in totals[:n_best]]
+        ranked = sorted(extended.items(), key=lambda item: (-_sum(*item[1]), item[0]))
+        prefixes = {prefix: tuple(sums) for prefix, sums in ranked[:beam]}
+    totals = [(prefix, _sum(*sums)) for prefix, sums in prefixes.items()]
+    return [Hypothesis(prefix, total, total) for prefix, total in totals[:n_best]]
 
 
 def _sum(a: float, b: float) -> float:

@@ -1,8 +1,8 @@
-"""Write one token after another, with any model with `initial_state`, `forward` and `step`."""
+"""Sample one token after another, with any model that has `step`."""
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple, Protocol
@@ -17,17 +17,13 @@ from ..data.arguments import check_integer
 WINDOW = 64
 """Tokens of a prompt read at once; their logits are held together."""
 SEEDS = 1 << 64
-"""How many different seeds a generator takes; any other integer stands for one of them."""
+"""Number of different seeds of a generator; other integers are reduced modulo this number."""
 
 
 class NextToken(Protocol):
-    """The part of a model that decoding calls."""
-
-    def initial_state(self, batch_size: int) -> State: ...  # noqa: D102
+    """The part of a model that decoding calls: ids ``(batch,)`` and a state to logits and the next state."""
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
-
-    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -67,15 +63,15 @@ class Sampling:
         probabilities = torch.softmax(relative / self.temperature, dim=1)
         if self.top_k is not None and self.top_k < logits.shape[1]:
             likeliest = probabilities.topk(self.top_k).indices
-            kept = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(1, likeliest, True)
-            probabilities = _keep(probabilities, kept)
+            mask = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(1, likeliest, True)
+            probabilities = _restrict(probabilities, mask)
         if self.top_p is not None:
             ordered, order = probabilities.sort(dim=1, descending=True)
             before = ordered.cumsum(1) - ordered
-            kept = torch.zeros_like(before, dtype=torch.bool).scatter_(1, order, before < self.top_p)
-            probabilities = _keep(probabilities, kept)
+            mask = torch.zeros_like(before, dtype=torch.bool).scatter_(1, order, before < self.top_p)
+            probabilities = _restrict(probabilities, mask)
         if self.min_p is not None:
-            probabilities = _keep(probabilities, probabilities >= self.min_p * probabilities.amax(1, keepdim=True))
+            probabilities = _restrict(probabilities, probabilities >= self.min_p * probabilities.amax(1, keepdim=True))
         return probabilities
 
 
@@ -84,21 +80,15 @@ def _is_number(value: object) -> bool:
 
 
 class Drawn(NamedTuple):
-    """Draw one more token of every row.
+    """One more token of every row."""
 
-    Attributes:
-        tokens: the token, or None where the row has ended.
-        logits: for the token after it ``(batch, vocabulary)``.
-        state: after it.
-    """
-
-    tokens: list[int | None]
-    logits: Tensor
-    state: State
+    tokens: list[int | None]  # None where a row has ended
+    logits: Tensor  # for the tokens after them (batch, vocabulary)
+    state: State  # after them
 
 
 @torch.inference_mode()
-def read(model: NextToken, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+def read(model: Callable[[Tensor, State], tuple[Tensor, State]], tokens: Tensor, state: State) -> tuple[Tensor, State]:
     """Read tokens ``(batch, time)``, at least one, in windows, and return the last logits and the state."""
     for window in torch.split(tokens, WINDOW, dim=1):
         logits, state = model(window, state)
@@ -117,53 +107,53 @@ def sample(
     stop: int | None = None,
     banned: Sequence[int] = (),
 ) -> Iterator[Drawn]:
-    """Draw tokens for every row of a batch, each row with a generator of its own, until all have ended.
+    """Draw tokens for every row of a batch, each row with its own random generator, until all have ended.
 
     Args:
         model: in evaluation mode.
         logits: of the first token to draw ``(batch, vocabulary)``.
         state: that goes with them.
         sampling: how to draw.
-        max_tokens: at most so many a row.
-        seeds: one a row; a row's draws depend on its own seed only.
-        stop: the token that ends a row and is not given; None for rows without end.
-        banned: tokens never drawn.
+        max_tokens: largest number of tokens of a row.
+        seeds: one a row; the tokens of a row depend on its own seed only.
+        stop: the token that ends a row and is not returned; None for rows without end.
+        banned: tokens that are never drawn.
 
     Warns:
         UserWarning: a row ended because every token that may follow has probability 0.
     """
     generators = [torch.Generator().manual_seed(seed % SEEDS) for seed in seeds]
-    going = [True] * len(seeds)
+    active = [True] * len(seeds)
     for _ in range(max_tokens):
         if banned:
             logits = logits.index_fill(1, torch.tensor(banned, device=logits.device), -math.inf)
         stuck = logits.amax(1) == -math.inf
         if bool(stuck.any()):
-            going = _end_stuck(going, stuck)
-            logits = logits.masked_fill(stuck.unsqueeze(1), 0.0)  # drawn from, and the draw thrown away
+            active = _end_stuck(active, stuck)
+            logits = logits.masked_fill(stuck.unsqueeze(1), 0.0)  # drawn from, and the token is discarded
         tokens = _draw(sampling.distribution(logits), generators)
-        going = [alive and token != stop for alive, token in zip(going, tokens.tolist(), strict=True)]
-        if not any(going):
+        active = [alive and token != stop for alive, token in zip(active, tokens.tolist(), strict=True)]
+        if not any(active):
             return
         logits, state = model.step(tokens, state)
-        drawn = [token if alive else None for token, alive in zip(tokens.tolist(), going, strict=True)]
+        drawn = [token if alive else None for token, alive in zip(tokens.tolist(), active, strict=True)]
         yield Drawn(drawn, logits, state)
 
 
-def _end_stuck(going: list[bool], stuck: Tensor) -> list[bool]:
-    """End the rows that cannot continue, and warn if this cuts a text off."""
-    ending = [alive and bool(end) for alive, end in zip(going, stuck.tolist(), strict=True)]
-    if any(ending):
+def _end_stuck(active: list[bool], stuck: Tensor) -> list[bool]:
+    """Return which rows can continue, and warn if a text is cut off."""
+    going_on = [alive and not end for alive, end in zip(active, stuck.tolist(), strict=True)]
+    if going_on != active:
         warnings.warn(
             "a text was cut off because every token that may follow has probability 0; an n-gram model with another "
             "model.options.smoothing has none of these",
             stacklevel=4,
         )
-    return [alive and not end for alive, end in zip(going, ending, strict=True)]
+    return going_on
 
 
-def _keep(probabilities: Tensor, kept: Tensor) -> Tensor:
-    probabilities = probabilities * kept
+def _restrict(probabilities: Tensor, mask: Tensor) -> Tensor:
+    probabilities = probabilities * mask
     return probabilities / probabilities.sum(1, keepdim=True)
 
 

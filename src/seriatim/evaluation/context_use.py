@@ -2,8 +2,7 @@
 
 U. Khandelwal, H. He, P. Qi and D. Jurafsky, "Sharp nearby, fuzzy far away: how neural language models use context", ACL
 2018. The same tokens are predicted after the last 1, 2, 4, … tokens, each time from the initial state, and after the
-full context. Where the curve becomes flat, the model does not use what lies further back. A context that reaches the
-beginning of its text starts with the boundary symbol, as in training and evaluation.
+full context. A context that reaches the beginning of its text starts with the boundary symbol, as in training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,28 +13,21 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.state import State
 from ..data.tokenizers import END
 from ..models.base_models import TextModel
 
-MAX_CONTEXT = 512
-"""Largest limited context that is tried."""
-POSITIONS = 256
-"""Largest number of tokens that are predicted."""
+MAX_CONTEXT = 512  # largest limited context that is tried
+POSITIONS = 256  # largest number of tokens that are predicted
 MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
 """Limits of a batch: tokens that are read, and logits that are held."""
-WINDOW = 256
-"""Tokens of the full context that are read at once."""
+WINDOW = 256  # tokens of the full context that are read at once
 
 
 class ContextScore(NamedTuple):
-    """How well tokens are predicted with one length of context.
+    """How well a number of tokens is predicted with one length of context.
 
-    Attributes:
-        loss: mean of −log P in nats; infinite if any token has probability zero.
-        accuracy: share of the tokens for which the top guess is correct; None if only the loss is known.
-        impossible: number of tokens with probability zero.
-        tokens: number of tokens predicted.
+    The loss is the mean of −log P in nats, infinite if any token is ``impossible`` (has probability zero); the accuracy
+    is the share of the tokens for which the top guess is correct, None if only the loss is known.
     """
 
     loss: float
@@ -45,21 +37,15 @@ class ContextScore(NamedTuple):
 
 
 class ContextUse(NamedTuple):
-    """Losses for several lengths of context.
-
-    Attributes:
-        scores: a `ContextScore` for each number of tokens seen, and one for None, the full context.
-        tokens: number of tokens of the text.
-    """
+    """Scores of a text of so many ``tokens`` by the number of tokens seen; None is the full context."""
 
     scores: dict[int | None, ContextScore]
     tokens: int
 
 
-def context_sizes(tokens: int, *, max_context: int = MAX_CONTEXT) -> list[int]:
+def context_sizes(tokens: int) -> list[int]:
     """Return 1, 2, 4, … up to half of a text with so many tokens, so that at least its second half can be predicted."""
-    limit = min(max_context, max(1, tokens // 2))
-    return [size for size in (2**i for i in range(max_context.bit_length())) if size <= limit]
+    return [2**i for i in range(min(MAX_CONTEXT, max(1, tokens // 2)).bit_length())]
 
 
 def shorter_contexts(tokens: int) -> list[int]:
@@ -90,20 +76,19 @@ def by_context(
         sizes: the values of k, each at least 1. A token with fewer tokens before it is predicted after those.
         positions: places in ``ids`` of the tokens to predict; None for at most `POSITIONS` evenly spread places. These
             have the largest k tokens before them, unless the text is too short for that or consists of lines.
-        ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own, as in a `Corpus`; no context
-            extends beyond its line.
+        ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own; no context extends beyond it.
 
     Returns:
         A `ContextScore` for every k, and one for None, the full context.
-
-    Raises:
-        InputError: there are no tokens, or a k is below 1.
     """
     if not len(ids) or min(sizes, default=1) < 1:
         raise InputError("by_context: the text and every context need at least one token")
     ids = np.asarray(ids, dtype=np.int64)
-    chosen = _spread(len(ids), 0 if ends is not None else max(sizes, default=0)) if positions is None else positions
-    places = np.unique(np.asarray(chosen, dtype=np.int64))
+    if positions is None:
+        first = max(sizes, default=0) if ends is None else 0
+        first = first if first < len(ids) else 0
+        positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round()
+    places = np.unique(np.asarray(positions, dtype=np.int64))
     starts = np.zeros(len(places), dtype=np.int64)
     if ends is not None:
         starts = np.concatenate([[0], ends])[np.searchsorted(ends, places, side="right")]
@@ -114,12 +99,6 @@ def by_context(
         full = _after_all(model, ids, places) if ends is None else _after_windows(model, ids, places, starts, starts)
         scores[None] = _score(full, ids)
     return scores
-
-
-def _spread(tokens: int, first: int) -> np.ndarray:
-    """Return at most `POSITIONS` places from ``first`` on, or from 0 on if the text ends before ``first``."""
-    first = first if first < tokens else 0
-    return np.linspace(first, tokens - 1, min(POSITIONS, tokens - first)).round().astype(np.int64)
 
 
 def _score(predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray) -> ContextScore:
@@ -138,10 +117,7 @@ def _score(predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray) ->
 def _after_windows(
     model: TextModel, ids: np.ndarray, places: np.ndarray, first: np.ndarray, starts: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Yield logits for each place after the tokens from ``first`` on, with the boundary symbol if a text starts there.
-
-    All arrays but ``ids`` have the shape ``(places,)``.
-    """
+    """Yield logits for each place after the tokens from ``first`` on, with the boundary symbol where a text starts."""
     longest = int((places - first).max()) + 1
     rows = max(1, min(MAX_BATCH_TOKENS // longest, MAX_BATCH_LOGITS // model.vocabulary_size))
     order = np.argsort(places - first, kind="stable")
@@ -156,10 +132,8 @@ def _after_windows(
 def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
     """Return the logits ``(rows, vocabulary)`` after the last of each row's tokens, from the initial state.
 
-    Args:
-        model: a language model.
-        tokens: ids ``(rows, time)``, the boundary symbol in front included.
-        lengths: number of tokens in each row ``(rows,)``, at least 1; None if every row is full.
+    ``tokens`` are ids ``(rows, time)``, the boundary symbol in front included; ``lengths`` is the number of tokens in
+    each row ``(rows,)``, at least 1, or None if every row is full.
     """
     rows, time = tokens.shape
     lengths = torch.full((rows,), time) if lengths is None else lengths
@@ -175,14 +149,8 @@ def _after_all(model: TextModel, ids: np.ndarray, places: np.ndarray) -> Iterato
     tokens = torch.from_numpy(np.concatenate([[END], ids])).unsqueeze(0).to(model.device)
     state, read = model.initial_state(1), 0
     for place in places.tolist():
-        state = read_text(model, tokens[:, read:place], state)
+        for start in range(read, place, WINDOW):
+            state = model.advance(tokens[:, start : min(start + WINDOW, place)], state)
         logits, state = model.step(tokens[:, place], state)
         read = place + 1
         yield np.array([place]), logits
-
-
-def read_text(model: TextModel, tokens: Tensor, state: State) -> State:
-    """Return the state after ``tokens`` ``(batch, time)``, which are read in windows."""
-    for start in range(0, tokens.shape[1], WINDOW):
-        state = model.advance(tokens[:, start : start + WINDOW], state)
-    return state

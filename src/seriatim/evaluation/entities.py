@@ -23,14 +23,6 @@ from ..core.errors import InputError
 BILOU = {"L": "E", "U": "S"}
 
 
-class Chunk(NamedTuple):
-    """Tokens from ``start`` up to but not including ``stop``, and their type."""
-
-    start: int
-    stop: int
-    type: str
-
-
 class Counts(NamedTuple):
     """Numbers of correct chunks, of predicted chunks (``guessed``) and of true chunks (``gold``)."""
 
@@ -47,48 +39,21 @@ class Boundary(NamedTuple):
     type: str
 
 
-def chunks(tags: Sequence[str]) -> list[Chunk]:
-    """Return the chunks of a sentence, in order.
-
-    A chunk ends where the rules end it or, at the latest, where the next chunk starts (the rules let ``[`` start a
-    chunk after ``B`` of the same type without ending the first one).
-    """
-    spans: list[Chunk] = []
-    start: int | None = None
-    kind = ""
-    for i, boundary in enumerate(_boundaries(tags)):
-        if start is not None and (boundary.ends or boundary.starts):
-            spans.append(Chunk(start, i, kind))
-            start = None
-        if boundary.starts:
-            start, kind = i, boundary.type
-    return spans
-
-
 def counts(truth: Sequence[str], predicted: Sequence[str]) -> Counts:
-    """Count the chunks of a sentence over all types: precision is correct / guessed, recall is correct / gold.
-
-    Raises:
-        InputError: the sequences differ in length.
-    """
+    """Count the chunks of a sentence over all types: precision is correct / guessed, recall is correct / gold."""
     by_type = counts_by_type(truth, predicted).values()
-    return Counts(*(sum(column) for column in zip(*by_type, strict=True))) if by_type else Counts(0, 0, 0)
+    return Counts(*map(sum, zip(Counts(0, 0, 0), *by_type, strict=True)))
 
 
 def counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict[str, Counts]:
-    """Count the chunks of a sentence for each type that occurs.
+    """Count the chunks of a sentence for each type that occurs; sequences of different length are an InputError.
 
     Both sequences are scanned together, as conlleval does. For well-formed tags this equals comparing the two lists of
     chunks. If a chunk starts before another one has ended, the results differ, and conlleval's result is returned.
-
-    Raises:
-        InputError: the sequences differ in length.
     """
     if len(truth) != len(predicted):
         raise InputError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
-    correct: Counter[str] = Counter()
-    guessed: Counter[str] = Counter()
-    gold: Counter[str] = Counter()
+    correct, guessed, gold = Counter[str](), Counter[str](), Counter[str]()
     agree, last = False, ""
     for true, guess in zip(_boundaries(truth), _boundaries(predicted), strict=True):
         if agree and true.ends and guess.ends:

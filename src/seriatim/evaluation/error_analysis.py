@@ -11,8 +11,7 @@ from .label_metrics import calibration
 
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
 """Largest numbers of texts or sentences, of tokens of a running text, and of pairs to translate that are evaluated."""
-MAX_WORST, MAX_CONFUSIONS = 10, 15
-"""Numbers of examples and of pairs of labels that are listed."""
+MAX_WORST, MAX_CONFUSIONS = 10, 15  # numbers of examples and of pairs of labels that are listed
 
 
 @dataclass(frozen=True)
@@ -25,13 +24,9 @@ class Confusion:
 
 
 class WrongExample(NamedTuple):
-    """An example with a bad score.
+    """An example with a bad score, which `Mistakes.score_name` explains: an input, its correct answer and the model's.
 
-    Attributes:
-        score: the score; `Mistakes.score_name` says what it is.
-        text: the input; for a language model the text itself.
-        truth: the correct answer; empty for a language model.
-        predicted: the answer of the model; empty for a language model.
+    For a language model, the input is the text itself, and there are no answers.
     """
 
     score: float
@@ -46,16 +41,13 @@ class Mistakes:
 
     Attributes:
         evaluated: the part of the data that was evaluated, in words.
-        correct: number of correct predictions; for translators, of answers that equal their targets.
-        total: number of predictions.
+        correct: number of correct ones of ``total`` predictions; of translators, answers that equal their targets.
         confusions: the most frequent ones, in descending order.
-        worst: examples with the worst scores, the worst first.
-        score_name: what the scores are.
+        worst: examples with the worst scores, which are ``score_name``; the worst first.
         labels: labels of the confusion matrix, in order; empty without a matrix.
         confusion: rows are true labels, columns are predicted labels ``(labels, labels)``.
-        calibration: bins as returned by `seriatim.evaluation.label_metrics.calibration`; empty if predictions have no
-            confidence.
-        calibration_error: expected calibration error; None if predictions have no confidence.
+        calibration, calibration_error: results of `seriatim.evaluation.label_metrics.calibration`; empty and None if
+            predictions have no confidence.
         chrf: chrF of all answers of a translator, 0 to 100; None for other tasks.
     """
 
@@ -82,26 +74,15 @@ def compare_labels(
     score_name: str,
     matrix: bool = True,
 ) -> Mistakes:
-    """Return the mistakes of single predictions.
+    """Return the mistakes of single predictions, with a confusion matrix if ``matrix``.
 
-    Args:
-        truth: true label of each item.
-        predicted: predicted label of each item.
-        confidence: probability of each predicted label ``(items,)``.
-        evaluated: see `Mistakes`.
-        worst: see `Mistakes`.
-        score_name: see `Mistakes`.
-        matrix: whether to count a confusion matrix.
+    ``confidence`` is the probability of each predicted label ``(items,)``; `Mistakes` explains the other arguments.
     """
-    pairs = list(zip(truth, predicted, strict=True))
-    correct = np.array([a == b for a, b in pairs])
-    wrong = Counter((a, b) for a, b in pairs if a != b)
+    pairs = Counter(zip(truth, predicted, strict=True))
+    correct = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
+    wrong = Counter({pair: count for pair, count in pairs.items() if pair[0] != pair[1]})
     error, bins = calibration(confidence, correct)
     labels = sorted({*truth, *predicted}) if matrix else []
-    index = {label: i for i, label in enumerate(labels)}
-    confusion = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    if matrix:
-        np.add.at(confusion, ([index[label] for label in truth], [index[label] for label in predicted]), 1)
     return Mistakes(
         evaluated,
         int(correct.sum()),
@@ -110,7 +91,7 @@ def compare_labels(
         worst,
         score_name,
         labels,
-        confusion if matrix else None,
+        np.array([[pairs[true, label] for label in labels] for true in labels]) if matrix else None,
         bins,
         error,
     )

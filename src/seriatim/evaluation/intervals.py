@@ -1,8 +1,7 @@
 """Confidence intervals of metrics by the percentile bootstrap, and the paired test of two systems.
 
 Every metric here is a function of sums over independent items (sentences, documents): accuracy of hits, F1 of counts,
-BLEU of n-gram matches. An item is therefore stored as a row of its *sufficient statistics*, a resample is a weighting
-of the rows, and all resamples are computed in one call.
+BLEU of n-gram matches. An item is therefore a row of its *sufficient statistics*, and a resample weights the rows.
 
 Sources: B. Efron and R. Tibshirani, *An Introduction to the Bootstrap* (1993), chapters 13 and 16; P. Koehn,
 *Statistical significance tests for machine translation evaluation* (EMNLP 2004).
@@ -17,23 +16,19 @@ import numpy as np
 from ..core.errors import InputError
 
 RESAMPLES = 1000
-BLOCK = 1 << 21
-"""Draws held in memory at once; limits the memory to about 50 MB for any number of items."""
+BLOCK = 1 << 21  # draws held in memory at once; limits the memory to about 50 MB for any number of items
 
-Metrics = dict[str, Any]
-"""Metrics by name, as JSON holds them: numbers, lists and dictionaries of them."""
+Metrics = dict[str, Any]  # metrics by name, as JSON holds them: numbers, lists and dictionaries of them
 Compute = Callable[[np.ndarray], np.ndarray]
 """Maps summed statistics ``(..., k)`` to metrics ``(...)``; NaN where the sums count no item."""
 
-PLAIN_BELOW = 1e9
-"""Numbers from this size on are shown with an exponent."""
+PLAIN_BELOW = 1e9  # numbers from this size on are shown with an exponent
 
 
 class Measure(NamedTuple):
     """The sufficient statistics of a metric, whose value is ``compute(statistics.sum(0))``.
 
-    ``statistics`` has the shape ``(items, k)``: one row per item, in the order of the items, so that two systems can be
-    paired.
+    The statistics are ``(items, k)``, in the order of the items, so that two systems can be paired.
     """
 
     statistics: np.ndarray
@@ -41,10 +36,9 @@ class Measure(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """Difference of a metric, first system minus second.
+    """Difference of a metric, first system minus second, with its 95 % interval and a two-sided p-value.
 
-    ``low`` and ``high`` bound the difference with 95 % confidence; ``p_value`` is two-sided. All three are None if
-    there are fewer than 2 items.
+    The last three are None if there are fewer than 2 items.
     """
 
     difference: float
@@ -61,25 +55,17 @@ def interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float | None, float | None]:
-    """Compute a metric of the summed statistics, and its 95 % interval.
+    """Compute a metric of the summed statistics ``(items, k)``, and its 95 % interval; no items are an InputError.
 
-    Args:
-        statistics: ``(items, k)``, one row per item.
-        compute: see `Compute`.
-        counts: number of equal items that each row stands for ``(items,)``; None for one each.
-        resamples: number of times that the items are resampled.
-        seed: seed of the resampling.
+    ``counts`` is the number of equal items that each row stands for ``(items,)``; None for one each.
 
     Returns:
         ``value, low, high``; the bounds are None if there are fewer than 2 items, or the value is NaN.
-
-    Raises:
-        InputError: there are no items.
     """
     statistics = _checked(statistics)
-    counts = None if counts is None else np.asarray(counts)
+    items = len(statistics) if counts is None else counts.sum()
     value = float(compute(statistics.sum(0) if counts is None else counts @ statistics))
-    if (len(statistics) if counts is None else counts.sum()) < 2 or np.isnan(value):
+    if items < 2 or np.isnan(value):
         return value, None, None
     return value, *_bounds(compute(_resampled_sums(statistics, counts, resamples, seed)))
 
@@ -94,9 +80,9 @@ def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
     """Return the result of `with_interval` for several measures of the same items, which are resampled once."""
     metrics: Metrics = {}
     columns = np.cumsum([0] + [measure.statistics.shape[1] for measure in measures.values()])
-    together = _checked(np.concatenate([measure.statistics for measure in measures.values()], 1))
-    sums, enough = together.sum(0), len(together) >= 2
-    drawn = _resampled_sums(together, None, RESAMPLES, 0) if enough else None
+    statistics = _checked(np.concatenate([measure.statistics for measure in measures.values()], 1))
+    sums = statistics.sum(0)
+    drawn = _resampled_sums(statistics, None, RESAMPLES, 0) if len(statistics) > 1 else None
     for (name, measure), (start, stop) in zip(measures.items(), pairwise(columns), strict=True):
         value = float(measure.compute(sums[start:stop]))
         low, high = None, None
@@ -109,27 +95,17 @@ def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
 def paired(
     first: np.ndarray, second: np.ndarray, compute: Compute, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Paired:
-    """Test whether two systems differ on the same items; both are measured on the same resamples.
+    """Test whether two systems, given by their statistics ``(items, k)``, differ on the same items in the same order.
 
-    The p-value is the share of resamples whose difference deviates from the observed difference by at least as much as
-    the observed difference deviates from zero. The observed sample counts as one of them, so that it is never 0.
-
-    Args:
-        first: statistics of one system ``(items, k)``.
-        second: statistics of the other system ``(items, k)`` for the same items in the same order.
-        compute: see `Compute`.
-        resamples: number of times that the items are resampled; the p-value is at least ``1 / (resamples + 1)``.
-        seed: seed of the resampling.
-
-    Raises:
-        InputError: there are no items, or the shapes of the statistics differ.
+    Both are measured on the same resamples. The p-value is the share of resamples whose difference deviates from the
+    observed difference by at least as much as the observed difference deviates from zero. The observed sample counts as
+    one of them, so that the p-value is at least ``1 / (resamples + 1)``. No items, or different shapes, are an
+    InputError.
     """
     first, second = _checked(first), _checked(second)
     if first.shape != second.shape:
-        raise InputError(
-            f"statistics of shape {first.shape} and {second.shape} cannot be paired; "
-            "evaluate both systems on the same items"
-        )
+        shapes = f"{first.shape} and {second.shape}"
+        raise InputError(f"statistics of shape {shapes} cannot be paired; evaluate both systems on the same items")
     values = [float(compute(statistics.sum(0))) for statistics in (first, second)]
     difference = values[0] - values[1]
     if len(first) < 2 or not np.isfinite(values).all():  # an infinite loss has no interval
@@ -153,6 +129,11 @@ def mean(sums: np.ndarray) -> np.ndarray:
     return np.where(sums[..., 1] > 0, ratio(sums[..., 0], sums[..., 1]), np.nan)
 
 
+def exp_mean(sums: np.ndarray) -> np.ndarray:
+    """Return the exponential of `mean`, limited so that it does not overflow."""
+    return np.asarray(np.exp(np.minimum(mean(sums), 700.0)))
+
+
 def written(value: float | None, digits: int, *, signed: bool = False) -> str:
     """Format a figure for a table: ``12.34``, ``1.2e+45`` for a very large number, ``-`` for None and NaN."""
     if value is None or np.isnan(value):
@@ -173,14 +154,10 @@ def _checked(statistics: np.ndarray) -> np.ndarray:
 
 def _resampled_sums(statistics: np.ndarray, counts: np.ndarray | None, resamples: int, seed: int) -> np.ndarray:
     """Return the sums ``(resamples, k)`` over resamples of the items, drawn with replacement."""
-    random = np.random.default_rng(seed)
-    items, width = statistics.shape
+    random, items = np.random.default_rng(seed), len(statistics)
     block = max(1, BLOCK // items)
-    sums = np.empty((resamples, width))
-    for start in range(0, resamples, block):
-        rows = min(block, resamples - start)
-        sums[start : start + rows] = _weights(random, rows, items, counts) @ statistics
-    return sums
+    sizes = [min(block, resamples - start) for start in range(0, resamples, block)]
+    return np.concatenate([_weights(random, size, items, counts) @ statistics for size in sizes])
 
 
 def _weights(random: np.random.Generator, rows: int, items: int, counts: np.ndarray | None) -> np.ndarray:

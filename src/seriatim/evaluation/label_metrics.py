@@ -4,39 +4,33 @@ The calibration error follows C. Guo et al., *On calibration of modern neural ne
 over the classes that occur in the true labels or in the predictions; a class that occurs in neither is left out.
 """
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ..core.errors import InputError
 from . import entities
-from .intervals import Measure, Metrics, mean, ratio, with_interval, with_intervals
+from .intervals import Compute, Measure, Metrics, mean, ratio, with_interval, with_intervals
 
-BINS = 15
-"""Number of bins of equal width in the calibration error."""
-CHUNK = re.compile(r"[BIESLU\[\]]-.+")
-"""A tag that marks part of a chunk, such as ``B-PER``."""
+BINS = 15  # number of bins of equal width in the calibration error
+CHUNK = re.compile(r"[BIESLU\[\]]-.+")  # a tag that marks part of a chunk, such as B-PER
 Tags = Sequence[Sequence[str]]
 
 
 def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> Metrics:
-    """Return the metrics of a classifier.
+    """Return the metrics of a classifier, from the index of the true label of each item ``(items,)``.
 
-    Args:
-        truth: index of the true label of each item ``(items,)``.
-        probabilities: ``(items, classes)``; the most probable class is the prediction.
-        labels: name of each class.
+    The most probable class by the probabilities ``(items, classes)`` is the prediction; ``labels`` names the classes.
 
     Returns:
         ``accuracy``, ``macro_f1`` and ``loss`` (nats, −log P of the true label), each with its 95 % interval as
         ``NAME_low`` and ``NAME_high``; ``impossible``, the number of items whose true label has probability 0 (in the
-        loss they count with the smallest positive number of the floating-point type); ``majority``, the accuracy of
-        always predicting the most frequent label; ``classes``, with ``precision recall f1 support`` for each label;
-        ``confusion``, with a row per true label and a column per predicted label; ``calibration_error`` (expected
-        calibration error with 15 bins of equal width) and ``calibration``, with ``confidence accuracy count`` for each
-        bin (None where the bin is empty); ``items``.
+        loss they count with the smallest positive number of the type); ``majority``, the accuracy of always predicting
+        the most frequent label; ``classes``, with ``precision recall f1 support`` for each label; ``confusion``, with a
+        row per true label; the ``calibration_error`` and bins of `calibration`; ``items``.
 
     Raises:
         InputError: no items, shapes that do not match, labels out of range or duplicate, rows that are not
@@ -47,6 +41,7 @@ def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels:
     confusion = np.bincount(truth * len(labels) + predicted, minlength=len(labels) ** 2).reshape(2 * [len(labels)])
     cell_truth, cell_predicted = confusion.nonzero()
     counts = confusion[cell_truth, cell_predicted]  # items with equal labels are alike: one row stands for all of them
+    class_counts = zip(confusion.diagonal(), confusion.sum(0), confusion.sum(1), strict=True)
     error, bins = calibration(probabilities.max(1), predicted == truth)
     hits = np.stack([cell_truth == cell_predicted, np.ones(len(counts))], 1)
     return {
@@ -55,7 +50,7 @@ def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels:
         **with_interval("loss", *_loss(truth, probabilities)),
         "impossible": int((probabilities[np.arange(len(truth)), truth] == 0).sum()),
         "majority": float(confusion.sum(1).max() / len(truth)),
-        "classes": _by_class(confusion, labels),
+        "classes": {label: _scores(*row) for label, row in zip(labels, class_counts, strict=True)},
         "confusion": confusion.tolist(),
         "calibration_error": error,
         "calibration": bins,
@@ -64,10 +59,7 @@ def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels:
 
 
 def classification_measures(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> dict[str, Measure]:
-    """Return ``accuracy``, ``macro_f1`` and ``loss`` item by item, for `seriatim.evaluation.intervals.paired`.
-
-    Arguments and errors are those of `classification_metrics`; memory grows with items times classes.
-    """
+    """Return ``accuracy macro_f1 loss`` item by item, as `classification_metrics`; memory is items times classes."""
     truth, probabilities = _checked(truth, probabilities, labels)
     predicted = probabilities.argmax(1)
     return {
@@ -78,18 +70,13 @@ def classification_measures(truth: np.ndarray, probabilities: np.ndarray, labels
 
 
 def tagging_metrics(truth: Tags, predicted: Tags) -> Metrics:
-    """Return the metrics of a tagger.
-
-    Args:
-        truth: true tags of each sentence.
-        predicted: predicted tags of each sentence, one per true tag.
+    """Return the metrics of a tagger, from the true and the predicted tags of each sentence.
 
     Returns:
         ``accuracy`` over tokens with its 95 % interval over sentences as ``accuracy_low`` and ``accuracy_high``,
-        ``sentences`` and ``tokens``. If the true tags mark chunks (each tag is ``O`` or ``X-TYPE``, with X in
-        ``B I E S L U [ ]``), also ``precision``, ``recall`` and ``f1`` over whole chunks with their intervals, and
-        ``entities``, with ``precision recall f1 support`` for each type. These are the figures of conlleval
-        (`seriatim.evaluation.entities`), as fractions.
+        ``sentences`` and ``tokens``. If the true tags mark chunks (each is ``O`` or matches `CHUNK`), also
+        ``precision``, ``recall`` and ``f1`` over whole chunks with their intervals, and ``entities``, with
+        ``precision recall f1 support`` for each type, as conlleval computes them (`seriatim.evaluation.entities`).
 
     Raises:
         InputError: no tokens, or sentences or tags that do not match.
@@ -102,27 +89,19 @@ def tagging_metrics(truth: Tags, predicted: Tags) -> Metrics:
 
 
 def tagging_measures(truth: Tags, predicted: Tags) -> dict[str, Measure]:
-    """Return ``accuracy``, and ``precision recall f1`` of chunks, sentence by sentence, for a paired test.
-
-    Arguments and errors are those of `tagging_metrics`.
-    """
+    """Return ``accuracy``, and ``precision recall f1`` of chunks, by sentence; arguments as in `tagging_metrics`."""
     _check_tags(truth, predicted)
     pairs = list(zip(truth, predicted, strict=True))
     hits = [[sum(a == b for a, b in zip(*pair, strict=True)), len(pair[0])] for pair in pairs]
     measures = {"accuracy": Measure(np.array(hits, float), mean)}
-    if _marks_chunks(truth):
+    if marks_chunks(itertools.chain.from_iterable(truth)):
         counts = np.array([entities.counts(*pair) for pair in pairs], float)
-        for name, compute in {"precision": _precision, "recall": _recall, "f1": _f1}.items():
-            measures[name] = Measure(counts, compute)
+        measures |= {name: Measure(counts, compute) for name, compute in OF_CHUNKS.items()}
     return measures
 
 
 def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, list[Metrics]]:
-    """Compare the confidence of predictions with their accuracy.
-
-    Args:
-        confidence: probability of each prediction ``(items,)``.
-        correct: whether each prediction is correct ``(items,)``.
+    """Compare the confidence of predictions with whether they are correct, ``(items,)`` each.
 
     Returns:
         The expected calibration error, and `BINS` bins of equal width. A bin includes its upper edge and has
@@ -138,23 +117,20 @@ def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, lis
     ]
 
 
-def _precision(sums: np.ndarray) -> np.ndarray:
-    """Return the precision of summed counts ``(..., 3)``: correct, predicted and true chunks."""
-    return ratio(sums[..., 0], sums[..., 1])
+OF_CHUNKS: dict[str, Compute] = {
+    "precision": lambda sums: ratio(sums[..., 0], sums[..., 1]),
+    "recall": lambda sums: ratio(sums[..., 0], sums[..., 2]),
+    "f1": lambda sums: ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2]),
+}
+"""Figures of summed counts ``(..., 3)``: correct, predicted and true chunks."""
 
 
-def _recall(sums: np.ndarray) -> np.ndarray:
-    return ratio(sums[..., 0], sums[..., 2])
-
-
-def _f1(sums: np.ndarray) -> np.ndarray:
-    return ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2])
-
-
-def _scores(correct: float, guessed: float, gold: float) -> Metrics:
-    sums = np.array([correct, guessed, gold])
-    scores = {"precision": float(_precision(sums)), "recall": float(_recall(sums)), "f1": float(_f1(sums))}
-    return {**scores, "support": int(gold)}
+def _scores(*counts: float) -> Metrics:
+    """Return the figures of counts of correct, predicted and true ones."""
+    return {
+        **{name: float(compute(np.array(counts))) for name, compute in OF_CHUNKS.items()},
+        "support": int(counts[2]),
+    }
 
 
 def _class_counts(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
@@ -177,22 +153,18 @@ def _loss(truth: np.ndarray, probabilities: np.ndarray) -> Measure:
     return Measure(np.stack([nats, np.ones(len(truth))], 1), mean)
 
 
-def _by_class(confusion: np.ndarray, labels: Sequence[str]) -> dict[str, Metrics]:
-    counts = zip(confusion.diagonal(), confusion.sum(0), confusion.sum(1), strict=True)
-    return {label: _scores(*row) for label, row in zip(labels, counts, strict=True)}
-
-
 def _by_type(truth: Tags, predicted: Tags) -> dict[str, Metrics]:
-    sums: dict[str, Counter[str]] = {}
+    sums: dict[str, np.ndarray] = {}
     for pair in zip(truth, predicted, strict=True):
         for kind, counts in entities.counts_by_type(*pair).items():
-            sums.setdefault(kind, Counter()).update(counts._asdict())
-    return {kind: _scores(**{name: sums[kind][name] for name in entities.Counts._fields}) for kind in sorted(sums)}
+            sums[kind] = sums.get(kind, 0) + np.array(counts)
+    return {kind: _scores(*sums[kind]) for kind in sorted(sums)}
 
 
-def _marks_chunks(truth: Tags) -> bool:
-    tags = {tag for sentence in truth for tag in sentence} - {"O"}
-    return bool(tags) and all(CHUNK.fullmatch(tag) for tag in tags)
+def marks_chunks(tags: Iterable[str]) -> bool:
+    """Return whether tags mark chunks as BIO does: each is ``O`` or ``X-TYPE`` (see `tagging_metrics`)."""
+    others = set(tags) - {"O"}
+    return bool(others) and all(CHUNK.fullmatch(tag) for tag in others)
 
 
 def _checked(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -201,15 +173,13 @@ def _checked(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]
     if not len(truth):
         raise InputError("there is nothing to evaluate; give at least one item")
     if probabilities.shape != shape or truth.ndim != 1:
-        raise InputError(
-            f"probabilities have shape {probabilities.shape}; {shape[0]} items of {shape[1]} classes need {shape}"
-        )
+        needed = f"{len(truth)} items of {len(labels)} classes need {shape}"
+        raise InputError(f"probabilities have shape {probabilities.shape}; {needed}")
     if duplicates := [label for label, count in Counter(labels).items() if count > 1]:
         raise InputError(f"label {duplicates[0]!r} names two classes; give each class its own name")
     if not np.issubdtype(truth.dtype, np.integer) or truth.min() < 0 or truth.max() >= len(labels):
-        raise InputError(
-            f"true labels must be integers from 0 to {len(labels) - 1}, got {truth.min()} to {truth.max()}"
-        )
+        found = f"{truth.min()} to {truth.max()}"
+        raise InputError(f"true labels must be integers from 0 to {len(labels) - 1}, got {found}")
     if not np.issubdtype(probabilities.dtype, np.floating):
         probabilities = probabilities.astype(float)
     # the tolerance allows for probabilities computed in 16 bits; a NaN fails the comparison too
@@ -230,5 +200,5 @@ def _check_tags(truth: Tags, predicted: Tags) -> None:
         raise InputError("there is nothing to evaluate; give at least one token")
 
 
-FIGURES = {"accuracy": mean, "macro_f1": _macro_f1, "precision": _precision, "recall": _recall, "f1": _f1}
+FIGURES = {"accuracy": mean, "macro_f1": _macro_f1, **OF_CHUNKS}
 """How each figure is computed from summed statistics."""

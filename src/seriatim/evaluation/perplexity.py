@@ -1,10 +1,9 @@
 """Perplexity of language models per token and per word, and bits per byte.
 
-The text is read in one pass, and the state is carried from window to window: the context is never cut, and the size of
-a window does not change the result. ``loss`` is in nats per token and ``perplexity`` is its exponential; both count
-``<unk>`` as one word, as published figures do. ``word_perplexity`` and ``bits_per_byte`` can be compared across
-tokenizers: they include the cost of spelling the unknown words (`seriatim.data.tokenizers`). They are per word, where
-line ends count as words, and per byte.
+The text is read in one pass, and the state is carried from window to window: the context is never cut. ``loss`` is in
+nats per token and ``perplexity`` is its exponential; both count ``<unk>`` as one word, as published figures do.
+``word_perplexity`` (line ends count as words) and ``bits_per_byte`` can be compared across tokenizers: they include the
+cost of spelling the unknown words (`seriatim.data.tokenizers`).
 """
 
 import math
@@ -23,17 +22,15 @@ from .intervals import Metrics
 
 WINDOW = 256
 LINES_TOGETHER = 64
+COUNTS = ("tokens", "words", "bytes", "lines", "unknown_tokens")
 BLOCK = 500
 """Tokens of a running text that count as one observation in the interval, since neighbours are not independent."""
 
 
 def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:
-    """Compute the metrics of a text.
+    """Compute the metrics of a text that is encoded by the model's tokenizer.
 
-    Args:
-        model: a language model; it is in evaluation mode while this runs.
-        corpus: text encoded by the model's tokenizer.
-        window: number of tokens read at once; it changes the memory needed, not the result.
+    The number of tokens read at once, ``window``, changes the memory needed, not the result.
 
     Returns:
         ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
@@ -44,7 +41,11 @@ def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = W
 
 def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> Metrics:
     """Compute the metrics of a text from the summed losses and sizes of its blocks ``(blocks,)``, and its counts."""
-    loss, error = _mean_and_error(losses, sizes)
+    loss = float(losses.sum() / sizes.sum())
+    blocks, error = len(losses), None
+    if blocks > 1 and math.isfinite(loss):  # the standard error of a ratio estimator; an infinite loss has no interval
+        squares = ((losses - loss * sizes) ** 2).sum()
+        error = float(np.sqrt(blocks / (blocks - 1) * squares) / sizes.sum())
     spelled = counts.spelling_nats / counts.tokens
     tokens_per_word = counts.tokens / (counts.words + counts.lines)
     tokens_per_byte = counts.tokens / counts.bytes
@@ -58,20 +59,15 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
         **with_interval("perplexity", safe_exp),
         **with_interval("word_perplexity", lambda loss: safe_exp((loss + spelled) * tokens_per_word)),
         **with_interval("bits_per_byte", lambda loss: (loss + spelled) * tokens_per_byte / math.log(2)),
-        "tokens": counts.tokens,
-        "words": counts.words,
-        "bytes": counts.bytes,
-        "lines": counts.lines,
-        "unknown_tokens": counts.unknown_tokens,
+        **{name: getattr(counts, name) for name in COUNTS},
     }
 
 
 def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Metrics:
     """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text."""
-    counts = _counts(train.ids, vocabulary_size)
+    counts, held_out_counts = (_counts(corpus.ids, vocabulary_size) for corpus in (train, held_out))
     cost = math.log(counts.sum() + vocabulary_size) - np.log(counts + 1)
-    statistics = held_out.statistics
-    total = float(_counts(held_out.ids, vocabulary_size) @ cost)
+    statistics, total = held_out.statistics, float(held_out_counts @ cost)
     return {
         "perplexity": safe_exp(total / statistics.tokens),
         "bits_per_byte": (total + statistics.spelling_nats) / statistics.bytes / math.log(2),
@@ -103,11 +99,7 @@ def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.n
 
 @torch.no_grad()
 def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each window the places of its tokens in the text, and −log P of each token in nats.
-
-    Raises:
-        InputError: ``window`` is below 1.
-    """
+    """Yield for each window the places of its tokens in the text, and −log P of each token in nats."""
     if window < 1:
         raise InputError(f"window: must be at least 1 token, got {window}")
     if (whole := model.text_losses(corpus.ids)) is not None:
@@ -130,16 +122,6 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
                 yield place[valid], losses.double().cpu().numpy()[valid]
     finally:
         model.train(training)
-
-
-def _mean_and_error(losses: np.ndarray, sizes: np.ndarray) -> tuple[float, float | None]:
-    """Return the ratio of the sums, and its standard error over blocks (that of a ratio estimator)."""
-    mean = float(losses.sum() / sizes.sum())
-    blocks = len(losses)
-    if blocks < 2 or not math.isfinite(mean):  # an infinite loss has no interval
-        return mean, None
-    residuals = losses - mean * sizes
-    return mean, float(np.sqrt(blocks / (blocks - 1) * (residuals**2).sum()) / sizes.sum())
 
 
 def _counts(ids: np.ndarray, vocabulary_size: int) -> np.ndarray:

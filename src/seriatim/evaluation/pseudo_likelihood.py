@@ -6,8 +6,8 @@ so that this is not the likelihood of the text: its exponential does not sum to 
 than that of an equally good model that reads from left to right.
 
 Every token is predicted once. In pass i of k, the tokens i, i + k, i + 2k, … of every window are masked and predicted
-together, which takes k passes instead of one per token. If k is the length of the window, each token is masked alone
-and the result is exact. For a smaller k, other tokens are masked at the same time, as in training. Nothing is random.
+together. If k is the length of the window, each token is masked alone and the result is exact. For a smaller k, other
+tokens are masked at the same time, as in training.
 """
 
 import math
@@ -17,28 +17,23 @@ import torch
 
 from ..data.batching import Buckets, Windows
 from ..models import MaskedLanguageModel
-from .intervals import Measure, Metrics, mean, with_intervals
-from .perplexity import BLOCK
+from .intervals import Measure, Metrics, exp_mean, mean, with_intervals
+from .perplexity import BLOCK, COUNTS
 
-TOGETHER = 64
-"""Windows in a batch."""
+TOGETHER = 64  # windows in a batch
 
 
 def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows, *, every: int | None) -> Metrics:
-    """Compute the metrics of a text.
+    """Compute the metrics of the windows of a text with a model in evaluation mode.
 
-    Args:
-        model: a model in evaluation mode.
-        windows: windows of a text encoded by the model's tokenizer.
-        every: k, the distance from one masked token to the next; None masks each token alone.
+    ``every`` is k, the distance from one masked token to the next; None masks each token alone.
 
     Returns:
         ``loss`` (nats per token), ``perplexity``, ``bits_per_byte`` and ``accuracy``, each with its 95 % interval (over
         lines, or over blocks of 500 tokens of a running text), and the same counts as for language models.
     """
-    counts = windows.corpus.statistics
-    names = ("tokens", "words", "bytes", "lines", "unknown_tokens")
-    return {**with_intervals(pseudo_measures(model, windows, every)), **{name: getattr(counts, name) for name in names}}
+    counts = {name: getattr(windows.corpus.statistics, name) for name in COUNTS}
+    return with_intervals(pseudo_measures(model, windows, every)) | counts
 
 
 def pseudo_measures(model: MaskedLanguageModel, windows: Windows, every: int | None) -> dict[str, Measure]:
@@ -53,7 +48,7 @@ def pseudo_measures(model: MaskedLanguageModel, windows: Windows, every: int | N
 
     return {
         "loss": Measure(losses, mean),
-        "perplexity": Measure(losses, lambda summed: np.exp(np.minimum(mean(summed), 700.0))),
+        "perplexity": Measure(losses, exp_mean),
         "bits_per_byte": Measure(losses, bits),
         "accuracy": Measure(hits, mean),
     }

@@ -13,18 +13,14 @@ from torch import Tensor
 
 from ..data.tokenizers import END, Tokenizer
 
-ALTERNATIVES = 5
-"""Number of most likely tokens listed for each place."""
+ALTERNATIVES = 5  # number of most likely tokens listed for each place
 
 
 class TokenScore(NamedTuple):
-    """Score of one token.
+    """A token as it appears in the text, with the space or line end that belongs to it, and its surprisal in bits.
 
-    Attributes:
-        text: the token as it appears in the text, with the space or line end that belongs to it.
-        bits: its surprisal, −log₂ P.
-        rank: 1 + the number of tokens that were more likely.
-        alternatives: the most likely tokens with their probabilities, in descending order.
+    Its rank is 1 + the number of tokens that were more likely; the ``alternatives`` are the most likely tokens with
+    their probabilities, in descending order.
     """
 
     text: str
@@ -35,13 +31,11 @@ class TokenScore(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of the tokens of a text.
+    """Scores of the tokens of a text, in order, with a caption that says what the numbers are.
 
     Attributes:
-        scores: one for each token, in order.
         outcomes: number of possible outcomes for each token: the size of the vocabulary, or the number of tags.
         unit: plural name of the tokens, such as ``words``.
-        caption: sentences that say what the numbers are.
         scale: meaning of the smallest and of the largest value.
         counts_correct: whether rank 1 means that the top guess was correct.
     """
@@ -64,11 +58,8 @@ def score_tokens(
 ) -> Iterator[TokenScore]:
     """Yield the score of each token.
 
-    Args:
-        tokenizer: tokenizer of the predicted tokens.
-        log_probabilities: log P of every token at each place, in nats ``(places, vocabulary)``.
-        targets: the token at each place ``(places,)``.
-        alternatives: number of most likely tokens to list.
+    ``log_probabilities`` are those of every token at each place, in nats ``(places, vocabulary)``; ``targets`` are the
+    tokens at each place ``(places,)``; ``alternatives`` is the number of most likely tokens to list.
     """
     of_target = log_probabilities.gather(1, targets.unsqueeze(1))
     ranks = (log_probabilities > of_target).sum(1) + 1

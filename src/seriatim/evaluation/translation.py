@@ -14,8 +14,6 @@ from ..core.errors import InputError, nearest
 from .intervals import Measure, Metrics, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]
-SacrebleuMetric = Any
-"""BLEU or chrF of sacrebleu, which is imported only when it is needed."""
 NGRAMS = 4
 BETA = 2
 
@@ -31,10 +29,9 @@ def translation_metrics(hypotheses: Sequence[str], references: References, *, to
 
     Returns:
         ``bleu chrf exact_match word_error_rate string_error_rate``, each with its 95 % interval as ``NAME_low`` and
-        ``NAME_high``, the signatures ``bleu_signature`` and ``chrf_signature``, and ``sentences``. ``bleu`` and
-        ``chrf`` equal the results of sacrebleu's ``corpus_score`` exactly. ``word_error_rate`` is the edit distance in
-        words (separated by white space) from the closest reference, divided by the number of words of these references
-        (by 1 if they have none); it can exceed 1. White space around a text is ignored.
+        ``NAME_high``, ``bleu_signature``, ``chrf_signature`` and ``sentences``. ``bleu`` and ``chrf`` equal sacrebleu's
+        ``corpus_score`` exactly. ``word_error_rate`` is the edit distance in words from the closest reference, divided
+        by the number of words of these references (by 1 if they have none). White space around a text is ignored.
 
     Raises:
         InputError: no sentences, a sentence without a reference, numbers that do not match, an unknown tokenizer.
@@ -50,10 +47,7 @@ def translation_metrics(hypotheses: Sequence[str], references: References, *, to
 def translation_measures(
     hypotheses: Sequence[str], references: References, *, tokenize: str = "13a"
 ) -> dict[str, Measure]:
-    """Return ``bleu chrf exact_match word_error_rate`` by sentence, for `seriatim.evaluation.intervals.paired`.
-
-    Arguments and errors are those of `translation_metrics`.
-    """
+    """Return ``bleu chrf exact_match word_error_rate`` by sentence; arguments as in `translation_metrics`."""
     return _measures(hypotheses, references, tokenize)[0]
 
 
@@ -62,7 +56,7 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
 
     A column of the dynamic programme is stored as the bits of two integers, the rows where it rises and where it falls
     (G. Myers, JACM 1999; in the form of H. Hyyrö, *A bit-vector algorithm for computing Levenshtein and Damerau edit
-    distances*, 2003), so that each step over ``second`` takes about a dozen operations.
+    distances*, 2003).
     """
     if not first:
         return len(second)
@@ -103,10 +97,9 @@ def _measures(hypotheses: Sequence[str], references: References, tokenize: str) 
 
 def _word_errors(hypothesis: str, references: Sequence[str]) -> tuple[int, int]:
     """Return edits and words for the reference with the fewest edits and, among these, the most words."""
-    words = hypothesis.split()
-    choices = [reference.split() for reference in references]
-    edits, negative_length = min((edit_distance(words, choice), -len(choice)) for choice in choices)
-    return edits, -negative_length
+    words, choices = hypothesis.split(), [reference.split() for reference in references]
+    errors = [(edit_distance(words, choice), len(choice)) for choice in choices]
+    return min(errors, key=lambda error: (error[0], -error[1]))
 
 
 def _error_rate(sums: np.ndarray) -> np.ndarray:
@@ -116,8 +109,7 @@ def _error_rate(sums: np.ndarray) -> np.ndarray:
 def _bleu(sums: np.ndarray) -> np.ndarray:
     """Compute BLEU of sums ``(..., 10)``: lengths of hypotheses and references, matched and generated n-grams, n ≤ 4.
 
-    The first order without a match counts as half a match, the next one as a quarter, ... (sacrebleu's smoothing
-    ``exp``).
+    The first order without a match counts as half a match, the next one as a quarter (sacrebleu's smoothing ``exp``).
     """
     hypothesis_length, reference_length = sums[..., 0], sums[..., 1]
     matched, produced = sums[..., 2 : 2 + NGRAMS], sums[..., 2 + NGRAMS :]
@@ -143,8 +135,8 @@ def _chrf(sums: np.ndarray) -> np.ndarray:
     return 100 * ratio((1 + BETA**2) * precision * recall, BETA**2 * precision + recall)
 
 
-def _sacrebleu(tokenize: str) -> tuple[SacrebleuMetric, SacrebleuMetric]:
-    """Return sacrebleu's two metrics; it is imported here since nothing else needs it."""
+def _sacrebleu(tokenize: str) -> tuple[Any, Any]:
+    """Return BLEU and chrF of sacrebleu, which is imported here since nothing else needs it."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
@@ -159,16 +151,14 @@ def _sacrebleu(tokenize: str) -> tuple[SacrebleuMetric, SacrebleuMetric]:
 
 def _checked(hypotheses: Sequence[str], references: References) -> list[list[str]]:
     """Return the list of references of each sentence."""
-    if len(hypotheses) != len(references):
-        raise InputError(
-            f"{len(hypotheses)} hypotheses for the references of {len(references)} sentences; give one each"
-        )
+    given, wanted = len(hypotheses), len(references)
+    if given != wanted:
+        raise InputError(f"{given} hypotheses for the references of {wanted} sentences; give one each")
     if not hypotheses:
         raise InputError("there is nothing to evaluate; give at least one sentence")
     choices = [[texts] if isinstance(texts, str) else list(texts) for texts in references]
-    for i, texts in enumerate(choices, 1):
-        if not texts:
-            raise InputError(f"sentence {i}: no reference; give at least one (it may be empty)")
+    if [] in choices:
+        raise InputError(f"sentence {choices.index([]) + 1}: no reference; give at least one (it may be empty)")
     return choices
 
 

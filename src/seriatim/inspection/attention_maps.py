@@ -1,16 +1,15 @@
 """Attention maps: the weights of every layer and head over a text.
 
 All attention layers call torch's fused attention function or a softmax of scores. These functions are intercepted while
-a model reads. The fused function does not return weights, so they are computed again from its arguments. Hooks on the
-layers tell which layer a call belongs to.
+a model reads. The fused function does not return weights, so they are computed again from its arguments.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,17 +18,17 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
-from ..core.contract import MemoryLayer, SequenceLayer
+from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..recurrence.obstacles import uncompiled
 from ..report.page import Plot, Plots, Prose
+from ..report.plot_labels import NARROW, name_tokens, width_for
 from ..report.theme import HEAT, new_figure, plain
-from ..report.token_axis import NARROW, SPACED, name_tokens, width_for
 from ..runs.run import Run
 from ..training.task_view import Example
-from .leaves import BACKWARDS, DECODER, inside, leaves, roots, run_once
+from .leaves import Leaf, inside, leaves, roots, run_once
+from .recording import Arguments, CallRecorder, Keywords
 from .subject import Content, Subject, view_of
 
 MAX_TOKENS = 128
@@ -40,19 +39,16 @@ MAX_LAYERS = 12
 """Layers whose maps are drawn."""
 COLUMNS = 4
 """Heads side by side."""
+MARGINS = 1.2
+"""Inches of a figure's width beside its plot."""
 SOFTMAXES = {torch.softmax, torch.Tensor.softmax, F.softmax}
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The weights of one layer.
+    """The weights ``(heads, queries, keys)`` of one layer, named as in `leaves.Leaf`; each row sums to one.
 
-    Attributes:
-        layer: name of the layer, as in `leaves.Leaf`.
-        queries: tokens that attend; empty if the queries are not tokens of the text.
-        keys: tokens that they attend to; empty if the keys are not tokens of the text.
-        weights: ``(heads, queries, keys)``; each row sums to one.
-        crosses: whether a decoder attends to its source.
+    The tokens are empty where queries or keys are not tokens of the text. A map ``crosses`` from a decoder to a source.
     """
 
     layer: str
@@ -81,12 +77,9 @@ class AttentionMaps:
 
 
 def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> AttentionMaps:
-    """Read a text and record the weights of every attention layer.
+    """Read the beginning of a text and record the weights of every attention layer, if the model has any.
 
-    Args:
-        run: a run of any task; a model without attention has no maps.
-        text: a text, or another item that `TaskView.examples` reads; only its first sequence is used.
-        max_tokens: number of tokens that are read, from the first on.
+    ``text`` is a text, or another item that `TaskView.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text, or ``max_tokens`` is above `MAX_MAP`.
@@ -98,99 +91,60 @@ def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> A
     example = whole.beginning(max_tokens)
     with torch.no_grad(), recorded_attention(run.model) as recorded:
         run_once(view, example)
-    maps = [_map(place, weights, example) for place, weights in recorded.items()]
+    maps = [_map(leaf, weights, example) for leaf, weights in recorded.items()]
     growth = (whole.length / example.length) ** 2
     size = sum(each.weights.numel() * each.weights.element_size() for each in maps)
     return AttentionMaps(maps, example.length, whole.length, round(size * growth))
 
 
-class Place(NamedTuple):
-    """A layer with attention.
-
-    Attributes:
-        name: name of the layer.
-        decodes: whether it is part of a decoder.
-        crosses: whether it attends to a memory.
-        backwards: whether it reads from the last input to the first.
-    """
-
-    name: str
-    decodes: bool
-    crosses: bool
-    backwards: bool
-
-
 @contextmanager
-def recorded_attention(model: nn.Module) -> Iterator[dict[Place, Tensor]]:
-    """Record the weights of every attention layer while the context is active.
-
-    Returns:
-        Weights ``(batch, heads, queries, keys)`` for each layer, complete when the context ends.
-    """
-    recorder = _Recorder()
-    hooks, weights = [], dict[Place, Tensor]()
-    for place, layer in _places(model):
-        hooks.append(layer.register_forward_pre_hook(recorder.enter(place)))
-        hooks.append(layer.register_forward_hook(recorder.leave))
-    try:
+def recorded_attention(model: nn.Module) -> Iterator[dict[Leaf, Tensor]]:
+    """Record the weights ``(batch, heads, queries, keys)`` of attention layers, complete when the context ends."""
+    recorder, weights = _WeightRecorder(), dict[Leaf, Tensor]()
+    with ExitStack() as hooks:
+        for each in _sequence_layers(model):
+            hooks.enter_context(each.layer.register_forward_pre_hook(recorder.enter(each)))
+            hooks.enter_context(each.layer.register_forward_hook(recorder.leave))
         with uncompiled(), recorder:
             yield weights
-    finally:
-        for hook in hooks:
-            hook.remove()
-        weights.update({place: _joined(parts) for place, parts in recorder.weights.items()})
+    for each, parts in recorder.weights.items():  # of successive queries, the last of which have the most keys
+        keys = max(part.shape[3] for part in parts)
+        weights[each] = torch.cat([F.pad(part, (0, keys - part.shape[3])) for part in parts], dim=2)
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    """Concatenate weights of successive queries, over as many keys as the last of them had."""
-    keys = max(part.shape[3] for part in parts)
-    return torch.cat([F.pad(part, (0, keys - part.shape[3])) for part in parts], dim=2)
-
-
-def _places(model: nn.Module) -> Iterator[tuple[Place, SequenceLayer]]:
+def _sequence_layers(model: nn.Module) -> Iterator[Leaf]:
     """Yield every sequence layer: the leaves, and the layers that have attention beside a recurrence."""
     names = {leaf.path: leaf.name for leaf in leaves(model)}
     for role, top in roots(model):
         for path, layer in inside(top):
             whole = ".".join(part for part in (role, path) if part)
-            name = names.get(whole, f"{role or 'layer'}: attention")
-            yield Place(name, role == DECODER, isinstance(layer, MemoryLayer), BACKWARDS in whole.split(".")), layer
+            yield Leaf(names.get(whole, f"{role or 'layer'}: attention"), whole, layer)
 
 
-class _Recorder(TorchFunctionMode):
-    """Records weights, while it is active, for the innermost layer that is running."""
+class _WeightRecorder(CallRecorder):
+    """Records weights for the innermost layer that is running."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.running: list[Place] = []
-        self.weights: dict[Place, list[Tensor]] = defaultdict(list)
+        self.running: list[Leaf] = []
+        self.weights: dict[Leaf, list[Tensor]] = defaultdict(list)
 
-    def enter(self, place: Place) -> Callable[..., None]:
+    def enter(self, layer: Leaf) -> Callable[..., None]:
         """Return the hook that is called before a layer."""
-        return lambda *_: self.running.append(place)
+        return lambda *_: self.running.append(layer)
 
     def leave(self, *_: object) -> None:
         """Forget the layer that has ended; this is the hook that is called after it."""
         self.running.pop()
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func is F.scaled_dot_product_attention:
-            self.record(attention_weights(*args, **(kwargs or {})))
-        elif func in SOFTMAXES:
-            self.record(result)
-        return result
-
-    def record(self, weights: Tensor) -> None:
+    def observe(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords, result: Tensor) -> None:
         """Record weights ``(batch, queries, keys)`` or ``(batch, heads, queries, keys)``; ignore other shapes."""
-        if self.running and weights.dim() in (3, 4):
-            heads = weights.unsqueeze(1) if weights.dim() == 3 else weights
+        if func is F.scaled_dot_product_attention:
+            result = attention_weights(*args, **kwargs)
+        elif func not in SOFTMAXES:
+            return
+        if self.running and result.dim() in (3, 4):
+            heads = result.unsqueeze(1) if result.dim() == 3 else result
             self.weights[self.running[-1]].append(heads.detach().float().cpu())
 
 
@@ -215,20 +169,16 @@ def attention_weights(
     return torch.softmax(scores, dim=-1)
 
 
-def _map(place: Place, weights: Tensor, example: Example) -> AttentionMap:
+def _map(leaf: Leaf, weights: Tensor, example: Example) -> AttentionMap:
     """Return the weights ``(1, heads, queries, keys)`` of one layer as a map in the order of the text."""
-    heads = weights[0]
-    queries = example.decoded if place.decodes else example.tokens
-    keys = example.tokens if place.crosses else queries
-    if place.backwards:
-        heads = heads.flip(1) if place.crosses else heads.flip(1, 2)
-    return AttentionMap(
-        place.name,
-        queries if len(queries) == heads.shape[1] else (),
-        keys if len(keys) == heads.shape[2] else (),
-        heads,
-        place.crosses,
-    )
+    heads, crosses = weights[0], isinstance(leaf.layer, MemoryLayer)
+    queries = example.decoded if leaf.decodes else example.tokens
+    keys = example.tokens if crosses else queries
+    if leaf.backwards:
+        heads = heads.flip(1) if crosses else heads.flip(1, 2)
+    queries = queries if len(queries) == heads.shape[1] else ()
+    keys = keys if len(keys) == heads.shape[2] else ()
+    return AttentionMap(leaf.name, queries, keys, heads, crosses)
 
 
 def attention_figure(attention: AttentionMap) -> Figure:
@@ -251,32 +201,23 @@ def attention_figure(attention: AttentionMap) -> Figure:
     return figure
 
 
-def alignment_figure(
-    source_tokens: Sequence[str], target_tokens: Sequence[str], weights: Sequence[Sequence[float]], title: str = ""
+def token_map(
+    values: np.ndarray, tokens: Sequence[str], title: str, label: str, *, largest: float | None, height: float = 3.0
 ) -> Figure:
-    """Draw the attention of each token of an answer to its source: the source across, the answer down.
-
-    Args:
-        source_tokens: names of the tokens of the source.
-        target_tokens: names of the tokens of the answer, its end included.
-        weights: a row for every token of the answer, with a weight for every token of the source.
-        title: title of the figure.
-    """
-    values = np.asarray(weights, dtype=np.float32).reshape(len(target_tokens), len(source_tokens))
-    width, height = width_for(len(source_tokens)), max(2.4, 0.8 + SPACED * min(len(target_tokens), 60) * 1.2)
-    figure, grid = new_figure(width=width, height=height)
-    axes = grid.flat[0]
-    image = _draw(axes, values, float(values.max()))
+    """Draw values ``(rows, tokens)`` as a heat map with a colour bar, from 0 to ``largest``, or over their range."""
+    width = width_for(values.shape[1])
+    figure, [[axes]] = new_figure(width=width, height=height)
+    image = _draw(axes, values, largest)
     axes.set_title(plain(title))
-    name_tokens(axes.xaxis, source_tokens, width - 1.2)
-    name_tokens(axes.yaxis, target_tokens, height - 0.8)
-    figure.colorbar(image, ax=axes, label="weight")
+    name_tokens(axes.xaxis, tokens, width - MARGINS)
+    figure.colorbar(image, ax=axes, label=label)
     return figure
 
 
-def _draw(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
+def _draw(axes: Axes, values: np.ndarray, largest: float | None) -> AxesImage:
     axes.grid(visible=False)
-    return axes.imshow(weights, cmap=HEAT, vmin=0, vmax=largest, interpolation="none", aspect="auto")
+    smallest = None if largest is None else 0.0
+    return axes.imshow(values, cmap=HEAT, vmin=smallest, vmax=largest, interpolation="none", aspect="auto")
 
 
 def attention_section(subject: Subject) -> Content:
@@ -291,13 +232,10 @@ def attention_section(subject: Subject) -> Content:
         "token attends to itself, on a line beside it to a neighbour; a bright column is a token that all attend to. "
         f"{result.limits}{cut}"
     )
-    plots = [
-        Plot(
-            attention_figure(each),
-            f"Attention of {each.layer}",
-            f"{len(each.weights)} heads." if len(each.weights) > 1 else "One head.",
-            f"Weights of {each.layer} from {each.weights.shape[1]} to {each.weights.shape[2]} tokens.",
-        )
-        for each in result.maps[:MAX_LAYERS]
-    ]
+    plots = []
+    for each in result.maps[:MAX_LAYERS]:
+        heads, queries, keys = each.weights.shape
+        caption = f"{heads} heads." if heads > 1 else "One head."
+        description = f"Weights of {each.layer} from {queries} to {keys} tokens."
+        plots.append(Plot(attention_figure(each), f"Attention of {each.layer}", caption, description))
     return Content([Prose(intro.strip()), Plots(plots)])

@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
+import torch
 from matplotlib.figure import Figure
+from torch import Tensor
+from torch.nn import functional as F
 
 from ..core.errors import InputError
+from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextScore, ContextUse
 from ..layers.positions import learned_positions
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, style
 from ..training.task_view import StateReader
-from .state_costs import Cost, state_costs, state_figure
 from .subject import Content, Subject
 
 TOLERANCE = 0.01
@@ -22,6 +26,21 @@ MIN_TOKENS = 32
 """Tokens that a text needs before anything is said about the context that the model needs."""
 
 Scores = Mapping[int | None, ContextScore]
+TOKENS = (1, 10, 100, 1_000, 10_000)
+MAX_READ = 1_000
+"""Tokens that are actually read; larger sizes follow from the contract of states."""
+Growth = Literal["constant", "bounded", "grows"]
+
+
+class Cost(NamedTuple):
+    """A part of a state by its path (see `seriatim.core.state.state_to_dict`), and its bytes by the tokens read.
+
+    ``growth`` is ``constant`` from the first token on, ``bounded`` (grows up to some size), or ``grows``.
+    """
+
+    name: str
+    sizes: dict[int, int]
+    growth: Growth
 
 
 def memory_section(subject: Subject) -> Content:
@@ -34,18 +53,17 @@ def memory_section(subject: Subject) -> Content:
         content = Content([Prose(f"Not shown: {str(error).rstrip('.')}.")])
     try:
         reader = subject.view.state_reader()
-        costs = state_costs(reader, positions=learned_positions(subject.run.model))
+        parts = _cost_parts(state_costs(reader, positions=learned_positions(subject.run.model)), reader)
     except InputError as error:
-        return Content([*content.parts, Prose(f"The size of the state is not shown: {error}.")], content.summary)
-    return Content([*content.parts, *_cost_parts(costs, reader)], content.summary)
+        parts = [Prose(f"The size of the state is not shown: {error}.")]
+    return Content([*content.parts, *parts], content.summary)
 
 
 def _text_content(result: ContextUse) -> Content:
-    """Return loss and accuracy of the tokens of a text."""
     scores, full = result.scores, result.scores[None]
     largest = max(size for size in scores if size is not None)
     accuracy = Plot(
-        accuracy_figure(scores),
+        _curve({size: score.accuracy or 0.0 for size, score in scores.items()}, "accuracy"),
         "Accuracy when only the last k tokens are seen",
         f"Share of {full.tokens:,} tokens for which the top guess is correct; the same tokens for every k.",
         f"Accuracy for k from 1 to {largest}.",
@@ -60,16 +78,12 @@ def _text_content(result: ContextUse) -> Content:
         f"Mean over the same {full.tokens:,} tokens for every k. {sentence}{_infinite_sizes(scores)}".strip(),
         f"Loss in nats per token for k from 1 to {largest}; the full context gives {full.loss:.3f}.",
     )
+    few = Prose(f"The text has {result.tokens} tokens, too few to say how much context the model needs.")
     plots = Plots([loss, accuracy])
-    if enough:
-        return Content([plots], [f"memory: {sentence}"] if sentence else [])
-    return Content(
-        [Prose(f"The text has {result.tokens} tokens, too few to say how much context the model needs."), plots]
-    )
+    return Content([plots] if enough else [few, plots], [f"memory: {sentence}"] if sentence else [])
 
 
 def _answer_content(subject: Subject, result: ContextUse) -> Content:
-    """Return −log P of the model's own answer."""
     losses = {size: score.loss for size, score in result.scores.items()}
     needed = needed_sentence(losses) if result.tokens > 1 else ""
     caption = (
@@ -94,19 +108,14 @@ def _not_comparable(full: ContextScore) -> str:
 
 
 def _infinite_sizes(scores: Scores) -> str:
-    """Return a sentence on the contexts whose loss is infinite, for which the curve has no point."""
-    sizes = [size for size, score in scores.items() if size is not None and not math.isfinite(score.loss)]
-    if not sizes:
-        return ""
-    return f" The loss is infinite for k = {', '.join(map(str, sizes))}: some tokens have probability zero there."
+    sizes = [str(size) for size, score in scores.items() if size is not None and not math.isfinite(score.loss)]
+    return (
+        f" The loss is infinite for k = {', '.join(sizes)}: some tokens have probability zero there." if sizes else ""
+    )
 
 
 def needed_sentence(losses: Mapping[int | None, float]) -> str:
-    """Return how many tokens of context are enough; empty if the loss of the full context is not finite.
-
-    Args:
-        losses: loss for each number of tokens seen, and for None, the full context.
-    """
+    """Return how many tokens of context are enough, given losses by tokens seen; empty if that of all is not finite."""
     if not math.isfinite(losses[None]):
         return ""
     sizes = sorted(size for size in losses if size is not None)
@@ -118,7 +127,6 @@ def needed_sentence(losses: Mapping[int | None, float]) -> str:
 
 
 def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
-    """Return a table of the size of the state, and a plot of it or a sentence that it is constant."""
     sizes = list(costs[0].sizes)
     rows = [[cost.name or "state", *(f"{cost.sizes[size]:,}" for size in sizes), cost.growth] for cost in costs]
     rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
@@ -128,8 +136,8 @@ def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
     table = Table(["part", *(f"{size:,}" for size in sizes), "size"], rows, caption, set(range(1, len(sizes) + 1)))
     growing = ", ".join(cost.name for cost in costs if cost.growth != "constant")
     if not growing:
-        longer = " A decoder with attention keeps more of a longer source." if reader.source else ""
         unit = "answer" if reader.source else "text"
+        longer = " A decoder with attention keeps more of a longer source." if reader.source else ""
         return [table, Prose(f"The state has one size, however long the {unit} is.{longer}")]
     bound = "" if any(cost.growth == "grows" for cost in costs) else ", up to a bound"
     caption = f"Parts that grow: {growing}{bound}."
@@ -137,23 +145,12 @@ def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
 
 
 def loss_figure(scores: Scores, *, name: str = "loss (nats per token)") -> Figure:
-    """Draw the loss against the number of tokens seen, with a line for the full context.
-
-    Args:
-        scores: as returned by `seriatim.evaluation.context_use.by_context`.
-        name: label of the vertical axis.
-    """
+    """Draw the losses that `by_context` returns against the number of tokens seen, with a line for the full context."""
     return _curve({size: score.loss for size, score in scores.items()}, name)
 
 
-def accuracy_figure(scores: Scores) -> Figure:
-    """Draw the accuracy of the top guess against the number of tokens seen; see `loss_figure`."""
-    return _curve({size: score.accuracy or 0.0 for size, score in scores.items()}, "accuracy")
-
-
 def _curve(values: Mapping[int | None, float], name: str) -> Figure:
-    figure, axes = new_figure()
-    plot = axes[0, 0]
+    figure, [[plot]] = new_figure()
     sizes = sorted(size for size in values if size is not None)
     points = [values[size] if math.isfinite(values[size]) else math.nan for size in sizes]
     plot.plot(sizes, points, label="last k tokens", **style(0))
@@ -164,4 +161,62 @@ def _curve(values: Mapping[int | None, float], name: str) -> Figure:
     plot.set_xticks(sizes, [f"{size:,}" for size in sizes])
     plot.set_xticks([], minor=True)
     plot.set(xlabel="k, last tokens seen", ylabel=name)
+    return figure
+
+
+@torch.inference_mode()
+def state_costs(reader: StateReader, *, positions: int | None = None, sizes: Sequence[int] = TOKENS) -> list[Cost]:
+    """Return the size of each part of a state for one text, in the precision of the model.
+
+    ``sizes`` are numbers of tokens, in ascending order; those above the number of learned ``positions`` are left out.
+    """
+    limit, state, count = positions or max(sizes), reader.initial, 0
+    bytes_at: dict[int, dict[str, int]] = {}
+    for size in [size for size in sizes if size <= min(limit, MAX_READ)]:
+        state, count = reader.read(size - count, state), size
+        bytes_at[size] = _bytes(state)
+    before, growing = state, set[str]()
+    if count < limit:
+        state, count = reader.read(1, state), count + 1
+        growing = {name for name, size in _bytes(state).items() if size > _bytes(before)[name]}
+    for size in [size for size in sizes if MAX_READ < size <= limit]:
+        bytes_at[size] = _bytes(reader.read(1, _extrapolated(before, state, size - count)))
+    costs = []
+    for name in state_to_dict(reader.initial):
+        sizes_of = {size: parts[name] for size, parts in bytes_at.items()}
+        bounded: Growth = "bounded" if len(set(sizes_of.values())) > 1 else "constant"
+        costs.append(Cost(name, sizes_of, "grows" if name in growing else bounded))
+    return costs
+
+
+def _bytes(state: State) -> dict[str, int]:
+    return {name: leaf.numel() * leaf.element_size() for name, leaf in state_to_dict(state).items()}
+
+
+def _extrapolated(before: State, after: State, tokens: int) -> State:
+    """Return the state ``tokens`` after ``before``, as to its size; ``after`` is the state after one token.
+
+    It is padded with zeros at the front, which is how a row that is shorter than the longest of its batch looks. Parts
+    of bounded size are cut again by the step that follows.
+    """
+
+    def widened(old: Tensor, new: Tensor) -> Tensor:
+        more = [(b - a) * (tokens - 1) for a, b in zip(old.shape, new.shape, strict=True)]
+        return F.pad(new, [n for size in reversed(more) for n in (size, 0)]) if any(more) else new
+
+    return map_state(widened, before, after)
+
+
+def state_figure(costs: Sequence[Cost]) -> Figure:
+    """Draw the bytes of the parts that grow, and of the parts of constant size, against the tokens read."""
+    figure, [[plot]] = new_figure()
+    constant = [cost for cost in costs if cost.growth == "constant"]
+    growing = [cost for cost in costs if cost.growth != "constant"]
+    for i, (name, parts) in enumerate((("parts that grow", growing), ("parts of constant size", constant))):
+        if any(max(cost.sizes.values()) for cost in parts):
+            sizes = list(parts[0].sizes)
+            plot.plot(sizes, [sum(cost.sizes[size] for cost in parts) for size in sizes], label=name, **style(i))
+    plot.set(xscale="log", yscale="log", xlabel="tokens read", ylabel="bytes kept")
+    if plot.lines:
+        plot.legend()
     return figure

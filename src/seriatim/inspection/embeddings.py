@@ -1,12 +1,10 @@
 """Embeddings of a model: nearest neighbours of the tokens of a text, and a map.
 
 Tokens that are used alike get similar vectors, so that what the model learns about one carries over to the others (Y.
-Bengio et al., "A neural probabilistic language model", JMLR 3, 2003). An n-gram model has no such vectors: to its
-counts, all words are equally different. Similarity is measured by the cosine (T. Mikolov et al., "Distributed
-representations of words and phrases and their compositionality", NeurIPS 2013).
+Bengio et al., "A neural probabilistic language model", JMLR 3, 2003). Similarity is measured by the cosine (T. Mikolov
+et al., "Distributed representations of words and phrases and their compositionality", NeurIPS 2013).
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +13,7 @@ from matplotlib.figure import Figure
 from ..core.errors import InputError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
-from ..report.page import Cell, Plot, Prose, Table
+from ..report.page import Plot, Prose, Table
 from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
 from ..runs.run import Run
 from .subject import Content, Subject, view_of
@@ -54,13 +52,10 @@ class Embeddings(NamedTuple):
     """Embeddings of the tokens of a text, and of their neighbours.
 
     Attributes:
-        neighbours: neighbours of each different token of the text, in order of first appearance.
         chance: 99th percentile of the similarity of nearest neighbours if each dimension of the embeddings is shuffled
             by itself, so that tokens are similar only by chance.
-        candidates: number of tokens searched.
-        by_frequency: whether these are the most frequent tokens of the vocabulary.
-        mapped: names of the tokens on the map, those of the text first.
-        of_text: number of tokens on the map that are of the text.
+        candidates: number of tokens searched; ``by_frequency`` if they are the most frequent ones.
+        mapped: names of the tokens on the map, the ``of_text`` tokens of the text first.
         points: coordinates on the map ``(mapped, 2)``.
         variance: shares of the variance of these tokens' vectors along the two axes.
     """
@@ -76,23 +71,15 @@ class Embeddings(NamedTuple):
 
 
 def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int = TOKENS) -> Embeddings:
-    """Return the neighbours of the tokens of a text among a model's embeddings, and a map of them.
+    """Return the neighbours of the first different tokens of a text among a model's embeddings, and a map of them.
 
-    The map shows the tokens of the text and their neighbours, or the whole vocabulary if it has at most `MAPPED`
-    tokens.
-
-    Args:
-        run: a run whose model embeds its input tokens.
-        text: a text; tokens outside the vocabulary are left out.
-        neighbours: number of neighbours of each token.
-        tokens: number of different tokens of the text, from the first on.
+    The map shows these tokens and their neighbours, or the whole vocabulary if it has at most `MAPPED` tokens.
 
     Raises:
         InputError: the model has no embeddings (n-grams), or no token of the text is in the vocabulary.
     """
-    tokenizer = run.tokenizer
-    weight = view_of(run).embeddings().detach()[: tokenizer.vocabulary_size]
-    table = weight.double().cpu().numpy()  # (vocabulary, size)
+    tokenizer, weight = run.tokenizer, view_of(run).embeddings().detach()
+    table = weight[: tokenizer.vocabulary_size].double().cpu().numpy()  # (vocabulary, size)
     special = {END, tokenizer.unknown_id}
     chosen = [token for token in dict.fromkeys(tokenizer.encode(text).tolist()) if token not in special][:tokens]
     if not chosen:
@@ -102,18 +89,13 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
     similarity = units[chosen] @ units[candidates].T
     similarity[np.array(chosen)[:, None] == candidates] = -np.inf
     order = np.argsort(-similarity, axis=1, kind="stable")[:, : min(neighbours, len(candidates) - 1)]
-    nearest = [
-        Neighbours(
-            token_name(tokenizer, token),
-            [Neighbour(token_name(tokenizer, int(candidates[i])), float(similarity[row, i])) for i in order[row]],
-        )
-        for row, token in enumerate(chosen)
-    ]
-    if len(candidates) <= MAPPED:
-        others = candidates.tolist()
-    else:
-        others = candidates[order[:, : max(1, (MAPPED - len(chosen)) // len(chosen))]].ravel().tolist()
-    mapped = list(dict.fromkeys([*chosen, *others]))[:MAPPED]
+    nearest = []
+    for token, row, columns in zip(chosen, similarity, order, strict=True):
+        near = [Neighbour(token_name(tokenizer, int(candidates[i])), float(row[i])) for i in columns]
+        nearest.append(Neighbours(token_name(tokenizer, token), near))
+    few = order[:, : max(1, (MAPPED - len(chosen)) // len(chosen))].ravel()
+    others = candidates if len(candidates) <= MAPPED else candidates[few]
+    mapped = list(dict.fromkeys([*chosen, *others.tolist()]))[:MAPPED]
     points, variance = principal_axes(table[mapped])
     names = [token_name(tokenizer, token) for token in mapped]
     chance = chance_similarity(table[candidates])
@@ -122,38 +104,24 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
 
 
 def _normalized(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors ``(n, size)`` scaled to length 1."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(float).tiny))
 
 
 def principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return the first two principal components, by the singular value decomposition of the centred vectors.
+    """Return the first two principal components ``(n, 2)`` of vectors ``(n, size)``, and their shares of the variance.
 
     The sign of each axis is chosen so that its largest coordinate is positive, which makes the result deterministic.
-
-    Args:
-        vectors: ``(n, size)``.
-
-    Returns:
-        Coordinates ``(n, 2)``, and the share of the variance along each axis.
     """
-    centred = vectors - vectors.mean(0)
-    left, values, _ = np.linalg.svd(centred, full_matrices=False)
-    total = float(np.square(values).sum())
-    points, shares = np.zeros((len(vectors), 2)), [0.0, 0.0]
-    for axis in range(min(2, len(values))):
-        column = left[:, axis] * values[axis]
-        points[:, axis] = column if column[np.abs(column).argmax()] >= 0 else -column
-        shares[axis] = float(values[axis] ** 2) / total if total else 0.0
-    return points, (shares[0], shares[1])
+    left, values, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+    points, shares = np.zeros((len(vectors), 2)), np.zeros(2)
+    points[:, : len(values)] = (left * values)[:, :2]
+    shares[: len(values)] = np.square(values[:2]) / max(np.square(values).sum(), np.finfo(float).tiny)
+    signs = np.sign(points[np.abs(points).argmax(0), [0, 1]])
+    return points * signs, (float(shares[0]), float(shares[1]))
 
 
 def chance_similarity(vectors: np.ndarray) -> float:
-    """Return how similar nearest neighbours are by chance; see `Embeddings.chance`.
-
-    Args:
-        vectors: embeddings of the tokens that are searched ``(tokens, size)``.
-    """
+    """Return how similar nearest neighbours among vectors ``(tokens, size)`` are by chance; see `Embeddings.chance`."""
     if len(vectors) < 2:
         return 0.0
     random = np.random.default_rng(0)
@@ -187,18 +155,13 @@ def _labelled_points(result: Embeddings) -> list[int]:
 
 def map_figure(result: Embeddings) -> Figure:
     """Draw the map: tokens of the text as filled points, others as open points, with labels that do not overlap."""
-    figure, axes = new_figure(width=WIDTH, height=HEIGHT)
-    plot = axes[0, 0]
-    groups: Sequence[tuple[str, slice, str]] = (
-        ("in the text", slice(0, result.of_text), COLOURS[0]),
-        ("others", slice(result.of_text, None), PAPER),
-    )
-    for label, rows, face in groups:
-        if len(result.points[rows]):
-            points = result.points[rows].T
-            plot.scatter(*points, s=18, facecolor=face, edgecolor=COLOURS[0], linewidth=0.9, label=label)
+    figure, [[plot]] = new_figure(width=WIDTH, height=HEIGHT)
+    text, others = np.split(result.points, [result.of_text])
+    for label, points, face in (("in the text", text, COLOURS[0]), ("others", others, PAPER)):
+        if len(points):
+            plot.scatter(*points.T, s=18, facecolor=face, edgecolor=COLOURS[0], linewidth=0.9, label=label)
+    offset = {"xytext": (4, 3), "textcoords": "offset points"}
     for i in _labelled_points(result):
-        offset = {"xytext": (4, 3), "textcoords": "offset points"}
         plot.annotate(plain(result.mapped[i]), tuple(result.points[i]), **offset, fontsize=9, color=INK)
     for i, axis in enumerate((plot.xaxis, plot.yaxis)):
         axis.set_label_text(f"principal component {i + 1} ({result.variance[i]:.0%} of the variance)")
@@ -210,7 +173,7 @@ def map_figure(result: Embeddings) -> Figure:
 def embeddings_section(subject: Subject) -> Content:
     """Write the section on the neighbours of the tokens of the text, with a map."""
     result = embeddings(subject.run, subject.text)
-    rows: list[list[str | Cell]] = [
+    rows = [
         [each.token, ", ".join(f"{isolated(near.token)} {near.similarity:.2f}" for near in each.nearest)]
         for each in result.neighbours
     ]
@@ -240,14 +203,12 @@ def embeddings_section(subject: Subject) -> Content:
 
 def _summary(result: Embeddings) -> list[str]:
     """Return a line on the most similar pair, if its similarity is above chance."""
-    pairs = [
-        (each.nearest[0].similarity, each.token, each.nearest[0].token) for each in result.neighbours if each.nearest
+    pairs = [(near.similarity, each.token, near.token) for each in result.neighbours for near in each.nearest[:1]]
+    above = [pair for pair in pairs if pair[0] > max(result.chance, 0.0) and np.isfinite(pair[0])]
+    return [
+        f"embeddings: the most similar pair is {token!r} and {near!r} (cosine {similarity:.2f})"
+        for similarity, token, near in sorted(above)[-1:]
     ]
-    pairs = [pair for pair in pairs if pair[0] > max(result.chance, 0.0) and np.isfinite(pair[0])]
-    if not pairs:
-        return []
-    similarity, token, near = max(pairs)
-    return [f"embeddings: the most similar pair is {token!r} and {near!r} (cosine {similarity:.2f})"]
 
 
 def isolated(text: str) -> str:

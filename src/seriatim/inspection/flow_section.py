@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ..report.page import Plot, Plots, Prose, Table
 from .gradient_flow import LAGS, SHARE, WINDOWS, GradientFlow, LayerFlow, gradient_flow, gradient_flow_figure, reach
@@ -12,30 +11,28 @@ from .subject import Content, Subject
 
 OTHERS = 15
 """Held-out items whose gradients are averaged with those of a single line."""
-
-
-class _Measured(NamedTuple):
-    """The items that are measured, and a phrase that says what they are."""
-
-    items: list[object]
-    name: str
-    held_out: bool = False
+GIVEN = "the given text"
 
 
 def flow_section(subject: Subject) -> Content:
     """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
     if not leaves(subject.run.model):
         return Content([Prose("Not shown: this model has no layers, so that there is no gradient.")])
-    measured = _measured(subject)
-    result = gradient_flow(subject.run, measured.items)
+    items, name = _measured(subject)
+    result = gradient_flow(subject.run, items)
     if not result.layers:
-        return Content([Prose(f"Not shown: {measured.name} is too short; nothing comes before its last token.")])
-    if result.lags < MIN_LAGS and subject.view.running_text and not subject.view.two_ends and not measured.held_out:
-        return Content([Prose(_too_short(subject))])
-    rows = [
-        [layer.name, *_cells(layer.fresh, layer.fresh_trend), *_cells(layer.trained, layer.trained_trend)]
-        for layer in result.layers
-    ]
+        return Content([Prose(f"Not shown: {name} is too short; nothing comes before its last token.")])
+    if result.lags < MIN_LAGS and subject.view.running_text and not subject.view.two_ends and name == GIVEN:
+        sentence = (
+            f"Not shown: the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far "
+            "back gradients reach, and the run has no longer held-out data to measure it on. Give a longer text with "
+            "--text-file, or data with --data."
+        )
+        return Content([Prose(sentence)])
+    rows = []
+    for layer in result.layers:
+        curves = (layer.fresh, layer.fresh_trend), (layer.trained, layer.trained_trend)
+        rows.append([layer.name, *(measure(*curve) or "–" for curve in curves for measure in (_rate, _reach))])
     plots = [
         Plot(
             gradient_flow_figure([layer]),
@@ -54,10 +51,10 @@ def flow_section(subject: Subject) -> Content:
     lines = [line for layer in result.layers for line in _summary(layer)]
     supported = any(cell != "–" for row in rows for cell in row[1:])
     tables = [Table(headings, rows, caption, {1, 2, 3, 4})] if supported else []
-    return Content([Prose(_intro(result, measured)), *tables, Plots(plots)], lines)
+    return Content([Prose(_intro(result, name)), *tables, Plots(plots)], lines)
 
 
-def _intro(result: GradientFlow, measured: _Measured) -> str:
+def _intro(result: GradientFlow, name: str) -> str:
     intro = (
         "Each curve shows how strongly the loss at the end of a text depends on what a layer passed to its own next "
         "step, k steps earlier: the norm of ∂loss/∂h against k. The solid line is the trained model; the dashed line "
@@ -65,7 +62,7 @@ def _intro(result: GradientFlow, measured: _Measured) -> str:
         "learn from inputs so far back through its own state, although it may still remember them. A curve that rises "
         "is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients that take "
         "another route, through other layers, are not counted. The curves are means over "
-        f"{result.windows} stretches of {measured.name}."
+        f"{result.windows} stretches of {name}."
     )
     if any(BACKWARDS in layer.name for layer in result.layers):
         intro += " For a layer that reads backwards, k counts from the beginning of the text, where its reading ends."
@@ -75,10 +72,6 @@ def _intro(result: GradientFlow, measured: _Measured) -> str:
             "only the curves are shown."
         )
     return intro
-
-
-def _cells(norms: Sequence[float], trend: Trend | None) -> list[str]:
-    return [_rate(norms, trend) or "–", _reach(norms, trend) or "–"]
 
 
 def _rate(norms: Sequence[float], trend: Trend | None) -> str:
@@ -108,15 +101,9 @@ def _reach(norms: Sequence[float], trend: Trend | None) -> str:
 
 
 def _caption(layer: LayerFlow) -> str:
-    parts = [
-        f"{when}: {', '.join(text)}."
-        for when, text in (
-            ("Before training", _phrases(layer.fresh, layer.fresh_trend)),
-            ("After training", _phrases(layer.trained, layer.trained_trend)),
-        )
-        if text
-    ]
-    return " ".join(parts)
+    before, after = _phrases(layer.fresh, layer.fresh_trend), _phrases(layer.trained, layer.trained_trend)
+    parts = (("Before training", before), ("After training", after))
+    return " ".join(f"{when}: {', '.join(phrases)}." for when, phrases in parts if phrases)
 
 
 def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
@@ -126,8 +113,7 @@ def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
         phrases.append(f"{trend.kind}, ×{_factor(trend.factor)} per step back ({interval})")
     elif _overflow(norms):
         phrases.append(_overflow(norms))
-    steps = _reach(norms, trend)
-    if steps:
+    if steps := _reach(norms, trend):
         phrases.append(f"reach {steps} steps")
     return phrases
 
@@ -140,24 +126,15 @@ def _summary(layer: LayerFlow) -> list[str]:
     return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}{earlier}"]
 
 
-def _measured(subject: Subject) -> _Measured:
-    """Return the items to measure: the given text if it is long enough, and held-out data otherwise or in addition."""
+def _measured(subject: Subject) -> tuple[list[object], str]:
+    """Return the items to measure and their name: the given text if it is long enough, or (also) held-out data."""
     if not subject.view.running_text:
         others = subject.held_out_items(OTHERS, LAGS + 1)
-        name = f"text: the given one and {len(others)} held-out ones" if others else "the given text"
-        return _Measured([subject.text, *others], name)
+        return [subject.text, *others], f"text: the given one and {len(others)} held-out ones" if others else GIVEN
     tokens = subject.view.token_count(subject.text)
     if tokens < 2 * (LAGS + 1):
         items = subject.held_out_items(WINDOWS, LAGS + 1)
         if items and len(subject.run.tokenizer.encode(str(items[0]))) > tokens:
-            name = f"the held-out data {subject.held_out()}, since the given text is too short for this measurement"
-            return _Measured(items, name, held_out=True)
-    return _Measured([subject.text], "the given text")
-
-
-def _too_short(subject: Subject) -> str:
-    return (
-        f"Not shown: the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far back "
-        "gradients reach, and the run has no longer held-out data to measure it on. Give a longer text with "
-        "--text-file, or data with --data."
-    )
+            data = subject.held_out()
+            return items, f"the held-out data {data}, since the given text is too short for this measurement"
+    return [subject.text], GIVEN

@@ -5,16 +5,16 @@ Neural Networks 5(2), 1994; R. Pascanu, T. Mikolov and Y. Bengio, "On the diffic
 networks", ICML 2013.
 
 h_{t−k} is what a layer passes from step t − k to the next step: the whole state if its size is constant, or the entry
-of step t − k if the state grows (keys and values). Lag 1 is the state before step t, the nearest one there is, so that
-layers of every kind start there. The path through the output of step t − k is not counted. A layer that is not causal
-has no state; for it, h_{t−k} is its input t − k.
-
-One backward pass computes all lags at once, for every layer and every window of a batch.
+of step t − k if the state grows (keys and values). Lag 1 is the state before step t. The path through the output of
+step t − k is not counted. A layer that is not causal has no state; for it, h_{t−k} is its input t − k. One backward
+pass computes all lags at once, for every layer and every window of a batch.
 """
 
+import functools
 import itertools
+import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -45,14 +45,9 @@ SHARE = 0.01
 
 @dataclass(frozen=True)
 class LayerFlow:
-    """The norms of one layer, from lag 1 on.
+    """The norms of one layer from lag 1 on, as means over windows, after training and before it (fresh).
 
-    Attributes:
-        name: name of the layer, as in `leaves.Leaf`.
-        trained: mean over windows of the trained model's norms; see `_mean` for windows of different lengths.
-        fresh: the same for a model of the same configuration before training.
-        trained_trend: rate at which the trained model's norms change; None if the windows are too few or too short.
-        fresh_trend: the same for the model before training.
+    The trends are the rates at which they change; None if the windows are too few or too short.
     """
 
     name: str
@@ -85,13 +80,8 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     """Measure how far back the loss at the end of a text reaches, in every layer with memory.
 
     The loss is that of the last token or word, or of the label for a classifier. Without known targets, the target is
-    the trained model's prediction, also for the fresh model.
-
-    Args:
-        run: a run of any task; an n-gram model has no layers.
-        texts: a text, or a list of items that `TaskView.examples` reads.
-        lags: largest lag.
-        max_windows: largest number of stretches of the texts.
+    the trained model's prediction, also for the fresh model. ``texts`` is a text, or a list of items that
+    `TaskView.examples` reads, of which at most ``max_windows`` stretches are used.
 
     Raises:
         InputError: there is nothing to read in the texts.
@@ -103,18 +93,17 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     examples = windows(view, items, length=lags + 1, count=max_windows)
     trained, fresh = _norms(view, examples, lags), _norms(fresh_view(run), examples, lags)
     layers = [
-        LayerFlow(name, _mean(trained[name]), _mean(fresh[name]), trend(trained[name]), trend(fresh[name]))
-        for name in trained
-        if trained[name]
+        LayerFlow(name, _mean(rows), _mean(fresh[name]), trend(rows), trend(fresh[name]))
+        for name, rows in trained.items()
+        if rows
     ]
     return GradientFlow(layers, len(examples), max((len(layer.trained) for layer in layers), default=0))
 
 
 def windows(view: TaskView[nn.Module], items: Sequence[object], *, length: int, count: int) -> list[Example]:
-    """Return at most ``count`` stretches of at most ``length`` inputs, each for a loss at its end.
+    """Return at most ``count`` stretches of at most ``length`` inputs, spread evenly over the items.
 
-    They are spread evenly over the items. Stretches of a running text have at most half of its length, so that there
-    are many of them.
+    Stretches of a running text have at most half of its length, so that there are many of them.
     """
     sequences = [example for item in items for example in view.examples(item)]
     chosen = np.linspace(0, len(sequences) - 1, min(count, len(sequences))).round().astype(int).tolist()
@@ -142,28 +131,19 @@ def fresh_view(run: Run) -> TaskView[nn.Module]:
 def _norms(view: TaskView[nn.Module], examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
     """Return the norms ``(lags,)`` of every window that has any, for each layer."""
     backwards = {leaf.name for leaf in leaves(view.model) if leaf.backwards}
-
-    def batch_norms(batch: list[Example]) -> dict[str, Tensor]:
-        norms = norms_by_lag(view.model, lambda: view.end_losses(batch))
-        if view.two_ends and backwards:
-            at_start = norms_by_lag(view.model, lambda: view.end_losses(batch, at_start=True))
-            norms |= {name: at_start[name] for name in backwards & at_start.keys()}
-        return norms
-
     rows: dict[str, list[Tensor]] = defaultdict(list)
-    for norms in map(batch_norms, _batches(examples, GROWING_BATCH if _grows(view.model) else BATCH)):
+    for batch in _batches(examples, GROWING_BATCH if _grows(view.model) else BATCH):
+        norms = norms_by_lag(view.model, functools.partial(view.end_losses, batch))
+        if view.two_ends and backwards:
+            at_start = norms_by_lag(view.model, functools.partial(view.end_losses, batch, at_start=True))
+            norms |= {name: at_start[name] for name in backwards & at_start.keys()}
         for name, values in norms.items():
             rows[name] += [row for row in values[:, :lags] if len(row)]
     return rows
 
 
 def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
-    """Return the norms of a batch of windows of the same length, in float64: ``(batch, lags)`` for each layer by name.
-
-    Args:
-        model: the model that `loss` runs; parameters and their gradients do not change.
-        loss: runs the model over the windows once, and returns their losses ``(batch,)``.
-    """
+    """Return the norms ``(batch, lags)`` of each layer, in float64, for a function that returns losses ``(batch,)``."""
     with torch.enable_grad(), unrolled(model, watch=nullcontext[None]) as recorded:
         losses = loss()
     states = {steps.leaf.name: list(_passed_on(steps)) for steps in recorded}
@@ -176,12 +156,9 @@ def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tens
 
 
 class StatePart(NamedTuple):
-    """A part of a state.
+    """A part of a state, ``lag`` steps before the loss; lag 0 stands for all inputs of a layer without steps.
 
-    Attributes:
-        lag: number of steps before the loss; 0 for all inputs of a layer without steps.
-        tensor: the part.
-        growing: dimension along which it grows, so that only the newest entry belongs to its step; None for none.
+    If the part grows along a dimension, ``growing``, only its newest entry belongs to its step.
     """
 
     lag: int
@@ -189,9 +166,8 @@ class StatePart(NamedTuple):
     growing: int | None = None
 
 
-def _squares(parts: Iterable[tuple[StatePart, Tensor | None]], rows: int) -> Tensor:
+def _squares(parts: Sequence[tuple[StatePart, Tensor | None]], rows: int) -> Tensor:
     """Return the squared norms ``(batch, lags)`` of the gradients of the parts."""
-    parts = list(parts)
     squares = torch.zeros(rows, max((part.lag for part, _ in parts), default=0), dtype=torch.float64)
     for part, gradient in parts:
         if gradient is None:
@@ -205,10 +181,7 @@ def _squares(parts: Iterable[tuple[StatePart, Tensor | None]], rows: int) -> Ten
 
 
 def _passed_on(steps: Steps[None]) -> Iterator[StatePart]:
-    """Yield the parts of states that each step changed.
-
-    Parts that are passed on unchanged, such as the memory of a decoder, do not depend on any step.
-    """
+    """Yield the parts of states that each step changed, and not those passed on, such as the memory of a decoder."""
     if steps.inputs is not None:
         yield StatePart(0, steps.inputs)
     before = [] if steps.before is None else state_leaves(steps.before)
@@ -223,26 +196,22 @@ def _passed_on(steps: Steps[None]) -> Iterator[StatePart]:
 
 
 def _grows(model: nn.Module) -> bool:
-    """Return whether the state of any layer grows with time."""
     states = (leaf.layer.initial_state(1) for leaf in leaves(model) if not isinstance(leaf.layer, MemoryLayer))
     return any(0 in part.shape for state in states for part in state_leaves(state))
 
 
 def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
     """Yield examples of the same shape, at most ``size`` together."""
-    for _, group in itertools.groupby(sorted(examples, key=lambda each: each.shape), key=lambda each: each.shape):
-        alike = list(group)
+    by_shape = operator.attrgetter("shape")
+    for alike in (list(group) for _, group in itertools.groupby(sorted(examples, key=by_shape), key=by_shape)):
         yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
 def _mean(rows: Sequence[Tensor]) -> list[float]:
-    """Return the mean over windows: the mean norm at lag 1, times the remaining share of it at each lag.
+    """Return the mean of norms ``(lags,)`` over windows: that at lag 1, times the remaining share of it at each lag.
 
     The share is computed from the windows that reach so far back. Otherwise, a loss that is larger in long windows than
     in short ones, or the other way round, would look like a gradient that grows or vanishes.
-
-    Args:
-        rows: norms ``(lags,)`` of every window, at least one; the numbers of lags may differ.
     """
     norms = pad_sequence(list(rows), batch_first=True, padding_value=torch.nan)  # (windows, lags)
     starts = norms[:, :1].where(~norms.isnan(), 0.0).sum(0)
@@ -253,24 +222,19 @@ def _mean(rows: Sequence[Tensor]) -> list[float]:
 def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False) -> Figure:
     """Draw norms against lags, with a logarithmic axis for the norms: dashed before training, solid after it.
 
-    Args:
-        layers: a few layers.
-        title: title of the figure.
-        relative: whether to draw shares of the norm at lag 1, to compare layers; a line marks `SHARE`.
+    If ``relative``, shares of the norm at lag 1 are drawn, to compare layers, and a line marks `SHARE`.
     """
-    figure, grid = new_figure()
-    axes = grid.flat[0]
+    figure, [[axes]] = new_figure()
     for layer, colour in zip(layers, itertools.cycle(COLOURS), strict=False):
-        name = f"{layer.name}, " if len(layers) > 1 else ""
+        prefix = f"{layer.name}, " if len(layers) > 1 else ""
         for norms, when, dashes in ((layer.trained, "after training", "-"), (layer.fresh, "before", "--")):
             start = norms[0] or 1.0 if relative else 1.0
             values = [norm / start if norm > 0 else float("nan") for norm in norms]
-            axes.plot(range(1, len(norms) + 1), values, dashes, color=colour, label=plain(name + when))
+            axes.plot(range(1, len(norms) + 1), values, dashes, color=colour, label=plain(prefix + when))
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
-    axes.set(yscale="log", xlabel="k, steps back")
+    name = "norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back"
+    axes.set(yscale="log", xlabel="k, steps back", ylabel=name, title=plain(title))
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_title(plain(title))
-    axes.set_ylabel("norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back")
     axes.legend(frameon=False)
     return figure

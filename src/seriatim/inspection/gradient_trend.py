@@ -32,13 +32,8 @@ MIN_CHANGE = 10.0
 class Trend(NamedTuple):
     """A straight line through the log-norms of a layer.
 
-    Attributes:
-        factor: factor by which one more step back multiplies the norm, on average.
-        low: lower bound of the 95 % interval of ``factor``, by the bootstrap over windows.
-        high: upper bound.
-        fit: R² of the lines within their windows, 0 to 1.
-        lags: mean number of lags of the fitted windows.
-        windows: number of windows fitted.
+    One more step back multiplies the norm by ``factor`` on average, with the 95 % interval ``low`` to ``high`` by the
+    bootstrap over windows. ``fit`` is the R² of the lines, ``lags`` the mean number of lags of the windows.
     """
 
     factor: float
@@ -61,32 +56,20 @@ class Trend(NamedTuple):
 
 
 def trend(rows: Sequence[Tensor]) -> Trend | None:
-    """Fit the rate of the norms ``(lags,)`` of several windows.
+    """Fit the rate of the norms ``(lags,)`` of several windows; None if fewer than `MIN_WINDOWS` are long enough.
 
     In every window, the norms before the first one that is zero, infinite or not a number are used. Windows with fewer
     than `MIN_LAGS` of them are left out, unless the norm overflows or underflows after at least `MIN_CUT_LAGS`.
-
-    Returns:
-        The trend, or None if fewer than `MIN_WINDOWS` windows are long enough.
     """
     lines = [_line(norms) for norms, least in map(_usable, rows) if len(norms) >= least]
     if len(lines) < MIN_WINDOWS:
         return None
-    slopes = np.array([line.slope for line in lines])
+    slopes, totals, rests, lags = np.array(lines).T
     value, low, high = interval(np.stack([slopes, np.ones(len(slopes))], axis=1), mean)
     assert low is not None
     assert high is not None
-    total, rest = sum(line.total for line in lines), sum(line.rest for line in lines)
-    fit = 1 - rest / total if total > 0 else 0.0
-    lags = sum(line.lags for line in lines) / len(lines)
-    return Trend(math.exp(value), math.exp(low), math.exp(high), fit, lags, len(lines))
-
-
-class _Line(NamedTuple):
-    slope: float
-    total: float
-    rest: float
-    lags: int
+    fit = 1 - float(rests.sum() / totals.sum()) if totals.any() else 0.0
+    return Trend(math.exp(value), math.exp(low), math.exp(high), fit, float(lags.mean()), len(lines))
 
 
 def _usable(row: Tensor) -> tuple[np.ndarray, int]:
@@ -100,9 +83,9 @@ def _usable(row: Tensor) -> tuple[np.ndarray, int]:
     return norms[:count], MIN_CUT_LAGS if out_of_range else MIN_LAGS
 
 
-def _line(norms: np.ndarray) -> _Line:
-    """Fit log-norms against lags by least squares; the sums of squares are those before and after the fit."""
+def _line(norms: np.ndarray) -> tuple[float, float, float, int]:
+    """Fit log-norms against lags; return the slope, the sums of squares before and after the fit, and the lags."""
     logs, lags = np.log(norms), np.arange(len(norms), dtype=float)
     logs, lags = logs - logs.mean(), lags - lags.mean()
     slope = float(lags @ logs / (lags @ lags))
-    return _Line(slope, float(logs @ logs), float(np.square(logs - slope * lags).sum()), len(norms))
+    return slope, float(logs @ logs), float(np.square(logs - slope * lags).sum()), len(norms)

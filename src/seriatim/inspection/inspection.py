@@ -1,6 +1,7 @@
 """The page on a run and a text: surprisal, attention, gates, gradients, memory and mistakes of a model."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,10 +11,9 @@ from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
 from ..layers.origins import AllowCode
 from ..report.notebook_display import framed
-from ..report.page import Prose, Section, render, write_page
+from ..report.page import Code, Prose, Section, Table, render, write_page
 from ..runs.run import Run
 from ..training import run_files
-from .about import about_section
 from .alignment import alignment_section
 from .attention_maps import attention_section
 from .context_section import memory_section
@@ -21,23 +21,16 @@ from .embeddings import embeddings_section, isolated
 from .flow_section import flow_section
 from .gates import gates_section
 from .mistakes import mistakes_section
-from .order_section import order_section
 from .subject import Content, Subject, open_run, prepare
 from .surprisal import label_effect_section, surprisal_section
 from .unseen_ngrams import ngrams_section
-from .word_order import MAX_PERMUTATIONS, PERMUTATIONS
+from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
 
 PAGE = "inspect.html"
 
 
 class Probe(NamedTuple):
-    """A section of the page.
-
-    Attributes:
-        anchor: end of the section's address.
-        title: heading of the section.
-        content: writes the section.
-    """
+    """A section of the page: the end of its address, its heading, and the function that writes it."""
 
     anchor: str
     title: str
@@ -64,12 +57,7 @@ PROBES = (
 
 
 class Inspection(NamedTuple):
-    """Result of `inspect`; a notebook shows its page.
-
-    Attributes:
-        path: file of the page.
-        summary: the main results, one line each.
-    """
+    """Result of `inspect`: the file of the page, which a notebook shows, and the main results, one line each."""
 
     path: Path
     summary: list[str]
@@ -128,26 +116,58 @@ def inspect(
 
 
 def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
-    """Return the sections of the page, and the lines of its summary."""
     view = subject.view
     mistakes = mistakes_section(subject)  # first, so that unreadable data is reported before any other work
     task_probes = [TASK_PROBES[name] for name in (view.first_section, *view.sections)]
     order = [ORDER_PROBE] if subject.permutations else []
     sections, lines = list[Section](), list[str]()
     for probe in (*task_probes, *order, *PROBES):
-        content = _content(probe, subject)
+        try:
+            content = probe.content(subject)
+        except InputError as error:
+            content = Content([Prose(f"Not shown: {str(error).rstrip('.')}.")])
         sections.append(Section(probe.anchor, probe.title, content.parts))
         lines += content.summary
     errors = Section("errors", "Errors", mistakes.parts)
     return [*sections, errors, about_section(subject)], [*lines, *mistakes.summary]
 
 
-def _content(probe: Probe, subject: Subject) -> Content:
-    """Return the content of a section, or a sentence that says why it is not shown."""
-    try:
-        return probe.content(subject)
-    except InputError as error:
-        return Content([Prose(f"Not shown: {str(error).rstrip('.')}.")])
+def about_section(subject: Subject) -> Section:
+    """Return the section on the run, with the command that writes the page."""
+    run = subject.run
+    config, summary = run.config, run.summary
+    metrics = summary.get("valid", {})
+    rows = [
+        ["task", config.task],
+        ["layer", f"{config.model.layer}, {config.model.num_layers} × {config.model.hidden_size}"],
+        ["parameters", f"{summary.get('parameters', 0):,}"],
+        ["tokens", f"{config.tokenizer.kind}, {run.tokenizer.vocabulary_size:,} in the vocabulary"],
+        [
+            "trained on",
+            f"{config.data.train}, {summary.get('tokens', 0):,} tokens in {summary.get('seconds', 0):.0f} s",
+        ],
+    ]
+    for figure in run.task.figures:
+        if metrics.get(figure.key) is not None:
+            interval = figure.interval(metrics)
+            rows.append([f"held out: {figure.name}", figure.text(metrics) + (f" ({interval})" if interval else "")])
+    versions = summary.get("versions", {}).items()
+    rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
+    table = Table(["", "this run"], rows, str(run.path))
+    return Section("about", "About this run", [table, Code(_command(subject), "To make this page again:")])
+
+
+def _command(subject: Subject) -> str:
+    short = len(subject.text) <= 200 and "\n" not in subject.text
+    text = f"--text={shlex.quote(subject.text)}" if short else "--text-file FILE"
+    options = {
+        "data": subject.data,
+        "format": subject.file_format,
+        "beam": subject.view.beam_search and subject.beam,
+        "permute": subject.permutations,
+    }
+    rest = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
+    return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{rest}"
 
 
 def _lead(subject: Subject) -> str:
@@ -169,9 +189,5 @@ def _refuse_unwritable(path: Path) -> None:
 
 
 def read_whole(spec: str) -> str:
-    """Return the text of a file, or of standard input for ``-``.
-
-    Raises:
-        InputError: the file cannot be read, or is not text.
-    """
+    """Return the text of a file, or of standard input for ``-``; see `read_lines` for errors."""
     return "\n".join(read_lines(find_sources(spec, file_format="text")))

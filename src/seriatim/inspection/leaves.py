@@ -1,7 +1,7 @@
 """The parts of a model that compute over time, and their names.
 
-A leaf is a sequence layer that contains no other sequence layer: a recurrence, an attention, a convolution. Containers
-such as stacks, residual connections and directions only pass on what the leaves compute.
+A leaf is a sequence layer that contains no other one: a recurrence, an attention, a convolution. Containers such as
+stacks and residual connections only pass on what the leaves compute.
 """
 
 import re
@@ -21,13 +21,7 @@ DECODER = "decoder"
 
 
 class Leaf(NamedTuple):
-    """A part of a model.
-
-    Attributes:
-        name: a readable name, such as ``encoder, layer 2, backwards: gru``.
-        path: path of the module, as in ``named_modules``.
-        layer: the part itself.
-    """
+    """A part of a model, with its path as in ``named_modules`` and a name such as ``layer 2, backwards: gru``."""
 
     name: str
     path: str
@@ -45,10 +39,7 @@ class Leaf(NamedTuple):
 
 
 def leaves(model: nn.Module) -> list[Leaf]:
-    """Return the leaves of the layers that a model runs over its inputs, in order.
-
-    Layers that read the characters of words are not included.
-    """
+    """Return the leaves of the layers that a model runs over its inputs, in order; not those that read characters."""
     result: list[Leaf] = []
     for role, top in roots(model):
         numbers: dict[str, int] = {}
@@ -86,7 +77,7 @@ def kind_of(layer: nn.Module) -> str:
 
 
 def has_memory(layer: SequenceLayer) -> bool:
-    """Return whether the state of a layer holds more of its own inputs than counts."""
+    """Return whether the state of a layer depends on its inputs through more than counts of them."""
     if isinstance(layer, MemoryLayer):
         return False
     return any(leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1)))

@@ -1,7 +1,7 @@
 """The section of a page on mistakes: confused labels, calibration, and the examples with the worst scores."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -24,16 +24,12 @@ MAX_CHARACTERS = 400
 
 
 def mistakes_section(subject: Subject) -> Content:
-    """Write the section on mistakes on labelled data.
-
-    Raises:
-        InputError: data that was named by the user cannot be read.
-    """
+    """Write the section on mistakes on labelled data; data that the user named must be readable."""
     spec, view = subject.held_out(), subject.view
     if spec is None:
         return Content([Prose("Not shown: the run names no test or held-out data; give some with --data.")])
     try:
-        subject.check_own_data()
+        subject.check_held_out(spec)
         mistakes = view.mistakes(spec, subject.file_format)
     except NotOfferedError as error:
         return Content([Prose(f"Not shown: {error}.")])
@@ -44,63 +40,52 @@ def mistakes_section(subject: Subject) -> Content:
     share = mistakes.correct / max(1, mistakes.total)
     result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({share:.1%})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
-    selected = " These data also selected the weights of the run, so that results on other data may be worse."
-    caveat = selected if subject.selected_weights() else ""
+    caveat = ""
+    if spec == subject.run.config.data.valid:
+        caveat = " These data also selected the weights of the run, so that results on other data may be worse."
     parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {spec}: {result}.{caveat}")]
-    plots = [*_confusion_plot(mistakes), *_calibration_plot(mistakes)]
     if mistakes.chrf is not None:
         parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
-    parts += [Plots(plots)] if plots else []
+    if plots := list(_plots(mistakes)):
+        parts.append(Plots(plots))
     return Content([*parts, *_tables(mistakes)], [f"errors: {result} on {spec}"])
 
 
-def _confusion_plot(mistakes: Mistakes) -> list[Plot]:
-    if mistakes.confusion is None:
-        return []
-    count = len(mistakes.labels)
-    cut = f" Only the {MAX_LABELS} most confused of {count} labels are shown." if count > MAX_LABELS else ""
-    return [
-        Plot(
+def _plots(mistakes: Mistakes) -> Iterator[Plot]:
+    if mistakes.confusion is not None:
+        count = len(mistakes.labels)
+        cut = f" Only the {MAX_LABELS} most confused of {count} labels are shown." if count > MAX_LABELS else ""
+        yield Plot(
             confusion_figure(mistakes.confusion, mistakes.labels),
             "Confusion matrix",
             "Rows are true labels, columns predicted labels; each cell is a share of the true label. Correct "
             f"predictions are on the diagonal.{cut}",
             f"Confusion matrix of {count} labels.",
         )
-    ]
-
-
-def _calibration_plot(mistakes: Mistakes) -> list[Plot]:
-    if mistakes.calibration_error is None:
-        return []
-    return [
-        Plot(
+    if mistakes.calibration_error is not None:
+        yield Plot(
             calibration_figure(mistakes.calibration, mistakes.calibration_error),
             "Calibration",
             "Accuracy of the predictions at each level of confidence. Below the diagonal, the model is overconfident. "
             f"Expected calibration error: {mistakes.calibration_error:.3f}.",
             "Reliability diagram with counts.",
         )
-    ]
 
 
-def _tables(mistakes: Mistakes) -> list[Part]:
-    parts: list[Part] = []
+def _tables(mistakes: Mistakes) -> Iterator[Table]:
     if mistakes.confusions:
         rows = [[each.truth, each.predicted, f"{each.count:,}"] for each in mistakes.confusions]
-        parts.append(Table(["true", "predicted", "count"], rows, "The most frequent confusions.", {2}))
+        yield Table(["true", "predicted", "count"], rows, "The most frequent confusions.", {2})
     if mistakes.worst:
         answered = any(example.truth or example.predicted for example in mistakes.worst)
         headings = [mistakes.score_name, "text", *(["true", "predicted"] if answered else [])]
-        examples = [_row(example, answered) for example in mistakes.worst]
-        parts.append(Table(headings, examples, "The examples with the worst scores."))
-    return parts
+        examples = [_row(example)[: len(headings)] for example in mistakes.worst]
+        yield Table(headings, examples, "The examples with the worst scores.")
 
 
-def _row(example: WrongExample, answered: bool) -> list[str | Cell]:
+def _row(example: WrongExample) -> list[str | Cell]:
     score = f"{example.score:.3g}" if math.isfinite(example.score) else "infinite (probability zero)"
-    answers: list[str | Cell] = [_cut(example.truth), Cell(_cut(example.predicted), "wrong")] if answered else []
-    return [score, _cut(example.text), *answers]
+    return [score, _cut(example.text), _cut(example.truth), Cell(_cut(example.predicted), "wrong")]
 
 
 def _cut(text: str) -> str:
@@ -114,19 +99,13 @@ def most_confused(confusion: np.ndarray, *, count: int = MAX_LABELS) -> np.ndarr
 
 
 def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
-    """Draw a confusion matrix whose cells are shares of the true label.
-
-    Args:
-        confusion: counts; rows are true labels, columns are predicted labels ``(labels, labels)``.
-        labels: names of the labels.
-    """
+    """Draw a confusion matrix of counts ``(true labels, predicted labels)``; cells are shares of the true label."""
     chosen = most_confused(confusion)
     counts = confusion[np.ix_(chosen, chosen)]
     names = [plain(labels[label]) for label in chosen.tolist()]
     shares = counts / np.maximum(confusion.sum(1)[chosen], 1)[:, None]
     large = len(names) > MAX_COUNTED
-    figure, axes = new_figure(width=6.4 if large else 4.6, height=5.4 if large else 4.0)
-    plot = axes[0, 0]
+    figure, [[plot]] = new_figure(width=6.4 if large else 4.6, height=5.4 if large else 4.0)
     image = plot.imshow(shares, cmap=HEAT, vmin=0, vmax=1)
     plot.grid(visible=False)
     plot.set_xticks(range(len(names)), names, rotation=90)
@@ -141,14 +120,8 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
 
 
 def calibration_figure(bins: Sequence[Metrics], error: float) -> Figure:
-    """Draw a reliability diagram: accuracy against confidence, and below it the number of predictions in each bin.
-
-    Args:
-        bins: bins as returned by `seriatim.evaluation.label_metrics.calibration`.
-        error: the expected calibration error.
-    """
-    figure, axes = new_figure(2, 1, height=4.2, sharex=True)
-    above, below = axes[:, 0]
+    """Draw accuracy against confidence, and the size of each bin, as `label_metrics.calibration` returns them."""
+    figure, [[above], [below]] = new_figure(2, 1, height=4.2, sharex=True)
     filled = [each for each in bins if each["count"]]
     above.plot([0, 1], [0, 1], label="confidence = accuracy", **{**style(1), "marker": ""})
     points = [[each[name] for each in filled] for name in ("confidence", "accuracy")]

@@ -1,19 +1,20 @@
-"""Recording of a model from outside: its leaves run step by step, and every state is kept.
+"""Recording of a model from outside: its leaves run step by step, and every state is recorded.
 
-Models are not changed for this. Hooks replace the result of a leaf's `forward` by the same computation one step after
-another (by the second law of the contract, the results are equal), so that the state after every step can be recorded
-and differentiated. If a model calls `step` itself, for which torch has no hooks, a function of this file takes its
-place while recording. Afterwards, hooks and functions are removed.
+Hooks replace the result of a leaf's `forward` by the same computation one step after another (by the second law of the
+contract, the results are equal), so that the state after every step can be recorded and differentiated. If a model
+calls `step` itself, for which torch has no hooks, a method of this file takes its place.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..core.contract import SequenceLayer
 from ..core.lengths import run_by_length
@@ -22,20 +23,19 @@ from ..recurrence.obstacles import uncompiled
 from .leaves import Leaf, has_memory, leaves
 
 Record = TypeVar("Record")
+Result = TypeVar("Result")
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
+Changed = tuple[Arguments, dict[str, object]]
 
 
 @dataclass
 class Steps(Generic[Record]):
-    """The steps of one leaf. If rows differ in length, the longest comes first, and rows that have ended are missing.
+    """The steps of one leaf: the state before the first and after each, and what ``watch`` returned for each.
 
-    Attributes:
-        leaf: the leaf.
-        before: the state before the first step; None if no step was run.
-        states: the state after every step. A part that a step does not change is the same tensor.
-        recorded: what ``watch`` returned for every step.
-        inputs: inputs ``(batch, time, input_size)`` of a leaf that is not causal and therefore has no steps.
+    A part of a state that a step does not change is the same tensor. If rows differ in length, the longest comes first,
+    and rows that have ended are missing. A leaf that is not causal has inputs ``(batch, time, input_size)`` instead.
     """
 
     leaf: Leaf
@@ -51,21 +51,45 @@ def unrolled(model: nn.Module, *, watch: Callable[[], AbstractContextManager[Rec
 
     Outputs are the same up to rounding, and only plain PyTorch is used. Every state is a tensor of its own that is
     passed to the next step and to nothing else. The gradient with respect to it therefore measures what the loss owes
-    to the state, and not to the output of that step.
-
-    Args:
-        model: any module; its sequence layers are recorded.
-        watch: a context that is entered for every step.
-
-    Returns:
-        The steps of each leaf in the order of `leaves`, which are filled while the model runs.
+    to the state, and not to the output of that step. The context ``watch`` is entered for every step. The steps of each
+    leaf, in the order of `leaves`, are filled while the model runs.
     """
     unrollers = [_Unroller(leaf, watch) for leaf in leaves(model) if has_memory(leaf.layer)]
-    with ExitStack() as stack:
-        stack.enter_context(uncompiled())
+    with uncompiled(), ExitStack() as stack:
         for unroller in unrollers:
             stack.enter_context(unroller.active())
         yield [unroller.steps for unroller in unrollers]
+
+
+@contextmanager
+def recorded_results(
+    modules: Iterable[ModuleT], read: Callable[[Any], Result]
+) -> Iterator[dict[ModuleT, list[Result]]]:
+    """Record for each module what ``read`` returns of the results of its `forward`, while the context is active."""
+    recorded: dict[ModuleT, list[Result]] = defaultdict(list)
+
+    def record(module: ModuleT, _inputs: object, result: object) -> None:
+        recorded[module].append(read(result))
+
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(record))
+        yield recorded
+
+
+class CallRecorder(TorchFunctionMode):
+    """Passes every call of a torch function, with its result, to `observe` while it is active."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.observe(func, args, kwargs or {}, result)
+        return result
+
+    def observe(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords, result: Tensor) -> None:
+        """Record what is needed of a call."""
+        raise NotImplementedError
 
 
 class _Unroller(Generic[Record]):
@@ -81,24 +105,21 @@ class _Unroller(Generic[Record]):
     @contextmanager
     def active(self) -> Iterator[None]:
         """Observe the leaf while the context is active."""
-        if self.layer.causal:
-            hooks = [
+        if not self.layer.causal:
+            with self.layer.register_forward_pre_hook(self.record_inputs, with_kwargs=True):
+                yield
+            return
+        vars(self.layer)["step"] = self.step
+        try:
+            with (
                 self.layer.register_forward_pre_hook(self.withhold_inputs, with_kwargs=True),
                 self.layer.register_forward_hook(self.replace_output),
-            ]
-            vars(self.layer)["step"] = self.step
-        else:
-            hooks = [self.layer.register_forward_pre_hook(self.record_inputs, with_kwargs=True)]
-        try:
-            yield
+            ):
+                yield
         finally:
-            for hook in hooks:
-                hook.remove()
-            vars(self.layer).pop("step", None)
+            del vars(self.layer)["step"]
 
-    def withhold_inputs(
-        self, layer: SequenceLayer, args: Arguments, kwargs: Keywords
-    ) -> tuple[Arguments, dict[str, object]] | None:
+    def withhold_inputs(self, layer: SequenceLayer, args: Arguments, kwargs: Keywords) -> Changed | None:
         """Pass no inputs to `forward`, so that nothing is computed twice."""
         if self.stepping:  # a leaf whose step is a forward of one input
             return None
@@ -107,18 +128,14 @@ class _Unroller(Generic[Record]):
         self.withheld = inputs, initial, lengths
         return (inputs[:, :0], initial), {}
 
-    def replace_output(
-        self, _layer: SequenceLayer, _args: object, output: tuple[Tensor, State]
-    ) -> tuple[Tensor, State]:
+    def replace_output(self, _layer: object, _args: object, output: tuple[Tensor, State]) -> tuple[Tensor, State]:
         """Return the output of `forward`, computed step by step."""
         if self.stepping or 0 in self.withheld[0].shape[:2]:
             return output
         inputs, state, lengths = self.withheld
         return self.run(inputs, state) if lengths is None else run_by_length(self.run, inputs, state, lengths)
 
-    def record_inputs(
-        self, _layer: SequenceLayer, args: Arguments, kwargs: Keywords
-    ) -> tuple[Arguments, dict[str, object]]:
+    def record_inputs(self, _layer: SequenceLayer, args: Arguments, kwargs: Keywords) -> Changed:
         """Pass inputs to the leaf that are a tensor of their own."""
         inputs, state, lengths = self.arguments(args, kwargs)
         self.steps.inputs = _separate(inputs)
@@ -148,8 +165,7 @@ class _Unroller(Generic[Record]):
         finally:
             self.stepping = False
         after = map_state(lambda new, old: new if new is old else _separate(new), after, state)
-        if self.steps.before is None:
-            self.steps.before = state
+        self.steps.before = state if self.steps.before is None else self.steps.before
         self.steps.states.append(after)
         self.steps.recorded.append(record)
         return outputs, after

@@ -30,16 +30,9 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """A run and a text.
+    """A run, the part of a text that is inspected (see `TaskView.excerpt`), and sentences on what is left out.
 
-    Attributes:
-        run: a run of any task.
-        text: the part of the text that is inspected; see `TaskView.excerpt`.
-        notes: sentences on what is not inspected.
-        beam: width of beam search for tasks that search for answers.
-        data: labelled data to find mistakes in; None for the run's own.
-        file_format: format of these data; None for that of the run's configuration.
-        permutations: number of other word orders to try; 0 for none.
+    For the rest see `inspect`.
     """
 
     run: Run
@@ -60,10 +53,9 @@ class Subject:
         spec = self.data or self.run.config.data.test or self.run.task.validation_spec()
         return spec if self.data or spec != "-" else None
 
-    def check_own_data(self) -> None:
-        """Raise an InputError if the run's configuration names data that must not be read without being asked for."""
-        spec = self.held_out()
-        if spec is not None and not self.data:
+    def check_held_out(self, spec: str) -> None:
+        """Raise an InputError if the run itself names data that must not be read without being asked for."""
+        if not self.data:
             check_named_by_run(spec, f"{self.run.path}/config.yaml")
 
     def held_out_items(self, count: int, tokens: int) -> list[object]:
@@ -72,15 +64,10 @@ class Subject:
         if spec is None:
             return []
         try:
-            self.check_own_data()
+            self.check_held_out(spec)
             return list(self.view.held_out(spec, self.file_format, count=count, tokens=tokens))
         except InputError:  # the section on mistakes reports it
             return []
-
-    def selected_weights(self) -> bool:
-        """Return whether the held-out data selected the weights of the run."""
-        valid = self.run.config.data.valid
-        return valid is not None and self.held_out() == valid
 
 
 def view_of(run: Run) -> TaskView[nn.Module]:
@@ -91,11 +78,7 @@ def view_of(run: Run) -> TaskView[nn.Module]:
 def prepare(
     run: Run, text: str, *, beam: int, data: str | None, file_format: str | None, permutations: int = 0
 ) -> Subject:
-    """Check a run and a text, and cut the text to the size that is inspected.
-
-    Raises:
-        InputError: the text is empty, the run cannot read it, or the beam is below 1.
-    """
+    """Check a run, a text and the beam, and cut the text to the size that is inspected."""
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
     check_text(text, "text")
@@ -107,14 +90,7 @@ def prepare(
 
 
 def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
-    """Open a run, and warn if another version of Seriatim wrote it; ``allow_code`` is that of `seriatim.load`.
-
-    Returns:
-        The run, and sentences on what may differ.
-
-    Raises:
-        InputError: there is no such run, it is damaged, or this version cannot read it.
-    """
+    """Open a run as `seriatim.load` does; warn if another version wrote it, and return sentences on what may differ."""
     version = _version(Path(path))
     differs = version is not None and version != __version__
     origin = f"{path}: made by seriatim {version}, and this is {__version__}"

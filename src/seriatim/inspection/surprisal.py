@@ -35,15 +35,9 @@ def surprisal_section(subject: Subject) -> Content:
     parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
     finite = [score for score in result.scores if math.isfinite(score.bits)]
     if len(finite) >= MIN_CURVE:
-        parts.append(
-            Plot(
-                surprisal_figure(finite),
-                "Distribution of surprisal",
-                f"{sentence}. Where the curve rises early and then flattens, a few {result.unit} carry most of the "
-                "bits.",
-                f"Share of {result.unit} against surprisal in bits.",
-            )
-        )
+        tail = f"Where the curve rises early and then flattens, a few {result.unit} carry most of the bits."
+        description = f"Share of {result.unit} against surprisal in bits."
+        parts.append(Plot(surprisal_figure(finite), "Distribution of surprisal", f"{sentence}. {tail}", description))
     return Content(parts, [f"surprisal: {sentence}"])
 
 
@@ -72,25 +66,17 @@ def label_effect_section(subject: Subject) -> Content:
         for text, gain, row in zip(effect.tokens, gains, effect.without, strict=True)
     ]
     shares = ", ".join(f"{name} {value:.1%}" for name, value in _most_likely(effect, effect.full))
-    parts: list[Part] = [
-        Prose(f"The predicted label is {label}: {shares}."),
-        Tokens(
-            tokens,
-            f"Each token is shaded by how much log₂ P({label}) falls when that token alone is removed. Full shade is "
-            f"{largest:.2f} bits. Tokens that make the label less likely are not shaded; their bits are negative. "
-            "Select a token to see the probabilities of the labels without it.",
-            ("no effect", "large effect"),
-        ),
-    ]
+    caption = (
+        f"Each token is shaded by how much log₂ P({label}) falls when that token alone is removed. Full shade is "
+        f"{largest:.2f} bits. Tokens that make the label less likely are not shaded; their bits are negative. "
+        "Select a token to see the probabilities of the labels without it."
+    )
+    shaded = Tokens(tokens, caption, ("no effect", "large effect"))
+    parts: list[Part] = [Prose(f"The predicted label is {label}: {shares}."), shaded]
     if effect.prefixes is not None and len(effect.tokens) > 1:
-        parts.append(
-            Plot(
-                label_figure(effect),
-                "The label as the text is read",
-                "Probabilities of the labels if the text ended after each token.",
-                f"Probability of labels against tokens read; at the end {shares}.",
-            )
-        )
+        caption = "Probabilities of the labels if the text ended after each token."
+        description = f"Probability of labels against tokens read; at the end {shares}."
+        parts.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
     strongest = effect.tokens[int(gains.argmax())].strip()
     adds = f"; {strongest!r} contributes most" if gains.max() > 0 else ""
     return Content(parts, [f"answer: {label} ({effect.full[effect.predicted]:.0%}){adds}"])
@@ -102,13 +88,8 @@ def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[s
 
 
 def surprisal_figure(scores: Sequence[TokenScore]) -> Figure:
-    """Draw the share of tokens whose surprisal is at most so many bits.
-
-    Args:
-        scores: at least one token with a probability above zero; others are left out.
-    """
-    figure, axes = new_figure()
-    plot = axes[0, 0]
+    """Draw the share of tokens whose surprisal is at most so many bits; tokens of probability zero are left out."""
+    figure, [[plot]] = new_figure()
     values = sorted(score.bits for score in scores if math.isfinite(score.bits))
     shares = [(i + 1) / len(values) for i in range(len(values))]
     plot.step([0.0, *values], [0.0, *shares], where="post", **{**style(0), "marker": ""})
@@ -120,18 +101,13 @@ def surprisal_figure(scores: Sequence[TokenScore]) -> Figure:
 
 
 def label_figure(effect: LabelEffect) -> Figure:
-    """Draw P(label) after each token of a text, for the predicted label and the labels with the highest peaks.
-
-    Raises:
-        InputError: the model reads the text from both sides, so that there is no prediction after each token.
-    """
+    """Draw P(label) after each token of a text, for the predicted label and the labels with the highest peaks."""
     if effect.prefixes is None:
         raise InputError("the model reads the whole text at once, so that there is no label after each token")
     peaks = effect.prefixes.max(0)
     order = sorted(range(len(effect.labels)), key=lambda label: -float(peaks[label]))
     labels = [effect.predicted, *(label for label in order if label != effect.predicted)][:MAX_LABELS]
-    figure, axes = new_figure(width=6.4)
-    plot = axes[0, 0]
+    figure, [[plot]] = new_figure(width=6.4)
     places = np.arange(1, len(effect.tokens) + 1)
     for i, label in enumerate(labels):
         plot.plot(places, effect.prefixes[:, label], label=plain(effect.labels[label]), markevery=0.1, **style(i))

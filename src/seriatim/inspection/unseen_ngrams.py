@@ -17,26 +17,18 @@ UNKNOWN = "not known"
 
 
 def ngrams_section(subject: Subject) -> Content:
-    """Write the section on an n-gram model's counts.
-
-    Raises:
-        InputError: the run does not count n-grams.
-    """
+    """Write the section on an n-gram model's counts."""
     texts = {"this text": subject.view.ngram_counts(subject.text)}
     held_out = subject.run.summary.get("valid") or {}
     if held_out.get("ngrams"):
         texts = {"the held-out text": held_out, **texts}
-    name, figures = next(iter(texts.items()))
-    sentence = in_words(figures, name)
+    name = next(iter(texts))
+    sentence = in_words(texts[name], name)
     return Content(sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else [])
 
 
 def sparsity_parts(texts: Mapping[str, Metrics]) -> list[Part]:
-    """Return a sentence, tables and a plot of what the training text holds and what some texts lack.
-
-    Args:
-        texts: the figures of `seriatim.models.ngrams.unseen`, by the name of the text or of the model.
-    """
+    """Return a sentence, tables and a plot of figures of `seriatim.models.ngrams.unseen`, by the name of the text."""
     sentences = [in_words(figures, name) for name, figures in texts.items()]
     lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.") for sentence in sentences[:1] if sentence]
     rows: dict[str, Rows] = {name: figures["ngrams"] for name, figures in texts.items()}
@@ -69,17 +61,11 @@ def in_words(figures: Metrics, name: str) -> str:
 
 def sparsity_table(name: str, rows: Rows) -> Table:
     """Return the numbers of possible, seen and unseen n-grams, with a row for each order."""
-    cells = [
-        [
-            str(row["order"]),
-            _number(row.get("possible")),
-            _number(row.get("types")),
-            _portion(row.get("once"), row.get("types")),
-            _number(row.get("predicted")),
-            _portion(row.get("unseen"), row.get("predicted")),
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        possible, types, predicted = (_number(row.get(key)) for key in ("possible", "types", "predicted"))
+        once, unseen = _portion(row.get("once"), row.get("types")), _portion(row.get("unseen"), row.get("predicted"))
+        cells.append([str(row["order"]), possible, types, once, predicted, unseen])
     headings = ["n", "possible", "in the training text", "seen once", f"in {name}", "unseen of these"]
     caption = (
         f"N-grams of each order. Possible are V^n of a vocabulary of V tokens; unseen are those of {name} that are not "
@@ -90,17 +76,14 @@ def sparsity_table(name: str, rows: Rows) -> Table:
 
 def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
     """Draw the share of unseen n-grams against n, with a line for each text."""
-    figure, axes = new_figure(height=2.6)
-    plot = axes[0, 0]
+    figure, [[plot]] = new_figure(height=2.6)
     for i, (name, rows) in enumerate(texts.items()):
         points = [(row["order"], row["unseen_share"]) for row in rows if row.get("unseen_share") is not None]
         if points:
             plot.plot(*zip(*points, strict=True), **style(i), label=plain(name))
-    plot.set_ylim(-0.02, 1.02)
+    plot.set(ylim=(-0.02, 1.02), xlabel="n", ylabel="unseen n-grams")
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
     plot.yaxis.set_major_formatter(PercentFormatter(1.0))
-    plot.set_xlabel("n")
-    plot.set_ylabel("unseen n-grams")
     if len(texts) > 1:
         plot.legend(frameon=False)
     return figure

@@ -7,29 +7,33 @@ float64, so that rounding does not look like a change.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.errors import InputError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
 from ..recurrence.obstacles import uncompiled
+from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
-from ..training.task_view import Example, TaskView
+from ..training.task_view import Example
 from .leaves import DECODER, leaves, roots
-from .subject import view_of
+from .recording import recorded_results
+from .subject import Content, Subject, view_of
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""
 MAX_TOKENS = 256
 """Tokens of a text that are read; each order takes a pass over them."""
 MAX_BATCH_TOKENS = 1 << 13
+MAX_CHARACTERS = 400
+"""Characters of a text that are shown in both orders."""
 SAME = 1e-9
 """Total variation up to which two distributions are equal except for rounding in float64."""
 
@@ -44,14 +48,10 @@ class Mean(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerChange:
-    """Changes of the outputs of one layer in other orders.
+    """Changes ‖h′ − h‖ / ‖h‖ of the output of one layer at the last token and as means over all tokens ``(orders,)``.
 
-    Attributes:
-        name: name of the layer, as in `leaves.Leaf`.
-        last: relative change ‖h′ − h‖ / ‖h‖ of the output at the last token, one value for every order.
-        every: the same, averaged over all tokens; each token is compared with itself at its new place.
-        path: operations along time from the first token to the last; None if there is no path.
-        reach: steps back of the furthest input that this layer alone can use.
+    Each token is compared with itself at its new place. ``path`` counts the operations along time from the first token
+    to the last (None if there is no path), ``reach`` the steps back to the furthest input that the layer can use.
     """
 
     name: str
@@ -66,14 +66,13 @@ class OrderEffect:
     """Changes of the prediction at the end of a text when the tokens before the last are shuffled.
 
     Attributes:
-        tokens: the tokens of the text, in order.
-        shuffled: the same tokens in the first of the other orders.
-        changes: total variation distance, 0 to 1, between the predictions for each order and for the text itself.
-        divergences: Kullback-Leibler divergence D(text ‖ order) in bits, for each order; infinite if an order gives
+        shuffled: the tokens in the first of the other orders.
+        changes: total variation distance, 0 to 1, of the predictions for each order and for the text ``(orders,)``.
+        divergences: Kullback-Leibler divergence D(text ‖ order) in bits ``(orders,)``; infinite if an order gives
             probability zero to something that is possible after the text.
         without: total variation distance when the model reads only the last token.
         layers: one for each layer that reads the text, bottom first; none for n-grams.
-        path: operations along time from the first token to the last through all layers together; None for no path.
+        path: operations along time from the first token to the last through all layers; None for no path.
         total: number of tokens of the whole text.
     """
 
@@ -105,16 +104,9 @@ def mean_of(values: np.ndarray) -> Mean:
 def order_effect(
     run: Run, text: str, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
 ) -> OrderEffect:
-    """Shuffle the tokens of a text, all but the last, and measure what changes.
+    """Shuffle the tokens of a text, all but the last, and measure what changes in `TaskView.predictions`.
 
-    The distribution that is compared is that of `TaskView.predictions`.
-
-    Args:
-        run: a run of any task.
-        text: a text; if it has lines, the first one is read.
-        permutations: number of other orders; fewer if the text has no more.
-        seed: seed of the orders.
-        max_tokens: number of tokens that are read, from the first on.
+    The beginning of the text, or of its first line, is read in ``permutations`` other orders, or in all of fewer.
 
     Raises:
         InputError: the number of permutations is below 1, the text has no other order, or the task has no
@@ -125,16 +117,20 @@ def order_effect(
     example, total = view_of(run).shortened(text, min(max_tokens, learned_positions(run.model) or max_tokens))
     orders = _orders(example, permutations, seed)
     size = len(example.inputs)
-    rows = [example, *(example.part(order.tolist()) for order in orders)]
+    rows, together = [example, *(example.part(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
+    batches = [rows[start : start + together] for start in range(0, len(rows), together)]
     model = copy.deepcopy(run.model).double() if leaves(run.model) else run.model
     view = run.task.model_view(model, run.vocabulary)
-    with torch.no_grad(), uncompiled(), _recorded_outputs(model) as recorded:
-        shares = torch.cat([_predictions(view, batch) for batch in _batches(rows, size)])
-        outputs = {name: torch.cat(parts) for name, parts in recorded.items()}
-        alone = _predictions(view, [example.part([size - 1])])[0]
-    first, others = shares[0], shares[1:]
-    paths = {leaf.name: leaf.layer.path_lengths(size - 1) for leaf in leaves(model)}
-    layers = [LayerChange(name, *_changes(outputs[name], orders), *_path(paths[name])) for name in outputs]
+    readers = {leaf.layer: leaf for leaf in leaves(model) if not leaf.decodes}
+    with torch.no_grad(), uncompiled():
+        with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
+            shares = torch.cat([view.predictions(batch).double().cpu() for batch in batches])
+        alone = view.predictions([example.part([size - 1])]).double().cpu()[0]
+    first, others, layers = shares[0], shares[1:], list[LayerChange]()
+    for layer, parts in recorded.items():
+        leaf, outputs = readers[layer], torch.cat(parts)
+        changes = _changes(outputs.flip(1) if leaf.backwards else outputs, orders)
+        layers.append(LayerChange(leaf.name, *changes, *_path(leaf.layer.path_lengths(size - 1))))
     tops = [layer.path_lengths(size - 1) for role, layer in roots(model) if role != DECODER]
     return OrderEffect(
         example.tokens,
@@ -146,10 +142,6 @@ def order_effect(
         _path(tops[0])[0] if tops else None,
         total,
     )
-
-
-def _predictions(view: TaskView[nn.Module], batch: Sequence[Example]) -> Tensor:
-    return view.predictions(batch).double().cpu()
 
 
 def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
@@ -169,35 +161,6 @@ def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
         if len(orders) == count:
             break
     return list(orders.values())
-
-
-def _batches(rows: Sequence[Example], size: int) -> Iterator[Sequence[Example]]:
-    count = max(1, MAX_BATCH_TOKENS // size)
-    return (rows[start : start + count] for start in range(0, len(rows), count))
-
-
-@contextmanager
-def _recorded_outputs(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Record the outputs ``(batch, time, size)`` of the layers that read the text, in the order of the text."""
-    recorded: dict[str, list[Tensor]] = {}
-
-    def hook_for(name: str, backwards: bool) -> Callable[..., None]:
-        def record(_layer: nn.Module, _inputs: object, result: tuple[Tensor, object]) -> None:
-            outputs = result[0].detach().cpu()
-            recorded.setdefault(name, []).append(outputs.flip(1) if backwards else outputs)
-
-        return record
-
-    hooks = [
-        leaf.layer.register_forward_hook(hook_for(leaf.name, leaf.backwards))
-        for leaf in leaves(model)
-        if not leaf.decodes
-    ]
-    try:
-        yield recorded
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _changes(outputs: Tensor, orders: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -225,3 +188,93 @@ def _distance(first: Tensor, others: Tensor) -> Tensor:
 def _divergence(first: Tensor, others: Tensor) -> Tensor:
     """Return D(first ‖ other) in bits; outcomes that are impossible under the first add nothing."""
     return torch.where(first > 0, first * (first.log2() - others.log2()), 0.0).sum(-1)
+
+
+def order_section(subject: Subject) -> Content:
+    """Write the section on what changes when the same words come in another order."""
+    effect = order_effect(subject.run, subject.text, permutations=subject.permutations)
+    prediction, count = subject.view.prediction_name, len(effect.changes)
+    separator = " " if subject.run.tokenizer.ends_lines else ""
+    orders = {"As given": effect.tokens, "In another order": effect.shuffled}
+    samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
+    cut = f" Only the first {len(effect.tokens):,} of {effect.total:,} tokens are read."
+    intro = (
+        f"The model reads the tokens of the text in {count} other orders. The last token stays in its place, so that "
+        f"only the order of the tokens before it changes. Compared is {prediction}."
+        f"{cut if effect.total > len(effect.tokens) else ''}"
+    )
+    sentence = _sentence(effect, prediction)
+    parts: list[Part] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]
+    parts += [_layers_table(effect)] if effect.layers else []
+    return Content(parts, [f"word order: {sentence[:1].lower()}{sentence[1:]}"])
+
+
+def _sentence(effect: OrderEffect, prediction: str) -> str:
+    if effect.invariant and effect.without <= SAME:
+        return f"The tokens before the last have no effect on {prediction}, whatever their order."
+    if effect.invariant:
+        return (
+            f"The order of the tokens before the last has no effect on {prediction}: the model treats them as a set. "
+            f"Without these tokens it changes by {_number(effect.without)} (total variation; 1 is the largest)."
+        )
+    value, low, high = effect.change
+    interval = "" if low is None or high is None else f" (95 % interval {_number(low)} to {_number(high)})"
+    return (
+        f"Another order changes {prediction} by {_number(value)}{interval} on average (total variation; 1 is the "
+        "largest)."
+    )
+
+
+def _cell(mean: Mean) -> str:
+    """Return a mean with its interval in brackets."""
+    if mean.low is None or mean.high is None or mean.value < SAME:
+        return _number(mean.value)
+    return f"{_number(mean.value)} [{_number(mean.low)}, {_number(mean.high)}]"
+
+
+def _number(value: float) -> str:
+    return "0" if value < SAME else f"{value:.3f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def _measures_table(effect: OrderEffect) -> Table:
+    count, infinite = len(effect.changes), int(np.isinf(effect.divergences).sum())
+    divergence = f"infinite ({infinite} of {count} orders)" if infinite else _cell(mean_of(effect.divergences))
+    largest = "infinite" if infinite else _number(max(0.0, float(effect.divergences.max())))
+    rows = [
+        ["total variation", "0" if effect.invariant else _cell(effect.change), _number(float(effect.changes.max()))],
+        ["KL divergence (bits)", "0" if effect.invariant else divergence, largest],
+        ["total variation, last token alone", _number(effect.without), ""],
+    ]
+    caption = (
+        f"Change of the prediction over {count} other orders, with the 95 % interval of the mean in brackets; for "
+        "comparison, the change when the model reads the last token alone. Values are computed in float64; below 1e-9 "
+        "they are rounding and shown as 0."
+    )
+    return Table(["measure", "mean", "maximum"], rows, caption, {1, 2})
+
+
+def _layers_table(effect: OrderEffect) -> Table:
+    distance = len(effect.tokens) - 1
+    rows: list[list[str | Cell]] = [
+        [
+            layer.name,
+            _cell(mean_of(layer.last)),
+            _cell(mean_of(layer.every)),
+            _path_length(layer.path, layer.reach, distance),
+        ]
+        for layer in effect.layers
+    ]
+    rows.append(["all layers together", "", "", "none" if effect.path is None else f"{effect.path:,}"])
+    caption = (
+        "Relative change of each layer's output, at the last token and on average over all tokens (each compared with "
+        f"itself at its new place), and the path length from the first token to the last, {distance:,} steps later: "
+        "operations along time that follow one another. A recurrence takes one for every step, attention one in all; a "
+        "window reaches only its own inputs."
+    )
+    return Table(["layer", "last token", "all tokens", "path length"], rows, caption, {1, 2, 3})
+
+
+def _path_length(path: int | None, reach: int, distance: int) -> str:
+    if path is not None:
+        return f"{path:,}"
+    return f"none ({math.ceil(distance / reach):,} such layers would reach)" if reach else "none"

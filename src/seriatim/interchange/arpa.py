@@ -26,23 +26,15 @@ from ..storage.atomic_files import whole
 from ..training.run_files import ARPA_MARK
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"
-OTHER_UNKNOWN = "<UNK>"
-"""As some programs write it."""
-NOTHING = -99.0
-"""The logarithm of no probability at all."""
+OTHER_UNKNOWN = "<UNK>"  # as some programs write it
+NOTHING = -99.0  # the logarithm of probability zero
 ESCAPED = "# tokens are written with backslash escapes"
 BLOCK = 1 << 16
 SPECIAL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 
 def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> None:
-    """Write a model completely, or not at all.
-
-    Args:
-        orders: shortest first.
-        tokenizer: that of its tokens.
-        path: of the file.
-    """
+    """Write a model, its orders shortest first, completely or not at all."""
     names = [spelled(tokenizer, token) for token in range(tokenizer.vocabulary_size)]
     write: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
     with whole(path) as aside, write(aside, "wt", encoding="utf-8", newline="\n") as file:
@@ -64,39 +56,37 @@ def spelled(tokenizer: Tokenizer, token: int) -> str:
     if token == tokenizer.unknown_id:
         return UNKNOWN
     text = tokenizer.token_bytes(token).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
-    text = SPECIAL.sub(_escaped, text)
+    text = SPECIAL.sub(_escape, text)
     return f"\\{text}" if text in (BEGIN, FINISH, UNKNOWN, OTHER_UNKNOWN) else text
 
 
 def _lines(orders: Sequence[Order], n: int, names: Sequence[str]) -> Iterator[str]:
-    order, vocabulary_size = orders[n - 1], len(names)
-    longest = n == len(orders)
+    order, longest = orders[n - 1], n == len(orders)
     if n == 1:
         yield _line(-np.inf, BEGIN, 1.0 if longest else float(order.backoff[END]))
     for start in range(0, len(order.probability), BLOCK):
         part = slice(start, start + BLOCK)
         columns, place = [], order.key[part]
         for shorter in range(n - 1, 0, -1):
-            columns.append([names[word] for word in (place % vocabulary_size).tolist()])
-            place = orders[shorter - 1].key[place // vocabulary_size]
+            columns.append([names[word] for word in (place % len(names)).tolist()])
+            place = orders[shorter - 1].key[place // len(names)]
         columns.append([names[word] if n == 1 or word != END else BEGIN for word in place.tolist()])
         with np.errstate(divide="ignore"):
             probability = np.log10(order.probability[part]).tolist()
         backoff = [1.0] * len(probability) if longest else order.backoff[part].tolist()
         if n == 1 and start == 0:
-            backoff[END] = 1.0  # it stands with `<s>`
-        for p, words, left in zip(probability, zip(*reversed(columns), strict=True), backoff, strict=True):
-            yield _line(p, " ".join(words), left)
+            backoff[END] = 1.0  # written with `<s>`
+        for p, words, weight in zip(probability, zip(*reversed(columns), strict=True), backoff, strict=True):
+            yield _line(p, " ".join(words), weight)
 
 
 def _line(probability: float, words: str, backoff: float) -> str:
-    known = max(probability, NOTHING)
+    line = f"{max(probability, NOTHING):.10g}\t{words}"
     if backoff == 1:
-        return f"{known:.10g}\t{words}\n"
-    return f"{known:.10g}\t{words}\t{max(math.log10(backoff), NOTHING) if backoff else NOTHING:.10g}\n"
+        return f"{line}\n"
+    return f"{line}\t{max(math.log10(backoff), NOTHING) if backoff else NOTHING:.10g}\n"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    r"""Return the escape of a character that would separate words: ``\xNN``, with more digits beyond ASCII."""
-    point = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    point = ord(match[0])
     return f"\\x{point:02x}" if point < 0x80 else f"\\u{point:04x}"

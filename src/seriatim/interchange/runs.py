@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..config import Config, resolve
+from ..config import resolve
 from ..core.errors import InputError, nearest
 from ..data.tokenizers import Spelling
 from ..data.vocabulary import Vocabulary
@@ -12,6 +12,7 @@ from ..models.ngrams.table import pieces_of
 from ..runs.identity import identity
 from ..runs.run import Run, load
 from ..storage.lock import locked
+from ..storage.weights import stream_tensors
 from ..tasks import find
 from ..training.run_files import ARPA, begin_run, check_file, check_out
 from .arpa import write_arpa
@@ -21,15 +22,9 @@ FORMATS = ("arpa",)
 
 
 def export_run(run: Run, file_format: str, out: str) -> None:
-    """Write the model of a run in the format of another program.
+    """Write the model of a run to the file ``out`` in one of `FORMATS`; raise InputError if it cannot hold the model.
 
-    Args:
-        run: of a model that the format can hold.
-        file_format: one of `FORMATS`; ``arpa`` for n-grams.
-        out: the file; ARPA is compressed where its name ends in ``.gz``.
-
-    Raises:
-        InputError: an unknown format, or a model that it cannot hold.
+    ARPA is for n-grams, and compressed if the name of the file ends in ``.gz``.
     """
     if file_format not in FORMATS:
         raise InputError(f"--format {file_format}: no such format; {nearest(file_format, list(FORMATS))}")
@@ -45,35 +40,22 @@ def export_run(run: Run, file_format: str, out: str) -> None:
 
 
 def sizes(run: Run) -> str:
-    """Describe the n-grams of a run in one line: how many of each order, and of how many words."""
+    """Describe the n-grams of a run in one line."""
     counts = [len(order.probability) for order in run.model.table.orders]
     listed = ", ".join(f"{count:,} {n}-grams" for n, count in enumerate(counts, 1))
     return f"order {len(counts)}, {sum(counts):,} n-grams ({listed})"
 
 
 def import_run(source: str, out: str | None, *, overwrite: bool = False) -> Run:
-    """Make a run of an ARPA file: a language model of lines whose tokens are words.
-
-    Raises:
-        InputError: the file is not what it should be, or ``out`` cannot be written.
-    """
+    """Make a run of an ARPA file: a language model of lines whose tokens are words; see `read_arpa` for errors."""
     path, folder = Path(source), check_out(out, overwrite=overwrite)
-    if path.is_dir():
-        raise InputError(f"{source}: a folder; give an ARPA file")
-    found = read_arpa(path)
-    options = {"order": len(found.orders)}
-    config: Config = resolve(
-        {
-            "task": "lm",
-            "data": {"unit": "line"},
-            "tokenizer": {"kind": "word"},
-            "model": {"layer": "ngram", "options": options},
-        }
-    )
-    task = find(config)
-    vocabulary = Vocabulary({"tokenizer": WordTokenizer(found.words, Spelling())})
+    arpa = read_arpa(path)
+    model = {"layer": "ngram", "options": {"order": len(arpa.orders)}}
+    settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
+    task = find(resolve(settings))
+    vocabulary = Vocabulary({"tokenizer": WordTokenizer(arpa.words, Spelling())})
     with locked(folder):
         check_out(out, overwrite=overwrite)  # another process may have been quicker
         begin_run(folder, task.config, vocabulary)
-        NGram.write(pieces_of(found.orders), folder / "model.safetensors", identity(task.config, vocabulary))
+        stream_tensors(pieces_of(arpa.orders), folder / "model.safetensors", identity(task.config, vocabulary))
         return load(folder)

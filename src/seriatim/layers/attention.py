@@ -18,10 +18,10 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from ..core.errors import InputError, nearest
+from ..core.errors import InputError
 from .attention_base import AttentionBase
 from .option_types import Size
-from .positions import RELATIVE, Position, Rotary, positions, slopes
+from .positions import Position, positions
 from .scoring import Score, scoring
 
 HEAD_SIZE = 32
@@ -32,7 +32,6 @@ class Attention(AttentionBase):
     """Multi-head attention.
 
     Args:
-        input_size: width of an input.
         hidden_size: width of an output, divided among the heads.
         num_heads: None for as many as leave each head at least `HEAD_SIZE` features.
         num_kv_heads: heads of keys and values, a divisor of the number of heads; None for the same number.
@@ -41,9 +40,6 @@ class Attention(AttentionBase):
         position: `none`, `rotary` or `alibi` (`seriatim.layer` also takes `sinusoidal` and `learned`).
         score: `dot`, `scaled-dot`, `bilinear` or `additive`.
         bias: whether the maps have biases.
-
-    Raises:
-        InputError: heads that do not divide the width, a window of 0, or an unknown name.
     """
 
     keeps = "keys and values of all inputs, or of a window"
@@ -63,22 +59,16 @@ class Attention(AttentionBase):
         score: Score = "scaled-dot",
         bias: bool = False,
     ) -> None:
-        if position not in RELATIVE:
-            raise InputError(f"unknown position {position!r}; {nearest(position, list(RELATIVE))}")
         count = heads(hidden_size, num_heads)
-        super().__init__(causal=causal, window=window, slopes=slopes(count) if position == "alibi" else None)
+        size = hidden_size // count
+        super().__init__(causal=causal, window=window, position=position, num_heads=count, head_size=size)
         self.input_size, self.output_size, self.num_heads = input_size, hidden_size, count
-        num_kv_heads = self.num_heads if num_kv_heads is None else num_kv_heads
-        if num_kv_heads < 1 or self.num_heads % num_kv_heads:
-            raise InputError(
-                f"model.options.num_kv_heads: {num_kv_heads} does not divide num_heads, {self.num_heads}; "
-                f"take one of {_divisors(self.num_heads)}"
-            )
-        self.cache_heads, self.cache_size = 2 * num_kv_heads, hidden_size // self.num_heads
-        self.qkv_proj = nn.Linear(input_size, (self.num_heads + self.cache_heads) * self.cache_size, bias=bias)
+        num_kv_heads = count if num_kv_heads is None else num_kv_heads
+        _check_divides("num_kv_heads", num_kv_heads, "num_heads", count)
+        self.cache_heads, self.cache_size = 2 * num_kv_heads, size
+        self.qkv_proj = nn.Linear(input_size, (count + self.cache_heads) * size, bias=bias)
         self.o_proj = nn.Linear(hidden_size, hidden_size, bias=bias)
-        self.score = scoring(score, self.cache_size, self.cache_size, num_heads=self.num_heads)
-        self.rotary = Rotary(self.cache_size) if position == "rotary" else None
+        self.score = scoring(score, size, size, num_heads=count)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries, keys and values; queries and keys are rotated by their position."""
@@ -99,19 +89,18 @@ class Attention(AttentionBase):
 
 
 def heads(hidden_size: int, num_heads: int | None) -> int:
-    """Return the number of heads that share a width; None for the default number.
-
-    Raises:
-        InputError: the heads do not divide the width.
-    """
+    """Return the number of heads that share a width, by default the largest that leaves each `HEAD_SIZE` features."""
     if num_heads is None:
         return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= HEAD_SIZE)
-    if num_heads < 1 or hidden_size % num_heads:
-        raise InputError(
-            f"model.options.num_heads: {num_heads} does not divide the width, {hidden_size}; "
-            f"take one of {_divisors(hidden_size)}"
-        )
+    _check_divides("num_heads", num_heads, "the width", hidden_size)
     return num_heads
+
+
+def _check_divides(option: str, value: int, whole: str, number: int) -> None:
+    if value < 1 or number % value:
+        raise InputError(
+            f"model.options.{option}: {value} does not divide {whole}, {number}; take one of {_divisors(number)}"
+        )
 
 
 def _divisors(number: int) -> list[int]:

@@ -1,7 +1,6 @@
 """Attention of a sequence to itself, for every kind of queries, keys and values.
 
-Position t sees itself and earlier inputs; with a window, the last `window` inputs; and all inputs where the attention
-is not causal. Queries are processed in blocks, so that no mask grows with the square of the length, and with a window
+Queries are processed in blocks, so that no mask grows with the square of the length, and with a window
 the number of operations does not either. Dot products never hold the scores of a whole sequence at once. The scores of
 the other functions are held for one block at a time, and all of them while gradients are recorded.
 """
@@ -10,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import require_known
 from ..core.lengths import zero_padding
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from .key_value_cache import Entries, KeyValueCache, append, newest, newest_of_each
+from .option_types import check_sizes
 from .path_lengths import direct_paths
+from .positions import RELATIVE, Rotary, slopes
 from .scoring import Dot, attend
 
 BLOCK = 256
@@ -22,11 +23,9 @@ BLOCK = 256
 
 
 class AttentionBase(SequenceLayer):
-    """Attention of a sequence to itself.
+    """A subclass writes `project`, `keys_values` and `merge`; the state is a `KeyValueCache`.
 
-    A subclass writes `project`, `keys_values` and `merge` and sets ``cache_heads`` and ``cache_size``, the shape of the
-    entries of one input in the cache. The state is a `KeyValueCache`; with a window it has at most ``window − 1``
-    entries.
+    It sets ``cache_heads`` and ``cache_size``, the shape of the entries of one input in the cache.
     """
 
     parallel = True
@@ -35,19 +34,18 @@ class AttentionBase(SequenceLayer):
     score: nn.Module
     slopes: Tensor | None
 
-    def __init__(self, *, causal: bool, window: int | None, slopes: Tensor | None = None) -> None:
+    def __init__(self, *, causal: bool, window: int | None, position: str, num_heads: int, head_size: int) -> None:
         super().__init__()
-        if window is not None and window < 1:
-            raise InputError(f"window must be at least 1, the input itself; got {window}")
+        check_sizes(window=1 if window is None else window)
+        require_known("position", position, RELATIVE)
         self.causal, self.window = causal, window
-        self.register_buffer("slopes", slopes, persistent=False)
+        self.rotary = Rotary(head_size) if position == "rotary" else None
+        self.register_buffer("slopes", slopes(num_heads) if position == "alibi" else None, persistent=False)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Map inputs ``(B, T, input_size)`` that follow ``count (B,)`` others.
+        """Map inputs ``(B, T, input_size)`` that follow ``count (B,)`` others to heads ``(B, heads, T, D)``.
 
-        Returns:
-            Queries ``(B, H, T, D)``, keys and values ``(B, heads, T, D)``, and the entries for the cache ``(B,
-            cache_heads, T, cache_size)``.
+        They are those of queries, of keys, of values, and of entries for the cache.
         """
         raise NotImplementedError
 
@@ -61,13 +59,10 @@ class AttentionBase(SequenceLayer):
 
     def initial_state(self, batch_size: int) -> State:
         """Return an empty cache."""
-        return KeyValueCache(
-            self.zeros(batch_size, self.cache_heads, 0, self.cache_size), self.zeros(batch_size).long()
-        )
+        empty = self.zeros(batch_size, self.cache_heads, 0, self.cache_size)
+        return KeyValueCache(empty, self.zeros(batch_size).long())
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Attend over ``(batch, time, input_size)`` and the cache; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         past, count = state
@@ -86,12 +81,8 @@ class AttentionBase(SequenceLayer):
         end = self.next_state(entries, past.shape[2], count, lengths)
         return zero_padding(self.merge(attended), lengths), end
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Process one input of each row.
-
-        Raises:
-            ValueError: the attention is not causal.
-        """
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
+        """Process one input of each row, or raise ValueError where the attention is not causal."""
         if not self.causal:
             raise ValueError(
                 "attention that is not causal needs the whole sequence and cannot step; set causal to true"
@@ -122,7 +113,9 @@ class AttentionBase(SequenceLayer):
                 return attend(self.score, queries, keys, values, causal=time > 1)
             if not self.causal and lengths is None:
                 return attend(self.score, queries, keys, values)
-        outputs, blocks = [], _Blocks(keys, values, apart=time > BLOCK and torch.is_grad_enabled())
+        # gradients of a part would be as large as the whole, so that keys and values are split once
+        size = BLOCK if time > BLOCK and torch.is_grad_enabled() else total
+        parts, outputs = [torch.split(whole, size, dim=2) for whole in (keys, values)], []
         for start, block in zip(range(0, time, BLOCK), torch.split(queries, BLOCK, dim=2), strict=True):
             end = start + block.shape[2]
             low = max(0, past + start - self.window + 1) if self.window is not None else 0
@@ -135,14 +128,13 @@ class AttentionBase(SequenceLayer):
             )
             if self.slopes is not None:
                 mask = self.with_slopes(mask, past + start, low).to(queries.dtype)
-            outputs.append(attend(self.score, block, *blocks.between(low, high), mask=mask))
+            outputs.append(attend(self.score, block, *(_between(part, size, low, high) for part in parts), mask=mask))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
     def mask(self, query: Tensor, key: Tensor, first: Tensor | None, end: Tensor | None) -> Tensor:
         """Return where queries at positions ``(T,)`` may look among keys at positions ``(S,)``: ``(B or 1, 1, T, S)``.
 
-        ``first`` and ``end`` ``(B,)`` bound the positions of each row that hold an input. Every query sees itself, so
-        that padding, whose outputs are dropped, computes no NaN.
+        ``first`` and ``end`` ``(B,)`` bound the inputs of each row. Padding sees itself, so that it computes no NaN.
         """
         distance = query.unsqueeze(1) - key
         seen = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
@@ -159,28 +151,14 @@ class AttentionBase(SequenceLayer):
         """Return ALiBi's bias, −∞ where ``mask`` is False; ``query`` and ``key`` are the first positions."""
         assert self.slopes is not None
         rows, columns = mask.shape[2:]
-        position = torch.arange(max(query + rows, key + columns), device=mask.device)
-        distance = position[query : query + rows].unsqueeze(1) - position[key : key + columns]
+        query_at = torch.arange(query, query + rows, device=mask.device)
+        distance = query_at.unsqueeze(1) - torch.arange(key, key + columns, device=mask.device)
         bias = -self.slopes.view(1, -1, 1, 1) * distance.abs().to(self.slopes)
         return bias.masked_fill(~mask, -torch.inf)
 
 
-class _Blocks:
-    """Keys and values ``(B, heads, S, D)``, of which blocks of queries see overlapping parts.
-
-    Args:
-        keys: all keys.
-        values: all values.
-        apart: split them once and join the parts that a block of queries sees. Otherwise the gradient of a part would
-            be as large as the whole, for every block.
-    """
-
-    def __init__(self, keys: Tensor, values: Tensor, *, apart: bool) -> None:
-        self.size = BLOCK if apart else keys.shape[2]
-        self.blocks = torch.split(keys, self.size, dim=2), torch.split(values, self.size, dim=2)
-
-    def between(self, low: int, high: int) -> list[Tensor]:
-        """Return keys and values at the positions from ``low`` to ``high``."""
-        first, last = low // self.size, (high - 1) // self.size + 1
-        joined = [torch.cat(blocks[first:last], dim=2) if last - first > 1 else blocks[first] for blocks in self.blocks]
-        return [part[:, :, low - first * self.size : high - first * self.size] for part in joined]
+def _between(parts: tuple[Tensor, ...], size: int, low: int, high: int) -> Tensor:
+    """Return the positions from ``low`` to ``high`` of keys or values that are split into parts of one size."""
+    first, last = low // size, (high - 1) // size + 1
+    joined = torch.cat(parts[first:last], dim=2) if last - first > 1 else parts[first]
+    return joined[:, :, low - first * size : high - first * size]

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.contract import MemoryLayer, SequenceLayer, begin_state
 from ..core.errors import InputError
 from ..core.lengths import reverse
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from .stack import require_memory_class
 
 
@@ -31,8 +31,7 @@ class Bidirectional(SequenceLayer):
         backwards: another instance with the same input width, which reads backwards from each row's last valid input.
 
     Raises:
-        InputError: a layer is not causal, or attends to a memory (see `bidirectional`).
-        ValueError: the layers differ in the width of their inputs.
+        ValueError: a layer is not causal, attends to a memory (see `bidirectional`), or reads inputs of another width.
     """
 
     causal = False
@@ -50,13 +49,19 @@ class Bidirectional(SequenceLayer):
         self.input_size = forwards.input_size
         self.output_size = forwards.output_size + backwards.output_size
 
-    def initial_state(self, batch_size: int) -> State:
-        """Return the initial states of both directions."""
-        return BidirectionalState(self.forwards.initial_state(batch_size), self.backwards.initial_state(batch_size))
+    def initial_state(
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
+    ) -> State:
+        """Return the initial states of both directions, with the memory if they attend to one."""
+        directions = (self.forwards, self.backwards)
+        return BidirectionalState(*(begin_state(layer, batch_size, memory, memory_lengths) for layer in directions))
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         state, lengths = self.admit(inputs, state, lengths)
         start, end = state
@@ -69,12 +74,8 @@ class Bidirectional(SequenceLayer):
         """Return the path lengths of the forward layer: the backward layer carries later inputs to earlier outputs."""
         return self.forwards.path_lengths(distance)
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Refuse to step, because the backward direction starts at the end.
-
-        Raises:
-            ValueError: always.
-        """
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
+        """Raise ValueError, because the backward direction starts at the end."""
         raise ValueError(
             "a bidirectional layer needs the whole sequence and cannot step; use a causal one to stream or generate"
         )
@@ -83,20 +84,7 @@ class Bidirectional(SequenceLayer):
 class MemoryBidirectional(Bidirectional, MemoryLayer):
     """Two directions of a layer that attends to a memory."""
 
-    def initial_state(
-        self,
-        batch_size: int,
-        memory: Tensor | None = None,
-        memory_lengths: Tensor | None = None,
-        *,
-        encoder_state: State | None = None,
-    ) -> State:
-        """Return the initial states of both directions, with the memory."""
-        directions = (self.forwards, self.backwards)
-        return BidirectionalState(*(begin_state(layer, batch_size, memory, memory_lengths) for layer in directions))
-
 
 def bidirectional(forwards: SequenceLayer, backwards: SequenceLayer) -> Bidirectional:
     """Return a `Bidirectional`, or a `MemoryBidirectional` where a layer attends to a memory."""
-    kind = MemoryBidirectional if isinstance(forwards, MemoryLayer) else Bidirectional
-    return kind(forwards, backwards)
+    return (MemoryBidirectional if isinstance(forwards, MemoryLayer) else Bidirectional)(forwards, backwards)

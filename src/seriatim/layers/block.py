@@ -13,18 +13,20 @@ you need for vision", CVPR 2022.
     y = v + FeedForward(norm(v))                 in a whole block
 """
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.contract import MemoryLayer, SequenceLayer, begin_state
 from ..core.errors import InputError
 from ..core.lengths import padding_cleared, zero_padding
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from .path_lengths import direct_paths
-from .pointwise import Norm, Pointwise
+from .pointwise import Norm
 from .pointwise import dropout as make_dropout
 from .pointwise import norm as norm_named
-from .stack import require_memory_class, stack
+from .stack import require_memory_class
 
 
 class Residual(SequenceLayer):
@@ -33,7 +35,7 @@ class Residual(SequenceLayer):
     Args:
         layer: a layer whose outputs have the width of its inputs.
         norm: the name of the norm; see `pointwise.NORMS`.
-        norm_first: apply the norm before the layer instead of after the sum.
+        norm_first: apply the norm before each part instead of after each sum.
         dropout: rate on the outputs of the layer.
         variational: use one dropout mask for a sequence instead of one for each step.
 
@@ -45,7 +47,7 @@ class Residual(SequenceLayer):
         self,
         layer: SequenceLayer,
         *,
-        norm: str = "rms",
+        norm: Norm = "rms",
         norm_first: bool = True,
         dropout: float = 0.0,
         variational: bool = False,
@@ -63,20 +65,25 @@ class Residual(SequenceLayer):
         self.dropout = make_dropout(dropout, variational=variational)
         self.input_size, self.output_size, self.causal = layer.input_size, layer.output_size, layer.causal
 
-    def initial_state(self, batch_size: int) -> State:
-        """Return the initial state of the layer."""
-        return self.layer.initial_state(batch_size)
+    def initial_state(
+        self,
+        batch_size: int,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        *,
+        encoder_state: State | None = None,
+    ) -> State:
+        """Return the initial state of the layer, with the memory if it attends to one."""
+        return begin_state(self.layer, batch_size, memory, memory_lengths)
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         with padding_cleared(lengths):
             outputs, state = self.layer(self.before(inputs), state, lengths=lengths)
         return zero_padding(self.after(inputs, outputs), lengths), state
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Compute one step of the layer."""
         self.check_input(inputs)
         outputs, state = self.layer.step(self.before(inputs), state)
@@ -99,46 +106,7 @@ class Residual(SequenceLayer):
 class MemoryResidual(Residual, MemoryLayer):
     """A `Residual` around a layer that attends to a memory."""
 
-    def initial_state(
-        self,
-        batch_size: int,
-        memory: Tensor | None = None,
-        memory_lengths: Tensor | None = None,
-        *,
-        encoder_state: State | None = None,
-    ) -> State:
-        """Return the initial state of the layer, with the memory."""
-        return begin_state(self.layer, batch_size, memory, memory_lengths)
 
-
-def wrapped(
-    layer: SequenceLayer,
-    memory: MemoryLayer | None,
-    feed_forward: nn.Module | None,
-    *,
-    norm: Norm = "rms",
-    norm_first: bool = True,
-    dropout: float = 0.0,
-    variational: bool = False,
-) -> SequenceLayer:
-    """Return a layer with residual connections, and optionally attention to a memory and a feed-forward network.
-
-    Args:
-        layer: a layer whose outputs have the width of its inputs.
-        memory: attention to a memory, or None.
-        feed_forward: a network made by `feed_forward.feed_forward`, or None.
-        norm: the name of the norm; see `pointwise.NORMS`.
-        norm_first: apply the norm before each part instead of after each sum.
-        dropout: rate on the outputs of each part.
-        variational: use one dropout mask for a sequence instead of one for each step.
-    """
-    size = layer.output_size
-    network = None if feed_forward is None else Pointwise(size, size, module=feed_forward)
-    parts = [
-        (MemoryResidual if isinstance(part, MemoryLayer) else Residual)(
-            part, norm=norm, norm_first=norm_first, dropout=dropout, variational=variational
-        )
-        for part in (layer, memory, network)
-        if part is not None
-    ]
-    return parts[0] if len(parts) == 1 else stack(parts)
+def with_residual(layer: SequenceLayer, **options: Any) -> Residual:
+    """Return a `Residual`, or a `MemoryResidual` where the layer attends to a memory; options as for `Residual`."""
+    return (MemoryResidual if isinstance(layer, MemoryLayer) else Residual)(layer, **options)

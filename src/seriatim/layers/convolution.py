@@ -13,13 +13,13 @@ connections to the output, every convolution adds to one sum.
 from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError
 from ..core.state import State
 from .block import Residual
-from .option_types import Between, Size
+from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
 from .pointwise import Norm, Pointwise
 from .pointwise import norm as norm_named
@@ -28,13 +28,9 @@ from .unpadded_layer import UnpaddedLayer, remember
 
 
 class GatedConvolution(UnpaddedLayer):
-    """One causal convolution and its gate. The state is the last ``(kernel_size − 1) · dilation`` inputs.
+    """One causal convolution and its gate; it sees ``kernel_size`` inputs at a distance of ``dilation``.
 
-    Args:
-        size: width of an input and of an output.
-        kernel_size: the number of inputs that are seen.
-        dilation: the distance between them.
-        bias: whether W, V and U have biases.
+    The state is the last ``(kernel_size − 1) · dilation`` inputs.
     """
 
     gate_names = ("output",)
@@ -74,9 +70,6 @@ class Convolution(Stack):
         depth: the number of convolutions; together they see 1 + (kernel_size − 1)(2^depth − 1) inputs.
         norm: the name of the norm; see `pointwise.NORMS`.
         bias: whether the convolutions have biases.
-
-    Raises:
-        InputError: a kernel size or a depth of 0.
     """
 
     keeps = "the last inputs, as far as it reaches"
@@ -90,13 +83,11 @@ class Convolution(Stack):
         hidden_size: int,
         *,
         kernel_size: Size = 3,
-        depth: Annotated[int, Between(1, 24)] = 4,
+        depth: Annotated[int, Interval(ge=1, le=24)] = 4,
         norm: Norm = "rms",
         bias: bool = True,
     ) -> None:
-        for name, value in (("kernel_size", kernel_size), ("depth", depth)):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1; got {value}")
+        check_sizes(kernel_size=kernel_size, depth=depth)
         layers: list[SequenceLayer] = [
             Residual(GatedConvolution(hidden_size, kernel_size=kernel_size, dilation=2**i, bias=bias), norm=norm)
             for i in range(depth)

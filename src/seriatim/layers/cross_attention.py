@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer
-from ..core.errors import InputError
-from ..core.lengths import check_lengths, valid_mask, zero_padding
-from ..core.state import State
+from ..core.lengths import valid_mask, zero_padding
+from ..core.state import OutputsAndState, State
 from .attention import heads
-from .option_types import Size
+from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
 from .scoring import Score, attend, scoring
 
@@ -35,15 +34,11 @@ class CrossAttention(MemoryLayer):
     """Multi-head attention to the memory given to `initial_state`.
 
     Args:
-        input_size: width of an input.
         hidden_size: width of an output, divided among the heads.
         memory_size: width of the memory; None for ``hidden_size``.
         num_heads: None for as many as leave each at least `attention.HEAD_SIZE` features.
         score: `dot`, `scaled-dot`, `bilinear` or `additive`.
         bias: whether the maps have biases.
-
-    Raises:
-        InputError: heads that do not divide the width, or an unknown score.
     """
 
     keeps = "keys and values of the memory"
@@ -63,8 +58,7 @@ class CrossAttention(MemoryLayer):
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
         self.memory_size = hidden_size if memory_size is None else memory_size
-        if self.memory_size < 1:
-            raise InputError(f"memory_size must be at least 1; got {memory_size}")
+        check_sizes(memory_size=self.memory_size)
         self.num_heads = heads(hidden_size, num_heads)
         head_size = hidden_size // self.num_heads
         self.q_proj = nn.Linear(input_size, hidden_size, bias=bias)
@@ -80,34 +74,13 @@ class CrossAttention(MemoryLayer):
         *,
         encoder_state: State | None = None,
     ) -> State:
-        """Map the memory ``(batch, memory_time, memory_size)`` to keys and values; see `MemoryLayer.initial_state`.
-
-        Raises:
-            ValueError: no memory, or one that does not fit.
-        """
-        if memory is None:
-            raise ValueError(
-                "cross-attention needs a memory to attend to; give initial_state(batch_size, memory, memory_lengths)"
-            )
-        if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, self.memory_size):
-            raise ValueError(
-                f"memory must have shape ({batch_size}, memory_time, {self.memory_size}); got {tuple(memory.shape)}"
-            )
-        lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])
-        memory = zero_padding(memory, lengths)
-        if lengths is None:
-            lengths = torch.full((batch_size,), memory.shape[1])
+        """Map the memory ``(batch, memory_time, memory_size)`` to keys and values; see `MemoryLayer.initial_state`."""
+        memory, lengths = self.check_memory(batch_size, memory, memory_lengths, self.memory_size)
         entries = self.kv_proj(memory).unflatten(2, (2 * self.num_heads, -1)).transpose(1, 2)  # (B, 2H, S, D)
-        return Memory(entries.contiguous(), lengths.to(memory.device, copy=True))
+        return Memory(entries.contiguous(), lengths)
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Attend from ``(batch, time, input_size)`` to the memory in the state, which does not change.
-
-        Raises:
-            ValueError: no state, and therefore no memory.
-        """
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
+        """Attend from ``(batch, time, input_size)`` to the memory in the state, which must be given."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         entries, memory_lengths = cast(Memory, state)
         if 0 in inputs.shape[:2]:

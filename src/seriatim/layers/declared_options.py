@@ -18,7 +18,7 @@ from ..config import Section, explain
 from ..core.contract import RecurrentCell, Wrap
 from ..core.errors import InputError, nearest
 from ..recurrence import Recurrent
-from .block import wrapped
+from .block import Residual
 from .cross_attention import CrossAttention
 from .feed_forward import feed_forward
 from .option_types import Json, check_value, describe_type
@@ -27,39 +27,30 @@ from .registry import find, split_names
 
 Options = Mapping[str, object]
 TaskOptions = TypeVar("TaskOptions", bound=Section)
-ARGUMENT = re.compile(r" {4}(\w+): (.*)")
+ARGS = re.compile(r"^Args:(\n {4,}.*)*", re.MULTILINE)
+ARGUMENT = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a layer or a task.
+    """One option of a layer or a task."""
 
-    Attributes:
-        name: the key in ``model.options``.
-        annotation: the type of its values, as declared; `inspect.Parameter.empty` if there is none.
-        default: the value if none is given.
-        help: one line.
-        limits: declared beside the type.
-    """
-
-    name: str
-    annotation: object
+    name: str  # the key in model.options
+    annotation: object  # the type of its values, as declared; inspect.Parameter.empty if there is none
     default: object = None
-    help: str = ""
-    limits: tuple[object, ...] = ()
+    help: str = ""  # one line
+    limits: tuple[object, ...] = ()  # declared beside the type
 
     def describe(self) -> dict[str, Json]:
         """Return ``type``, ``default``, ``range``, ``choices`` and ``help``; None where there is no such limit."""
-        kind, span, choices = describe_type(self.annotation, self.limits)
-        return {"type": kind, "default": self.default, "range": span, "choices": choices, "help": self.help}
+        kind, allowed, choices = describe_type(self.annotation, self.limits)
+        return {"type": kind, "default": self.default, "range": allowed, "choices": choices, "help": self.help}
 
 
-BLOCK = Option(
-    "block",
-    bool | None,
-    None,
-    "Put the layer into a block with norms and a feed-forward network (true), or not (false).",
-)
+BLOCK_HELP = "Put the layer into a block with norms and a feed-forward network (true), or not (false)."
+BLOCK = Option("block", bool | None, help=BLOCK_HELP)
+MIXTURE = ("experts_per_token", "balance")
+"""Options that only work together with ``num_experts``."""
 
 
 def wrap_of(name: str, options: Options) -> Wrap:
@@ -81,11 +72,11 @@ def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
     if options.get("position") == "learned":
         known |= {"max_length": declared(Positions)["max_length"]}
     if wrap != "none":
-        known |= {key: value for key, value in declared(wrapped).items() if key in ("norm", "norm_first")}
+        known |= {key: value for key, value in declared(Residual).items() if key in ("norm", "norm_first")}
         memory = declared(CrossAttention)
         known |= memory if options.get("memory_size") is not None else {"memory_size": memory["memory_size"]}
     if wrap == "block":
-        mixture = ("experts_per_token", "balance") if options.get("num_experts") is None else ()
+        mixture = MIXTURE if options.get("num_experts") is None else ()
         known |= {key: value for key, value in declared(feed_forward).items() if key not in mixture}
     return known | {BLOCK.name: BLOCK}
 
@@ -102,12 +93,7 @@ def check_options(name: str, options: Options) -> None:
 def resolve_options(
     section: type[TaskOptions], stacks: Sequence[str], given: Options
 ) -> tuple[TaskOptions, dict[str, Any]]:
-    """Share out ``model.options`` between a task and its layers.
-
-    Args:
-        section: the options of the task.
-        stacks: the layers of its model.
-        given: the options by name.
+    """Share out ``model.options`` between a task and the layers of its model.
 
     Returns:
         The options of the task, and what is left for the layers; `check_options` checks their values.
@@ -139,13 +125,10 @@ def declared(function: Callable[..., object]) -> dict[str, Option]:
     """Return the keyword-only arguments of a class or a function as options."""
     parts = reversed(function.__mro__) if isinstance(function, type) else [function]
     texts = {name: text for part in parts for name, text in arguments_of(inspect.cleandoc(part.__doc__ or "")).items()}
-    parameters = inspect.signature(function).parameters.values()
     return {
-        one.name: Option(
-            one.name, one.annotation, None if one.default is one.empty else one.default, texts.get(one.name, "")
-        )
-        for one in parameters
-        if one.kind is inspect.Parameter.KEYWORD_ONLY
+        name: Option(name, one.annotation, None if one.default is one.empty else one.default, texts.get(name, ""))
+        for name, one in inspect.signature(function).parameters.items()
+        if one.kind is one.KEYWORD_ONLY
     }
 
 
@@ -156,17 +139,8 @@ def accepted(function: Callable[..., object], options: Options) -> dict[str, Any
 
 def arguments_of(docstring: str) -> dict[str, str]:
     """Return what the ``Args`` of a docstring say of each argument, in one line each."""
-    texts: dict[str, list[str]] = {}
-    lines = docstring.partition("Args:\n")[2].splitlines()
-    for line in lines:
-        if not line.startswith("    "):
-            break
-        if found := ARGUMENT.fullmatch(line):
-            name = found[1]
-            texts[name] = [found[2]]
-        elif texts:
-            texts[name].append(line.strip())
-    return {name: _line(" ".join(words)) for name, words in texts.items()}
+    section = ARGS.search(docstring)
+    return {name: _line(text) for name, text in ARGUMENT.findall(section[0] if section else "")}
 
 
 def _line(text: str) -> str:
@@ -177,10 +151,10 @@ def _line(text: str) -> str:
 
 def _condition(key: str) -> str:
     """Return what an option needs, if it is one that only works together with another."""
-    if key in ("experts_per_token", "balance"):
+    if key in MIXTURE:
         return "it needs model.options.num_experts"
     if key in declared(Positions):
         return "it needs model.options.position learned"
-    if key in declared(wrapped) | declared(feed_forward) or key == "memory_size":
+    if key in declared(Residual) | declared(feed_forward) or key == "memory_size":
         return "it needs model.options.block true"
     return ""

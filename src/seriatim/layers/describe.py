@@ -42,21 +42,14 @@ def describe(name: str) -> dict[str, object]:
 
 def path_lengths(built: SequenceLayer, distances: tuple[int, ...] = DISTANCES) -> dict[str, int | None]:
     """Return how many operations along time lead from inputs some steps back to the output; None for no path."""
-    lengths = built.path_lengths(max(distances))
-    floats = {str(distance): float(lengths[distance]) for distance in distances}
-    return {distance: int(length) if math.isfinite(length) else None for distance, length in floats.items()}
+    lengths = built.path_lengths(max(distances)).tolist()
+    return {str(back): int(lengths[back]) if math.isfinite(lengths[back]) else None for back in distances}
 
 
 @torch.inference_mode()
 def state_sizes(name: str, tokens: tuple[int, ...]) -> dict[str, int]:
-    """Return the bytes of one row's state after each number of tokens, read from states of the layer.
-
-    The state is measured at three short lengths. A state that grows between the last two keeps growing at this rate; a
-    state that does not grow there has its final size.
-    """
+    """Return the bytes of one row's state after each number of tokens, extrapolated from states of three lengths."""
     built = layer(name, WIDTH, WIDTH).eval()
-    short = (1, 500, 501)
     with uncompiled():  # compiling takes longer than a thousand steps
-        sizes = {time: state_bytes(built(torch.zeros(1, time, WIDTH))[1]) for time in short}
-    growth = sizes[501] - sizes[500]
-    return {str(count): sizes[1] if count == 1 else sizes[500] + (count - 500) * growth for count in tokens}
+        first, last, next_size = (state_bytes(built(torch.zeros(1, time, WIDTH))[1]) for time in (1, 500, 501))
+    return {str(count): first if count == 1 else last + (count - 500) * (next_size - last) for count in tokens}

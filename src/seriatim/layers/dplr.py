@@ -3,7 +3,7 @@
 A. Gu, K. Goel and C. Ré, "Efficiently modeling long sequences with structured state spaces", ICLR 2022
 (arXiv:2111.00396), theorem 3 and appendix C.3. Ā and B̄ are the bilinear transform of A and B (`seriatim.layers.s4`).
 
-The powers of Ā are not computed one by one. At the L-th roots of unity z their truncated power series are resolvents,
+At the L-th roots of unity z the truncated power series of Ā are resolvents,
 
     Σ_{l<L} C Ā^l z^l = C̃ (1 − Āz)⁻¹,  C̃ = C (1 − Ā^L),  (1 − Āz)⁻¹ = M(z)⁻¹ (1 − Δ/2 A)
     M(z) = (1 − z) − Δ/2 (1 + z) A = diag(e) + w P P*,  e_k = (1 − z) − w λ_k,  w = Δ/2 (1 + z)
@@ -11,7 +11,7 @@ The powers of Ā are not computed one by one. At the L-th roots of unity z their
 
 by Woodbury's formula. The sums over 1/e_k are Cauchy kernels, and one inverse FFT gives C Ā^l for all l < L. Ā^l B̄
 follows in the same way from (1 − Ā^L) B̄, and the kernel of the convolution from both. The paper divides M by w, which
-has a pole at z = −1; the form here has none. Only Ā^L is a dense matrix, computed by repeated squaring.
+has a pole at z = −1. Only Ā^L is a dense matrix, computed by repeated squaring.
 
 Vectors are stored as one of each conjugate pair, complex ``(..., N/2)``, or as the real parts and then the imaginary
 parts of these, real ``(..., N)``.
@@ -25,19 +25,12 @@ from torch import Tensor
 
 
 class Unrolled(NamedTuple):
-    """The effect of L steps in real numbers: D channels, N numbers of state (real parts, then imaginary parts).
+    """The effect of L steps in real numbers: D channels, N numbers of state (real parts, then imaginary parts)."""
 
-    Attributes:
-        kernel: K_l, ``(D, L)``.
-        observed: C Ā^l, ``(D, L, N)``.
-        reached: Ā^l B̄, ``(D, N, L)``.
-        powers: Ā to the power 1, 2, 4, …, L, each ``(D, N, N)``.
-    """
-
-    kernel: Tensor
-    observed: Tensor
-    reached: Tensor
-    powers: list[Tensor]
+    kernel: Tensor  # K_l, (D, L)
+    observed: Tensor  # C Ā^l, (D, L, N)
+    reached: Tensor  # Ā^l B̄, (D, N, L)
+    powers: list[Tensor]  # Ā to the power 1, 2, 4, …, L, each (D, N, N)
 
 
 class System(NamedTuple):

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..core.auxiliary_losses import contribute
 from ..core.errors import InputError
+from .scan import wide
 
 
 class Routing(NamedTuple):
@@ -40,7 +41,7 @@ class Router(nn.Linear):
 
     def forward(self, inputs: Tensor) -> Routing:  # type: ignore[override]
         """Route inputs ``(inputs, size)``; the gates of several chosen experts sum to one."""
-        probabilities = torch.softmax(super().forward(inputs).to(torch.promote_types(inputs.dtype, torch.float32)), -1)
+        probabilities = torch.softmax(wide(super().forward(inputs)), -1)
         gates, experts = probabilities.topk(self.per_token, dim=-1)
         if self.per_token > 1:
             gates = gates / gates.sum(-1, keepdim=True)
@@ -55,15 +56,10 @@ class Experts(nn.Module):
         experts: the networks.
         per_token: the number of networks that process each input.
         balance: weight of the load-balancing loss, which is added to the loss in training.
-
-    Raises:
-        InputError: no experts, or more chosen than there are.
     """
 
     def __init__(self, size: int, experts: Sequence[nn.Module], *, per_token: int = 2, balance: float = 0.01) -> None:
         super().__init__()
-        if not experts:
-            raise InputError("a mixture needs at least one expert")
         if not 1 <= per_token <= len(experts):
             raise InputError(
                 f"model.options.experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}"
@@ -105,11 +101,7 @@ def counts(routing: Routing) -> Tensor:
 
 @contextmanager
 def count_experts(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Count, inside the ``with`` block, the inputs of each expert of every mixture in ``model``.
-
-    Yields:
-        A dictionary from the mixture's name in the model to counts ``(experts,)``.
-    """
+    """Count, inside the ``with`` block, the inputs of each expert ``(experts,)``, by the names of the mixtures."""
     totals: dict[str, Tensor] = {}
     hooks = []
     for name, module in model.named_modules():

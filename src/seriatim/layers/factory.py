@@ -1,6 +1,5 @@
 """Build layers from a name and options: `seriatim.layer`."""
 
-import itertools
 from typing import Any
 
 from torch import nn
@@ -9,7 +8,7 @@ from ..core.contract import RecurrentCell, SequenceLayer
 from ..core.errors import InputError
 from ..recurrence import Recurrent
 from .bidirectional import bidirectional as both_directions
-from .block import wrapped
+from .block import Residual, with_residual
 from .cross_attention import CrossAttention
 from .declared_options import Options, accepted, check_options, wrap_of
 from .feed_forward import feed_forward
@@ -52,9 +51,6 @@ def layer(
 
     Raises:
         InputError: an unknown name or option, or a size that does not fit.
-
-    Warns:
-        UserWarning: a former name of a layer.
     """
     name = current(name)
     check_options(name, options)
@@ -67,7 +63,7 @@ def layer(
         raise InputError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
     rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
-    for part in itertools.chain.from_iterable(itertools.repeat(names, num_layers)):
+    for part in names * num_layers:
         width = layers[-1].output_size if layers else input_size
         directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
         layers.append(both_directions(*directions) if bidirectional else directions[0])
@@ -75,18 +71,13 @@ def layer(
     if wrapped_names and options.get("norm_first", True):
         norm = norm_named(str(options.get("norm", "rms")), layers[-1].output_size)
     between = 0.0 if len(wrapped_names) == len(names) else dropout
-    if len(layers) == 1 and not residual and norm is None:
-        return _with_positions(layers[0], options)
-    stack = stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=norm)
-    return _with_positions(stack, options)
-
-
-def _with_positions(layer: SequenceLayer, options: Options) -> SequenceLayer:
-    """Add absolute positions below a layer if the options name them."""
+    whole = layers[0]
+    if len(layers) > 1 or residual or norm is not None:
+        whole = stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=norm)
     if options.get("position") not in ABSOLUTE:
-        return layer
-    bottom = Positions(layer.input_size, learned=options["position"] == "learned", **accepted(Positions, options))
-    return stack_of([bottom, layer])
+        return whole
+    bottom = Positions(input_size, learned=options["position"] == "learned", **accepted(Positions, options))
+    return stack_of([bottom, whole])
 
 
 def _build_one(name: str, width: int, hidden_size: int, options: Options, rates: dict[str, Any]) -> SequenceLayer:
@@ -100,11 +91,14 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
     part: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
     built = Recurrent(part, **accepted(Recurrent, options)) if isinstance(part, RecurrentCell) else part
     if wrap != "none":
-        memory = None
+        parts = [built]
         if options.get("memory_size") is not None:
-            memory = CrossAttention(hidden_size, hidden_size, **accepted(CrossAttention, options))
+            parts.append(CrossAttention(hidden_size, hidden_size, **accepted(CrossAttention, options)))
         network = feed_forward(hidden_size, **accepted(feed_forward, options)) if wrap == "block" else None
-        built = wrapped(built, memory, network, **rates, **accepted(wrapped, options))
+        if network is not None:
+            parts.append(Pointwise(hidden_size, hidden_size, module=network))
+        parts = [with_residual(inside, **rates, **accepted(Residual, options)) for inside in parts]
+        built = parts[0] if len(parts) == 1 else stack_of(parts)
     if inner == width:
         return built
     return stack_of([Pointwise(width, inner, module=nn.Linear(width, inner)), built])

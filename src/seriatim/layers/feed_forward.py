@@ -8,11 +8,12 @@ W₁ ``up_proj`` · V ``gate_proj`` · W₂ ``down_proj`` · g ``activation``.
 
 from typing import Annotated
 
+from annotated_types import Interval
 from torch import Tensor, nn
 
-from ..core.errors import InputError, nearest
+from ..core.errors import require_known
 from .experts import Experts
-from .option_types import Between, OneOf, Size
+from .option_types import OneOf, Size, check_sizes
 from .pointwise import activation
 
 PLAIN = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu-tanh", "silu": "silu"}
@@ -23,14 +24,7 @@ MULTIPLE = 8
 
 
 class FeedForward(nn.Module):
-    """``(..., size)`` to the same shape.
-
-    Args:
-        size: width of an input and of an output.
-        inner_size: width between the two maps.
-        kind: one of `PLAIN` or `GATED`.
-        bias: whether the maps have biases.
-    """
+    """``(..., size)`` to the same shape, with ``inner_size`` features in between; a kind of `PLAIN` or `GATED`."""
 
     def __init__(self, size: int, inner_size: int, *, kind: str, bias: bool = False) -> None:
         super().__init__()
@@ -54,7 +48,7 @@ def feed_forward(
     feed_forward_size: Size | None = None,
     num_experts: Size | None = None,
     experts_per_token: Size = 2,
-    balance: Annotated[float, Between(0, 1000)] = 0.01,
+    balance: Annotated[float, Interval(ge=0, le=1000)] = 0.01,
     bias: bool = False,
 ) -> nn.Module | None:
     """Return the feed-forward network of a block, or a mixture of several networks.
@@ -72,17 +66,11 @@ def feed_forward(
     Raises:
         InputError: an unknown kind, or more experts chosen than there are.
     """
-    if feed_forward not in KINDS:
-        raise InputError(f"unknown feed_forward {feed_forward!r}; {nearest(feed_forward, KINDS)}")
-    if feed_forward == "none":
+    if require_known("feed_forward", feed_forward, KINDS) == "none":
         return None
     inner = feed_forward_size
     if inner is None:
         inner = -(-(8 * size // 3 if feed_forward in GATED else 4 * size) // MULTIPLE) * MULTIPLE
-    if inner < 1:
-        raise InputError(f"feed_forward_size must be at least 1; got {inner}")
-
-    if num_experts is not None and num_experts < 1:
-        raise InputError(f"num_experts must be at least 1; got {num_experts}")
+    check_sizes(feed_forward_size=inner, num_experts=1 if num_experts is None else num_experts)
     networks = [FeedForward(size, inner, kind=feed_forward, bias=bias) for _ in range(num_experts or 1)]
     return networks[0] if num_experts is None else Experts(size, networks, per_token=experts_per_token, balance=balance)

@@ -6,17 +6,13 @@ from torch import Tensor, nn
 
 from ..core.contract import RecurrentCell
 from ..core.state import State
+from .option_types import GateBias
 
 
 def initialize_gates(inputs: Tensor, recurrent: Tensor, gates: int) -> None:
     """Initialise input weights Glorot-uniformly and recurrent weights orthogonally, gate by gate, in place.
 
-    X. Glorot and Y. Bengio, 2010; A. Saxe, J. McClelland and S. Ganguli, 2014.
-
-    Args:
-        inputs: ``(gates * hidden_size, input_size)``.
-        recurrent: ``(gates * hidden_size, hidden_size)``.
-        gates: the number of gates that are stacked along dimension 0.
+    X. Glorot and Y. Bengio, 2010; A. Saxe, J. McClelland and S. Ganguli, 2014. Gates are stacked along dimension 0.
     """
     for w, u in zip(inputs.data.chunk(gates), recurrent.data.chunk(gates), strict=True):
         nn.init.xavier_uniform_(w)
@@ -33,23 +29,25 @@ class LSTMState(NamedTuple):
 class GatedCell(RecurrentCell):
     """A cell with maps W of the input and U of the state, whose gates are stacked along dimension 0.
 
-    The initial state is one vector ``(batch, hidden_size)``.
+    The state is one vector ``(batch, hidden_size)``. A subclass that adds parameters initialises them after
+    ``super().__init__``.
 
     Args:
         input_size: width of an input.
         hidden_size: width of the state.
-        bias: whether W has a bias.
-        recurrent_gates: the number of gates that U computes; None for as many as W.
+        bias: whether there is a bias.
     """
 
+    keeps = "one vector"
     gates: ClassVar[int]
     recurrent_weights: ClassVar[tuple[str, ...]] = ("u.weight",)
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool, recurrent_gates: int | None = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
         self.w = nn.Linear(input_size, self.gates * hidden_size, bias=bias)
-        self.u = nn.Linear(hidden_size, (recurrent_gates or self.gates) * hidden_size, bias=False)
+        self.u = nn.Linear(hidden_size, self.gates * hidden_size, bias=False)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise the weights gate by gate (see `initialize_gates`) and the biases to zero."""
@@ -63,21 +61,24 @@ class GatedCell(RecurrentCell):
 
 
 class GatedLSTM(GatedCell):
-    """A variant of the LSTM. Its state is `LSTMState`, and the bias of its forget gate starts above zero.
+    """A variant of the LSTM. Its state is `LSTMState`: hidden and cell.
 
     Args:
         input_size: width of an input.
         hidden_size: width of the hidden state and of the cell state.
-        bias: whether W has a bias.
+        bias: whether gates and candidate have biases.
         forget_bias: initial value of the forget gate's bias.
     """
 
+    keeps = "two vectors: hidden and cell"
     forget_gate: ClassVar[int]
     """The place of the forget gate among the gates."""
+    forget_bias: float = 0.0  # while the constructor of the base class runs
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool, forget_bias: float) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
         super().__init__(input_size, hidden_size, bias=bias)
         self.forget_bias = forget_bias
+        self.open_forget_gate(self.w.bias)
 
     def reset_parameters(self) -> None:
         """Initialise the weights gate by gate and the biases to zero, except for the forget gate's bias."""
@@ -85,7 +86,7 @@ class GatedLSTM(GatedCell):
         self.open_forget_gate(self.w.bias)
 
     def open_forget_gate(self, bias: Tensor | None) -> None:
-        """Set the forget gate's part of a bias ``(gates * hidden_size,)`` to its initial value, in place."""
+        """Set the forget gate's part of a bias ``(gates * hidden_size,)``, in place."""
         if bias is not None:
             nn.init.constant_(bias.data.chunk(self.gates)[self.forget_gate], self.forget_bias)
 

@@ -11,29 +11,20 @@ EMNLP 2014.
 x_t inputs · h_t outputs and the state · W ``weight_ih_l0`` · U ``weight_hh_l0`` · b, c ``bias_ih_l0``,
 ``bias_hh_l0``. Gates are stacked r, z, n. Nothing is simplified.
 
-This form differs from textbooks in two ways: the reset gate acts after the recurrent product, and z keeps the old state
-where the textbook's z takes the new one. The textbook's form is ``gru-original`` (`seriatim.layers.gru_original`).
+In textbooks (``gru-original``, `seriatim.layers.gru_original`) the reset gate acts before the recurrent product, and z
+takes the new state.
 """
-
-from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..core.state import State
-from .vendor_kernel import TorchCell
+from .vendor_kernel import Kernels, TorchCell
 
 
 class GRU(TorchCell):
-    """Gated recurrent unit. The state is one vector ``(batch, hidden_size)``.
+    """Gated recurrent unit; see `TorchCell` for the arguments."""
 
-    Args:
-        input_size: width of an input.
-        hidden_size: width of the state.
-        bias: whether the gates have biases.
-    """
-
-    keeps = "one vector"
     paper = "Cho et al. 2014, reset gate after the product as in cuDNN"
     gate_names = ("reset", "update (keeps)")
     twin = nn.GRU
@@ -50,6 +41,6 @@ class GRU(TorchCell):
         hidden = (1 - z) * torch.tanh(n_x + r * n_h) + z * state
         return hidden, hidden
 
-    def kernels(self) -> tuple[Callable[..., Sequence[Tensor]], Callable[..., Tensor] | None]:
+    def kernels(self) -> Kernels:
         """Return PyTorch's kernels."""
         return torch.gru, torch.gru_cell

@@ -12,37 +12,34 @@ x_t inputs · h_t outputs and the state · W, b ``w``, stacked r, z, h̃ · U_r,
 ``u_candidate``. Biases are added unless ``bias`` is false; the paper has none. Nothing is simplified.
 
 The reset gate acts before the recurrent product, and z takes the new state. (In the EMNLP paper itself z keeps the old
-state; textbooks exchanged the two.) The registered ``gru`` (`seriatim.layers.gru`) has the form of cuDNN instead: its
-reset gate acts after the product, so that one product for each step serves all three gates, and its z keeps the old
-state. The two forms compute the same only where r is 1 everywhere.
+state; textbooks exchanged the two.) The registered ``gru`` (`seriatim.layers.gru`) differs in both, as cuDNN does.
 """
 
 import torch
 from torch import Tensor, nn
 
+from ..core.contract import RecurrentCell
 from ..core.state import State
-from .gated_cell import GatedCell, initialize_gates
+from .gated_cell import initialize_gates
 
 
-class OriginalGRU(GatedCell):
-    """A gated recurrent unit whose reset gate acts before the product.
-
-    The state is one vector ``(batch, hidden_size)``.
+class OriginalGRU(RecurrentCell):
+    """A gated recurrent unit whose reset gate acts before the product. The state is one vector.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of the state.
         bias: whether there is a bias.
     """
 
     keeps = "one vector"
     paper = "Cho et al. 2014, reset gate before the product as in the paper"
     gate_names = ("reset", "update (takes)")
-    gates = 3
     recurrent_weights = ("u.weight", "u_candidate.weight")
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
-        super().__init__(input_size, hidden_size, bias=bias, recurrent_gates=2)
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.w = nn.Linear(input_size, 3 * hidden_size, bias=bias)
+        self.u = nn.Linear(hidden_size, 2 * hidden_size, bias=False)
         self.u_candidate = nn.Linear(hidden_size, hidden_size, bias=False)
         self.reset_parameters()
 
@@ -53,6 +50,10 @@ class OriginalGRU(GatedCell):
         initialize_gates(self.w.weight[candidate:], self.u_candidate.weight, gates=1)
         if self.w.bias is not None:
             nn.init.zeros_(self.w.bias)
+
+    def initial_state(self, batch_size: int) -> State:
+        """Return zeros ``(batch, hidden_size)``."""
+        return self.zeros(batch_size, self.output_size)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the four equations."""

@@ -44,22 +44,15 @@ class Entries(NamedTuple):
 
 
 class _Leaves(NamedTuple):
-    kept: Tensor
-    seen: Tensor
+    kept: Tensor  # keys and values (batch, heads, entries, size), the newest last
+    seen: Tensor  # the number of inputs read so far (batch,), including those whose entries were dropped
 
 
 class KeyValueCache(_Leaves):
-    """The state of attention.
+    """The state of attention; shorter rows are zero in front."""
 
-    Attributes:
-        kept: keys and values ``(batch, heads, entries, size)``, the newest last, shorter rows zero in front.
-        seen: the number of inputs read so far ``(batch,)``, including those whose entries were dropped.
-        buffer: the buffer that ``kept`` is a part of, or None.
-        end: where ``kept`` ends in the buffer.
-    """
-
-    buffer: Buffer | None = None
-    end: int = 0
+    buffer: Buffer | None = None  # that `kept` is a part of
+    end: int = 0  # of `kept` in the buffer
 
     @classmethod
     def of(cls, entries: Entries, seen: Tensor) -> "KeyValueCache":
@@ -87,26 +80,19 @@ def append(past: Entries, new: Tensor) -> Entries:
 
 
 def newest(entries: Entries, size: int) -> Entries:
-    """Return the last ``size`` entries.
-
-    Few out of many are copied, because a part of the buffer would hold all the others in memory.
-    """
+    """Return the last ``size`` entries."""
     dropped = entries.values.shape[2] - size
     if dropped <= 0:
         return entries
-    if dropped > size + MIN_CAPACITY:
+    if dropped > size + MIN_CAPACITY:  # a part of the buffer would hold all the others in memory
         return Entries(entries.values[:, :, dropped:].clone())
     return entries._replace(values=entries.values[:, :, dropped:])
 
 
 def newest_of_each(values: Tensor, valid: Tensor, end: Tensor, size: int) -> Tensor:
-    """Return the newest entries of rows that end at different places, moved so that all end together.
+    """Return at most ``size`` of the newest entries of every row, moved so that all rows end together.
 
-    Args:
-        values: ``(batch, heads, time, size)``.
-        valid: the number of entries of each row, ``(batch,)``.
-        end: where they end, ``(batch,)``.
-        size: the largest number of entries to return for each row.
+    Rows of ``values (batch, heads, time, size)`` have ``valid (batch,)`` entries, which end at ``end (batch,)``.
     """
     valid = valid.clamp(max=size)
     width = int(valid.max()) if len(valid) else 0

@@ -16,26 +16,23 @@ for large scale acoustic modeling", Interspeech 2014) h is narrower than C: h_t 
 ``weight_hr_l0``.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Annotated, cast
 
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
 from .gated_cell import LSTMState
-from .option_types import Between, GateBias
-from .vendor_kernel import TorchCell
+from .option_types import GateBias
+from .vendor_kernel import Kernels, TorchCell
 
 
 class LSTM(TorchCell):
-    """Long short-term memory. The state is `LSTMState`: hidden and cell.
+    """Long short-term memory. The state is `LSTMState`: hidden and cell. See `TorchCell` for the other arguments.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of the hidden state and of the cell state.
-        bias: whether the gates have biases.
         forget_bias: initial value of the forget gate's bias; with 1, memory lasts from the first step on
             (R. Jozefowicz, W. Zaremba and I. Sutskever 2015).
         projection_size: width of the output and of the hidden state where outputs are projected; 0 for no projection.
@@ -46,6 +43,7 @@ class LSTM(TorchCell):
     gate_names = ("forget", "input", "output")
     twin = nn.LSTM
     gates = 4
+    forget_bias: float = 0.0  # while the constructor of the base class runs
 
     def __init__(
         self,
@@ -54,10 +52,21 @@ class LSTM(TorchCell):
         *,
         bias: bool = True,
         forget_bias: GateBias = 1.0,
-        projection_size: Annotated[int, Between(0)] = 0,
+        projection_size: Annotated[int, Ge(0)] = 0,
     ) -> None:
-        self.forget_bias = forget_bias
         super().__init__(input_size, hidden_size, bias=bias, projection_size=projection_size)
+        self.forget_bias = forget_bias
+        self.open_forget_gate()
+
+    def reset_parameters(self) -> None:
+        """Initialise as `TorchCell` does, except for the forget gate's bias."""
+        super().reset_parameters()
+        self.open_forget_gate()
+
+    def open_forget_gate(self) -> None:
+        """Set the forget gate's part of the bias, in place."""
+        if self.bias_ih_l0 is not None:
+            nn.init.constant_(self.bias_ih_l0.data.chunk(4)[1], self.forget_bias)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the equations, and the projection where there is one."""
@@ -73,13 +82,7 @@ class LSTM(TorchCell):
         """Return zeros ``(batch, output_size)`` and ``(batch, hidden_size)``."""
         return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
 
-    def reset_parameters(self) -> None:
-        """Initialise the parameters as every `TorchCell`, except for the forget gate's bias."""
-        super().reset_parameters()
-        if self.bias_ih_l0 is not None:
-            nn.init.constant_(self.bias_ih_l0.data[self.hidden_size : 2 * self.hidden_size], self.forget_bias)
-
-    def kernels(self) -> tuple[Callable[..., Sequence[Tensor]], Callable[..., Sequence[Tensor]] | None]:
+    def kernels(self) -> Kernels:
         """Return PyTorch's kernels; there is none for one step with a projection."""
         return torch.lstm, None if self.projection_size else torch.lstm_cell
 

@@ -20,28 +20,15 @@ from torch import Tensor
 
 from ..core.state import State
 from .gated_cell import GatedLSTM, LSTMState
-from .option_types import GateBias
 
 
 class CoupledLSTM(GatedLSTM):
-    """Long short-term memory with one gate for input and forgetting. The state is `LSTMState`: hidden and cell.
+    """Long short-term memory with one gate for input and forgetting; see `GatedLSTM` for the arguments."""
 
-    Args:
-        input_size: width of an input.
-        hidden_size: width of the hidden state and of the cell state.
-        bias: whether gates and candidate have biases.
-        forget_bias: initial value of the forget gate's bias.
-    """
-
-    keeps = "two vectors: hidden and cell"
     paper = "Greff et al. 2017"
     gate_names = ("forget", "output")
     gates = 3
     forget_gate = 0
-
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
-        super().__init__(input_size, hidden_size, bias=bias, forget_bias=forget_bias)
-        self.reset_parameters()
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the five equations."""

@@ -25,16 +25,12 @@ from .option_types import GateBias
 
 
 class LayerNormLSTM(GatedLSTM):
-    """Long short-term memory with layer normalisation. The state is `LSTMState`: hidden and cell.
+    """Long short-term memory with layer normalisation; see `GatedLSTM` for the other arguments.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of the hidden state and of the cell state.
         bias: whether there are the shifts b and β_C.
-        forget_bias: initial value of the forget gate's bias.
     """
 
-    keeps = "two vectors: hidden and cell"
     paper = "Ba, Kiros & Hinton 2016"
     gate_names = ("forget", "input", "output")
     gates = 4
@@ -45,13 +41,6 @@ class LayerNormLSTM(GatedLSTM):
         self.norm_inputs = nn.LayerNorm(4 * hidden_size, bias=bias)
         self.norm_hidden = nn.LayerNorm(4 * hidden_size, bias=False)
         self.norm_cell = nn.LayerNorm(hidden_size, bias=bias)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise the weights gate by gate, gains to one, and shifts to zero except for the forget gate's."""
-        super().reset_parameters()
-        for norm in (self.norm_inputs, self.norm_hidden, self.norm_cell):
-            norm.reset_parameters()
         self.open_forget_gate(self.norm_inputs.bias)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:

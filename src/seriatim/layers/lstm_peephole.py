@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.errors import InputError, nearest
+from ..core.errors import require_known
 from ..core.state import State
 from .gated_cell import GatedLSTM, LSTMState
 from .option_types import GateBias, OneOf
@@ -33,17 +33,12 @@ Peephole = Annotated[str, OneOf(PEEPHOLES)]
 
 
 class PeepholeLSTM(GatedLSTM):
-    """Long short-term memory with peepholes. The state is `LSTMState`: hidden and cell.
+    """Long short-term memory with peepholes; see `GatedLSTM` for the other arguments.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of the hidden state and of the cell state.
         peephole: `diagonal`, one number for each unit and gate, or `full`, one matrix for each gate.
-        bias: whether gates and candidate have biases.
-        forget_bias: initial value of the forget gate's bias.
     """
 
-    keeps = "two vectors: hidden and cell"
     paper = "Gers & Schmidhuber 2000"
     gate_names = ("input", "forget", "output")
     undecayed = ("peepholes",)
@@ -60,16 +55,8 @@ class PeepholeLSTM(GatedLSTM):
         forget_bias: GateBias = 1.0,
     ) -> None:
         super().__init__(input_size, hidden_size, bias=bias, forget_bias=forget_bias)
-        if peephole not in PEEPHOLES:
-            raise InputError(f"unknown peephole {peephole!r}; {nearest(peephole, list(PEEPHOLES))}")
-        self.full = peephole == "full"
-        self.peepholes = nn.Parameter(torch.empty(3, *[hidden_size] * (1 + self.full)))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise the parameters as every `GatedLSTM`, and the peepholes to zero."""
-        super().reset_parameters()
-        nn.init.zeros_(self.peepholes)
+        self.full = require_known("peephole", peephole, PEEPHOLES) == "full"
+        self.peepholes = nn.Parameter(torch.zeros(3, *[hidden_size] * (1 + self.full)))
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the six equations."""

@@ -11,9 +11,8 @@ A. Gu and T. Dao, "Mamba: Linear-time sequence modeling with selective state spa
 
 u inputs · y outputs · the last K − 1 of x ``state.recent`` · h ``state.memory`` · W_in ``in_proj`` ·
 w ``conv_weight`` · b ``conv_bias`` · W_x ``x_proj`` · W_Δ, b_Δ ``dt_proj`` · A = −exp(``A_log``) · D ``D`` ·
-W_out ``out_proj``. This is the mixer alone: the registry adds the norm before it and the residual connection around it.
-Nothing is simplified.
-Inside, sequences are (time, batch, width), so that one step is contiguous.
+W_out ``out_proj``. This is the mixer alone: `seriatim.layer` adds the norm before it and the residual connection around
+it. Nothing is simplified. Inside, sequences are (time, batch, width), so that one step is contiguous.
 """
 
 import math
@@ -24,11 +23,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..core.errors import InputError
 from ..core.state import State
-from .option_types import Size, StepSize
+from .option_types import Size, StepSize, check_sizes, check_step_sizes
 from .path_lengths import direct_paths, joined_paths
-from .scan import Context
+from .scan import Context, wide
 from .selective_scan import selective_scan, selective_step
 from .unpadded_layer import UnpaddedLayer, remember
 
@@ -44,8 +42,6 @@ class Mamba(UnpaddedLayer):
     """One Mamba mixer.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of an output.
         state_size: N, the numbers in the state of every inner channel.
         expansion: inner channels for every output.
         kernel_size: K, the number of inputs that the short convolution sees.
@@ -53,9 +49,6 @@ class Mamba(UnpaddedLayer):
         dt_min: the smallest Δ at the start.
         dt_max: the largest Δ at the start.
         bias: whether the short convolution has a bias. b_Δ, which holds the size of the steps, is always there.
-
-    Raises:
-        InputError: a size below 1, or not 0 < dt_min ≤ dt_max.
     """
 
     keeps = "one small matrix, and the last inputs of a short convolution"
@@ -81,12 +74,8 @@ class Mamba(UnpaddedLayer):
     ) -> None:
         super().__init__()
         dt_rank = math.ceil(hidden_size / 16) if dt_rank is None else dt_rank
-        sizes = {"state_size": state_size, "expansion": expansion, "kernel_size": kernel_size, "dt_rank": dt_rank}
-        for name, size in sizes.items():
-            if size < 1:
-                raise InputError(f"{name} must be at least 1; got {size}")
-        if not 0 < dt_min <= dt_max:
-            raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+        check_sizes(state_size=state_size, expansion=expansion, kernel_size=kernel_size, dt_rank=dt_rank)
+        check_step_sizes(dt_min, dt_max)
         self.input_size, self.output_size, self.inner = input_size, hidden_size, expansion * hidden_size
         self.state_size, self.kernel_size, self.dt_rank = state_size, kernel_size, dt_rank
         self.dt_min, self.dt_max = dt_min, dt_max
@@ -115,10 +104,8 @@ class Mamba(UnpaddedLayer):
 
     def initial_state(self, batch_size: int) -> MambaState:
         """Return zeros; see `MambaState`."""
-        return MambaState(
-            self.zeros(batch_size, self.kernel_size - 1, self.inner),
-            self.zeros(batch_size, self.state_size, self.inner),
-        )
+        recent = self.zeros(batch_size, self.kernel_size - 1, self.inner)
+        return MambaState(recent, self.zeros(batch_size, self.state_size, self.inner))
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: the convolution sees its inputs directly, the scan proceeds step by step."""
@@ -151,23 +138,15 @@ class Mamba(UnpaddedLayer):
     def selected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return Δ, B and C for inner inputs ``(..., inner)``."""
         low, b, c = self.x_proj(x).split([self.dt_rank, self.state_size, self.state_size], dim=-1)
-        delta = self.dt_proj(low)
-        return F.softplus(delta.to(torch.promote_types(delta.dtype, torch.float32))), b, c
+        return F.softplus(wide(self.dt_proj(low))), b, c
 
     def a(self) -> Tensor:
         """Return A ``(inner, state_size)``, which is negative."""
-        return -torch.exp(self.A_log.to(torch.promote_types(self.A_log.dtype, torch.float32)))
-
-    def extra_repr(self) -> str:
-        """Return the sizes, for ``print``."""
-        return f"{self.input_size}, {self.output_size}, state_size={self.state_size}"
+        return -torch.exp(wide(self.A_log))
 
 
 class _DepthwiseConvolution(torch.autograd.Function):
-    """Σ_k w_k ⊙ x_{t+k} + b over ``(K − 1 + time, batch, channels)``, as K shifted products in one result.
-
-    Weights are ``(K, channels)``.
-    """
+    """Σ_k w_k ⊙ x_{t+k} + b over ``(K − 1 + time, batch, channels)``, with weights ``(K, channels)``."""
 
     @staticmethod
     def forward(ctx: Context, extended: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

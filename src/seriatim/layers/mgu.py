@@ -9,9 +9,7 @@ Journal of Automation and Computing 13(3), 2016.
 
 x_t inputs · h_t outputs and the state · W, b ``w`` · U ``u``. Gates are stacked z, h̃.
 
-Simplified, as in textbooks: the paper's candidate sees the state through the gate, h̃_t = tanh(W x_t +
-U (z_t ⊙ h_{t−1}) + b), so that z both resets and updates. Here the candidate sees all of h_{t−1}, and one product
-computes gate and candidate.
+Simplified, as in textbooks: the paper's candidate sees z_t ⊙ h_{t−1}, so that z both resets and updates.
 """
 
 import torch
@@ -22,22 +20,11 @@ from .gated_cell import GatedCell
 
 
 class MGU(GatedCell):
-    """A recurrence with one gate. The state is one vector ``(batch, hidden_size)``.
+    """A recurrence with one gate; see `GatedCell` for the arguments."""
 
-    Args:
-        input_size: width of an input.
-        hidden_size: width of the state.
-        bias: whether there is a bias.
-    """
-
-    keeps = "one vector"
     paper = "Zhou et al. 2016, candidate without the gate"
     gate_names = ("update (takes)",)
     gates = 2
-
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
-        super().__init__(input_size, hidden_size, bias=bias)
-        self.reset_parameters()
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the three equations."""

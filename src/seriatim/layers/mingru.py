@@ -9,8 +9,7 @@ L. Feng, F. Tung, M. O. Ahmed, Y. Bengio and H. Hajimirsadeghi, "Were RNNs all w
 x_t inputs · h_t outputs and the state · W, b ``w``, stacked z, h̃. Gate and candidate do not see the state, so that the
 recurrence is linear in the state and can be trained by a scan (`seriatim.layers.scan`).
 
-Simplified: the paper also has a form that passes the candidate through g(x) = x + ½ where x ≥ 0, else σ(x). This makes
-h positive, so that the scan can use logarithms. The scan here does not need them, and h may be negative.
+Simplified: the paper also has a form that keeps h positive, for a scan with logarithms; here h may be negative.
 """
 
 import torch
@@ -25,8 +24,6 @@ class MinGRU(UnpaddedLayer):
     """A gated average of candidates computed from the inputs. The state is one vector ``(batch, hidden_size)``.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of the state.
         bias: whether there is a bias.
     """
 

@@ -9,9 +9,9 @@ import inspect
 import math
 from collections.abc import Iterable, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Interval, Le, Lt
 from pydantic.fields import FieldInfo
 
 from ..core.errors import InputError, nearest, shown
@@ -22,45 +22,39 @@ Json: TypeAlias = object
 """A value that JSON can express."""
 
 
-class Between:
-    """Numbers from ``minimum`` to ``maximum``, both included; without ``maximum`` there is no upper bound."""
-
-    def __init__(self, minimum: float, maximum: float = math.inf) -> None:
-        self.minimum, self.maximum = minimum, maximum
-
-    def check(self, name: str, value: Any) -> None:
-        """Raise InputError for a value outside the range."""
-        if not self.minimum <= value <= self.maximum:
-            allowed = f"between {self.minimum:g} and {self.maximum:g}"
-            if self.maximum == math.inf:
-                allowed = f"at least {self.minimum:g}"
-            raise InputError(f"{name} must be {allowed}; got {shown(value)}")
-
-
 class OneOf:
     """One of several names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = list(names)
 
-    def check(self, name: str, value: Any) -> None:
-        """Raise InputError for another name."""
-        if value not in self.names:
-            raise InputError(f"{name}: {shown(value)} does not fit; {nearest(value, self.names)}")
 
-
-Size = Annotated[int, Between(1)]
-Rate = Annotated[float, Between(0, 0.99)]
-GateBias = Annotated[float, Between(-100, 100)]
+Size = Annotated[int, Ge(1)]
+Rate = Annotated[float, Interval(ge=0, le=0.99)]
+GateBias = Annotated[float, Interval(ge=-100, le=100)]
 """Beyond these values a sigmoid is 0 or 1 to the last digit of float64, and no gradient could change it."""
-StepSize = Annotated[float, Between(1e-7, 1e3)]
+StepSize = Annotated[float, Interval(ge=1e-7, le=1e3)]
 WORDS: dict[object, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
     str: "text",
     NoneType: "null",
+    list: "a list",
 }
+BOUNDS = {Ge: "{:g} or more", Gt: "above {:g}", Le: "{:g} or less", Lt: "below {:g}"}
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise InputError for a size below 1."""
+    for name, size in sizes.items():
+        check_value(name, size, Size)
+
+
+def check_step_sizes(dt_min: float, dt_max: float) -> None:
+    """Raise InputError unless 0 < dt_min ≤ dt_max."""
+    if not 0 < dt_min <= dt_max:
+        raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
 
 
 def check_value(name: str, value: object, annotation: object) -> None:
@@ -71,24 +65,25 @@ def check_value(name: str, value: object, annotation: object) -> None:
         value: as given.
         annotation: the type as declared; a type that is text, or none at all, fits everything.
     """
-    if annotation is inspect.Parameter.empty:
+    kinds, limits = _split(annotation)
+    types = tuple(kind for kind in kinds if isinstance(kind, type))
+    if annotation is inspect.Parameter.empty or len(types) < len(kinds):
         return
-    parts = [_split(part) for part in _alternatives(annotation)]
-    kinds = [kind for kind, _ in parts if isinstance(kind, type)]
-    if len(kinds) < len(parts):
-        return
-    accepted = (*kinds, int) if float in kinds else tuple(kinds)
-    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join(WORDS.get(kind, kind.__name__) for kind in kinds)
-        raise InputError(f"{name}: {shown(value)} does not fit; give {names}")
+    accepted = (*types, int) if float in types else types
+    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in types):
+        raise InputError(f"{name}: {shown(value)} does not fit; give {_in_words(types)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name}: {value} does not fit; give a finite number")
     if isinstance(value, int) and abs(value) >= LARGEST:
         raise InputError(f"{name}: {shown(value)} does not fit; give a number below {LARGEST}")
-    for kind, limits in parts:
-        for limit in limits:
-            if kind is not NoneType and value is not None and isinstance(limit, Between | OneOf):
-                limit.check(name, value)
+    bounds = _bounds(limits)
+    low, high = bounds.get(Ge, -math.inf), bounds.get(Le, math.inf)
+    if isinstance(value, int | float) and not low <= value <= high:
+        allowed = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        raise InputError(f"{name} must be {allowed}; got {shown(value)}")
+    for limit in limits:
+        if isinstance(limit, OneOf) and isinstance(value, str) and value not in limit.names:
+            raise InputError(f"{name}: {shown(value)} does not fit; {nearest(value, limit.names)}")
 
 
 def describe_type(annotation: object, limits: Sequence[object] = ()) -> tuple[str, str | None, list[str] | None]:
@@ -98,56 +93,39 @@ def describe_type(annotation: object, limits: Sequence[object] = ()) -> tuple[st
         annotation: the type as declared by a layer or by a field of a task.
         limits: declared beside the type, as pydantic keeps them.
     """
-    names: list[str] = []
-    choices: list[str] = []
-    everything = list(limits)
-    for part in _alternatives(annotation):
-        kind, declared = _split(part)
-        everything += declared
-        if get_origin(kind) is Literal:
-            choices += map(str, get_args(kind))
-            names.append(WORDS[str])
-        elif kind is not inspect.Parameter.empty:
-            names.append(
-                WORDS.get(kind, "a list" if get_origin(kind) is list else str(getattr(kind, "__name__", kind)))
-            )
-    span = None
-    for limit in everything:
-        if isinstance(limit, OneOf):
-            choices += limit.names
-        elif isinstance(limit, Between):
-            span = _range(limit.minimum, limit.maximum)
-    bounds = [limit for limit in everything if isinstance(limit, Ge | Gt | Le | Lt)]
-    if len(bounds) == 2 and isinstance(bounds[0], Ge) and isinstance(bounds[1], Le):
-        span = f"{bounds[0].ge:g} to {bounds[1].le:g}"
-    elif bounds:
-        span = " and ".join(filter(None, map(_bound, bounds))) or None
-    return " or ".join(dict.fromkeys(names)) or "any value", span, choices or None
+    kinds, declared = _split(annotation)
+    choices = [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    choices += [name for limit in declared if isinstance(limit, OneOf) for name in limit.names]
+    bounds = _bounds([*limits, *declared])
+    if bounds.keys() == {Ge, Le}:
+        allowed = f"{bounds[Ge]:g} to {bounds[Le]:g}"
+    else:
+        texts = [BOUNDS[kind].format(bound) for kind, bound in bounds.items() if (kind, bound) != (Lt, LARGEST)]
+        allowed = " and ".join(texts)
+    return _in_words(kinds) or "any value", allowed or None, choices or None
 
 
-def _range(minimum: float, maximum: float) -> str:
-    return f"{minimum:g} or more" if maximum == math.inf else f"{minimum:g} to {maximum:g}"
+def _in_words(kinds: Iterable[object]) -> str:
+    """Return types in words; a choice of names is text."""
+    plain = [str if get_origin(kind) is Literal else get_origin(kind) or kind for kind in kinds]
+    names = [WORDS.get(kind, str(getattr(kind, "__name__", kind))) for kind in plain]
+    return " or ".join(dict.fromkeys(names))
 
 
-def _bound(bound: object) -> str | None:
-    if isinstance(bound, Ge):
-        return f"{bound.ge:g} or more"
-    if isinstance(bound, Gt):
-        return f"above {bound.gt:g}"
-    if isinstance(bound, Le):
-        return f"{bound.le:g} or less"
-    assert isinstance(bound, Lt)
-    return None if bound.lt == LARGEST else f"below {bound.lt:g}"
+def _bounds(limits: Iterable[object]) -> dict[type, float]:
+    """Return the bounds among some limits by their kind."""
+    kinds = tuple(BOUNDS)
+    return {type(limit): getattr(limit, type(limit).__name__.lower()) for limit in limits if isinstance(limit, kinds)}
 
 
-def _alternatives(annotation: object) -> tuple[object, ...]:
-    """Return the parts of ``A | B``, or the type itself."""
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-
-
-def _split(annotation: object) -> tuple[object, list[object]]:
-    """Return a type without its limits, and the limits."""
-    if get_origin(annotation) is not Annotated:
-        return annotation, []
-    kind, *limits = get_args(annotation)
-    return kind, [part for limit in limits for part in (limit.metadata if isinstance(limit, FieldInfo) else (limit,))]
+def _split(annotation: object) -> tuple[list[object], list[object]]:
+    """Return the types that ``A | B`` joins, without their limits, and all limits."""
+    kinds: list[object] = []
+    limits: list[object] = []
+    for part in get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,):
+        kind, *declared = get_args(part) if get_origin(part) is Annotated else (part,)
+        kinds += [] if kind is inspect.Parameter.empty else [kind]
+        for limit in declared:
+            several = limit.metadata if isinstance(limit, FieldInfo) else limit
+            limits += several if isinstance(several, Iterable) else [several]
+    return kinds, limits

@@ -1,10 +1,9 @@
 """Which code outside the library a run or a comparison needs, and whether it may be imported.
 
-A run that was trained with somebody's own layer records in ``code.json`` where the class is defined: its file or
-module, its name, and the SHA-256 digest of the file. No code is copied into the run. Opening a run imports nothing:
-the user allows it with ``--allow-code`` (``allow_code=True``), and even then the file must have the recorded digest,
-unless the user accepts a changed file with ``--allow-changed-code`` (``allow_code="changed"``). The digest covers the
-file of the class, not what this file imports.
+A run that was trained with somebody's own layer records in ``code.json`` where the class is defined, with the SHA-256
+digest of this file, but not of what it imports. Opening a run imports nothing: the user allows it with ``--allow-code``
+(``allow_code=True``), and even then the file must have the recorded digest, unless the user accepts a changed file with
+``--allow-changed-code`` (``allow_code="changed"``).
 """
 
 import json
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..config import Config
+from ..core.contract import Architecture
 from ..core.errors import InputError
 from ..storage.atomic_files import remove, write_whole
 from ..storage.safe_files import read_json
@@ -29,15 +29,7 @@ from .outside_code import (
     is_reference,
     parse_reference,
 )
-from .registry import (
-    BUILT_IN,
-    NAME,
-    REGISTRY,
-    check_constructor,
-    entry_points_by_name,
-    register,
-    split_names,
-)
+from .registry import BUILT_IN, REGISTRY, check_constructor, entry_points_by_name, register, split_names
 
 CODE = "code.json"
 """The file of a run that says which code outside the library it needs."""
@@ -54,21 +46,13 @@ _imported: set[str] = set()
 
 
 class Origin(NamedTuple):
-    """Where a class outside the library is defined.
+    """Where a class outside the library is defined."""
 
-    Attributes:
-        name: the name of the layer in the registry.
-        module: the dotted name of its module; None for a file that is imported by its path.
-        qualname: the name of the class in its module.
-        path: the file of the module.
-        sha256: the digest of this file.
-    """
-
-    name: str
-    module: str | None
-    qualname: str
-    path: str
-    sha256: str = ""
+    name: str  # of the layer in the registry
+    module: str | None  # its dotted name; None for a file that is imported by its path
+    qualname: str  # of the class in its module
+    path: str  # the file of the module
+    sha256: str = ""  # of this file
 
     def to_record(self) -> dict[str, str | None]:
         """Return the fields as a file records them."""
@@ -78,18 +62,9 @@ class Origin(NamedTuple):
 
     @classmethod
     def from_record(cls, record: object, source: str | Path) -> "Origin":
-        """Read the fields that a file records.
-
-        Args:
-            record: a mapping with the keys of `to_record`.
-            source: the file, for messages.
-
-        Raises:
-            InputError: a key is missing, or a value is not text.
-        """
+        """Read the fields that `to_record` wrote to the file ``source``, or raise InputError if one is damaged."""
         record = record if isinstance(record, dict) else {}
-        texts = [record.get(key) for key in ("name", "class", "path", "sha256")]
-        module = record.get("module")
+        module, *texts = (record.get(key) for key in ("module", "name", "class", "path", "sha256"))
         if not all(isinstance(text, str) for text in texts) or not isinstance(module, str | None):
             raise InputError(f"{source}: its record of the code of layers is damaged; restore the file")
         name, qualname, path, sha256 = map(str, texts)
@@ -99,59 +74,47 @@ class Origin(NamedTuple):
 def import_references(names: str) -> str:
     """Import the layers of a stack that are written as ``FILE:Class``, and register them under this text.
 
-    Args:
-        names: one name, or several with commas between them.
-
     Returns:
         The same names without spaces around them.
 
     Raises:
         InputError: code that cannot be imported, or that defines no such layer.
     """
-    for name in filter(is_reference, map(str.strip, names.split(","))):
-        if _is_imported(name):
-            continue
+    parts = [part.strip() for part in names.split(",")]
+    for name in filter(is_reference, parts):
+        reference = parse_reference(name)
+        if name in REGISTRY and reference.is_file and not Path(reference.source).exists():
+            origin = origin_of(name)  # of a run in another folder
+            if Path(origin.path).is_file() and digest_of(origin.path) == origin.sha256:
+                continue
         architecture = import_reference(name)
-        check_constructor(architecture, parse_reference(name).source)
-        REGISTRY[name] = architecture
-        _imported.add(name)
-        origin_of(name)
-    return ",".join(map(str.strip, names.split(",")))
-
-
-def _is_imported(name: str) -> bool:
-    """Return whether a reference is registered and still stands for the same code."""
-    if name not in REGISTRY:
-        return False
-    origin, source = origin_of(name), Path(parse_reference(name).source)
-    same_file = origin.module is not None or not source.is_file() or str(source.resolve()) == origin.path
-    return same_file and Path(origin.path).is_file() and digest_of(origin.path) == origin.sha256
+        check_constructor(architecture, reference.source)
+        _add(name, architecture)
+    return ",".join(parts)
 
 
 def register_reference(text: str) -> str:
     """Import ``FILE:Class`` and register it under the name of the class, which it returns.
 
-    If another class has this name already, the name of the file is put before it.
-
-    Raises:
-        InputError: code that cannot be imported, or a class whose name cannot be the name of a layer.
+    If another class has this name already, the name of the file is put before it. Errors are those of `register` and
+    `import_reference`.
     """
     reference, architecture = parse_reference(text), import_reference(text)
     stem = Path(reference.source).stem if reference.is_file else reference.source.rpartition(".")[2]
     short = reference.qualname.rpartition(".")[2]
-    name = next(
-        (name for name in (short, f"{stem}-{short}") if REGISTRY.get(name, architecture) is architecture), short
-    )
+    free = [name for name in (short, f"{stem}-{short}") if REGISTRY.get(name, architecture) is architecture]
+    name = next(iter(free), short)
     if REGISTRY.get(name) is not architecture:
-        if not NAME.fullmatch(name):
-            raise InputError(
-                f"{reference.source}: {name!r} cannot be the name of a layer; use ASCII letters and digits"
-            )
-        check_constructor(architecture, reference.source)
         register(name, architecture)
-        _imported.add(name)
-        origin_of(name)
+        _add(name, architecture)
     return name
+
+
+def _add(name: str, architecture: Architecture) -> None:
+    """Register a class that was imported here, and remember the digest of its file."""
+    REGISTRY[name] = architecture
+    _imported.add(name)
+    origin_of(name)
 
 
 def registered() -> list[str]:
@@ -172,25 +135,21 @@ def stacks_of(config: Config) -> list[str]:
 
 
 def origin_of(name: str) -> Origin:
-    """Return where the class that is registered under ``name`` is defined.
-
-    Raises:
-        InputError: another process could not import it from there.
-    """
+    """Return where a registered class is defined, or raise InputError if another process could not import it."""
     cls = REGISTRY[name]
     module = sys.modules.get(cls.__module__)
-    path = getattr(module, "__file__", None)
-    place = f"layer {name!r}: {cls.__qualname__} is defined in"
-    remedy = "which other processes cannot import; move it to the top level of a file, for instance cells.py"
-    if "<locals>" in cls.__qualname__:
-        raise InputError(f"{place} a function, {remedy}")
-    if module is None or path is None or not Path(path).is_file() or attribute(module, cls.__qualname__) is not cls:
-        raise InputError(f"{place} a notebook or an interactive session, {remedy}")
+    path = getattr(module, "__file__", None) or ""
+    if module is None or not Path(path).is_file() or attribute(module, cls.__qualname__) is not cls:
+        place = "a function" if "<locals>" in cls.__qualname__ else "a notebook or an interactive session"
+        raise InputError(
+            f"layer {name!r}: {cls.__qualname__} is defined in {place}, which other processes cannot import; "
+            "move it to the top level of a file, for instance cells.py"
+        )
     module_name: str | None = cls.__module__
     if module_name == "__main__":
         spec = getattr(module, "__spec__", None)  # set where a module is run with python -m
         module_name = None if spec is None else str(spec.name)
-    elif module_name is not None and module_name.startswith(PREFIX):
+    elif cls.__module__.startswith(PREFIX):
         module_name = None
     if cls not in _digests:
         _digests[cls] = digest_of(path)
@@ -198,11 +157,9 @@ def origin_of(name: str) -> Origin:
 
 
 def import_origins(origins: Sequence[Origin], search_path: Sequence[str]) -> None:
-    """Import classes in this process, and register them under their names.
+    """Import classes and register them under their names.
 
-    Args:
-        origins: where the classes are defined.
-        search_path: folders to look for modules in, after those of this process.
+    Folders of the ``search_path`` are looked in for modules after those of this process.
 
     Raises:
         InputError: a file that cannot be imported, or does not define the class.
@@ -213,9 +170,7 @@ def import_origins(origins: Sequence[Origin], search_path: Sequence[str]) -> Non
         if origin.sha256 and path.is_file() and digest_of(path) != origin.sha256:
             raise InputError(f"{path}: changed while its class {origin.qualname} was in use; start again")
         module = import_file(path) if origin.module is None else import_module(origin.module, path)
-        REGISTRY[origin.name] = class_of(module, origin.qualname)
-        _imported.add(origin.name)
-        origin_of(origin.name)
+        _add(origin.name, class_of(module, origin.qualname))
 
 
 def write_origins(folder: Path, names: Iterable[str]) -> None:
@@ -223,26 +178,22 @@ def write_origins(folder: Path, names: Iterable[str]) -> None:
 
     A class of a notebook, which no other process can import, is recorded without a file.
     """
-    origins = []
+    records = []
     for name in outside_names(names):
         if name in REGISTRY:
             try:
-                origins.append(origin_of(name))
+                origin = origin_of(name)
             except InputError:
-                origins.append(Origin(name, None, REGISTRY[name].__qualname__, ""))
-    if not origins:
+                origin = Origin(name, None, REGISTRY[name].__qualname__, "")
+            records.append(origin.to_record())
+    if records:
+        write_whole(folder / CODE, json.dumps({"format": FORMAT, "layers": records}, indent=2) + "\n")
+    else:
         remove(folder / CODE)
-        return
-    records = [origin.to_record() for origin in origins]
-    write_whole(folder / CODE, json.dumps({"format": FORMAT, "layers": records}, indent=2) + "\n")
 
 
 def read_origins(folder: Path) -> dict[str, Origin]:
-    """Return where the outside layers of a run are defined, by their names.
-
-    Raises:
-        InputError: the file that says so is damaged.
-    """
+    """Return where the outside layers of a run are defined, by their names; raise InputError for a damaged record."""
     path = folder / CODE
     if not path.exists():
         return {}
@@ -270,17 +221,18 @@ def require_code(
     Raises:
         InputError: code that is not allowed, missing, changed, or that cannot be imported.
     """
+    if allow_code not in (False, True, "changed"):
+        raise InputError(f"allow_code must be False, True or 'changed', got {allow_code!r}")
     outside = outside_names(names)
-    if not outside:
-        return
-    origins = read_origins(folder) if origins is None else origins
+    if outside and origins is None:
+        origins = read_origins(folder)
     for name in outside:
-        origin = origins.get(name)
+        origin = (origins or {}).get(name)
         if name in REGISTRY:
             _check_registered(folder, name, origin, allow_code)
         elif origin is not None:
             _check_allowed(folder, origin, allow_code)
-            import_origins([origin._replace(sha256=digest_of(origin.path))], [])
+            import_origins([origin._replace(sha256="")], [])
         elif is_reference(name):
             raise InputError(
                 f"{folder}: its layer {name!r} is code from outside the library, and the run does not record where it "
@@ -309,8 +261,7 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
     if not path.is_file():
         raise InputError(f"{path}: missing; the layer {origin.name!r} of {folder} is defined in it; restore the file")
     digest = digest_of(path)
-    changed = digest != origin.sha256
-    if changed and allow_code != "changed":
+    if digest != origin.sha256 and allow_code != "changed":
         raise InputError(
             f"{path}: changed since {folder} was trained with its class {origin.qualname} (SHA-256 "
             f"{origin.sha256[:SHOWN]} then, {digest[:SHOWN]} now); restore the file, or accept the change with "
@@ -324,14 +275,7 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
 
 
 def _check_registered(folder: Path, name: str, origin: Origin | None, allow_code: AllowCode) -> None:
-    """Compare a registered class with the one that a run was trained with.
-
-    Raises:
-        InputError: the class was imported for another run or name, and is not the same code.
-
-    Warns:
-        UserWarning: the user registered other code under the name.
-    """
+    """Refuse a class that was imported here, and warn of one that the user registered, if a run has other code."""
     if origin is None or not origin.sha256 or allow_code == "changed":
         return
     try:

@@ -15,13 +15,7 @@ from torch import Tensor
 def direct_paths(distance: int, reach: int | None, *, dilation: int = 1) -> Tensor:
     """Return the path lengths of a layer that sees earlier inputs directly: 1 for each of them.
 
-    Args:
-        distance: steps back to the furthest input.
-        reach: steps back to the furthest input that the layer sees; None where it sees all.
-        dilation: distance between the inputs that the layer sees.
-
-    Returns:
-        float64 ``(distance + 1,)``.
+    It sees every ``dilation``-th input, up to ``reach`` steps back; None where it sees all.
     """
     back = torch.arange(distance + 1)
     seen = back % dilation == 0
@@ -33,14 +27,7 @@ def direct_paths(distance: int, reach: int | None, *, dilation: int = 1) -> Tens
 
 
 def joined_paths(layers: Sequence[Tensor]) -> Tensor:
-    """Return the shortest path lengths through a stack of layers, any of which may cover part of the distance.
-
-    Args:
-        layers: path lengths ``(distance + 1,)`` of each layer.
-
-    Returns:
-        float64 ``(distance + 1,)``.
-    """
+    """Return the shortest path lengths through a stack of layers, any of which may cover part of the distance."""
     total = layers[0]
     for lengths in layers[1:]:
         shortest = torch.full_like(total, math.inf)

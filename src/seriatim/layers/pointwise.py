@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError, nearest
+from ..core.errors import InputError, require_known
 from ..core.lengths import valid_mask
 from ..core.random_masks import dropout_mask
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from .option_types import OneOf
 from .path_lengths import direct_paths
 
@@ -41,14 +41,8 @@ Activation = Annotated[str, OneOf(ACTIVATIONS)]
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the activation with a name.
-
-    Raises:
-        InputError: no activation has the name; the message gives the nearest.
-    """
-    if name not in ACTIVATIONS:
-        raise InputError(f"unknown activation {name!r}; {nearest(name, list(ACTIVATIONS))}")
-    return ACTIVATIONS[name]
+    """Return the activation with a name, or raise InputError."""
+    return ACTIVATIONS[require_known("activation", name, ACTIVATIONS)]
 
 
 class LayerNorm(nn.LayerNorm):
@@ -60,7 +54,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.RMSNorm):
-    """`torch.nn.RMSNorm`, computed in the type of its weights also where autocast makes the inputs narrower."""
+    """`torch.nn.RMSNorm` with the same change."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalise ``(..., size)``."""
@@ -73,14 +67,8 @@ Norm = Annotated[str, OneOf(NORMS)]
 
 
 def norm(name: str, size: int) -> nn.Module:
-    """Return a norm over the last dimension, of width ``size``.
-
-    Raises:
-        InputError: no norm has the name; the message gives the nearest.
-    """
-    if name not in NORMS:
-        raise InputError(f"unknown norm {name!r}; {nearest(name, list(NORMS))}")
-    return NORMS[name](size, eps=EPSILON)
+    """Return a norm over the last dimension, of width ``size``, or raise InputError for an unknown name."""
+    return NORMS[require_known("norm", name, NORMS)](size, eps=EPSILON)
 
 
 class Dropout(nn.Module):
@@ -113,11 +101,7 @@ class VariationalDropout(Dropout):
 
 
 def dropout(p: float, *, variational: bool = False) -> nn.Module:
-    """Return dropout at rate ``p``, of single values or, where ``variational``, of features over all time steps.
-
-    Raises:
-        InputError: the rate lies outside [0, 0.99].
-    """
+    """Return dropout at rate ``p`` in [0, 0.99], of single values or, where ``variational``, of whole features."""
     if not 0 <= p <= 0.99:
         raise InputError(f"dropout must be between 0 and 0.99; got {p}")
     if p == 0:
@@ -145,9 +129,7 @@ class Pointwise(SequenceLayer):
         """Return the empty tuple."""
         return ()
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the module over the valid positions of ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         if lengths is None:
@@ -157,7 +139,7 @@ class Pointwise(SequenceLayer):
         outputs = valid.new_zeros(*inputs.shape[:2], self.output_size)
         return outputs.masked_scatter(mask.unsqueeze(2), valid), state
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Run the module once."""
         self.check_step(inputs, state)
         return self.module(inputs), state

@@ -23,8 +23,8 @@ from torch.nn import functional as F
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import zero_padding
-from ..core.state import State
-from .option_types import OneOf, Size
+from ..core.state import OutputsAndState, State
+from .option_types import OneOf, Size, check_sizes
 from .path_lengths import direct_paths
 from .scan import Context
 
@@ -40,7 +40,6 @@ class Positions(SequenceLayer):
     """Adds a vector for its position to each input; the state is the number of inputs read by each row ``(batch,)``.
 
     Args:
-        input_size: width of an input.
         learned: use learned vectors instead of sinusoidal ones.
         max_length: the number of learned positions.
     """
@@ -50,8 +49,7 @@ class Positions(SequenceLayer):
 
     def __init__(self, input_size: int, *, learned: bool = False, max_length: Size = MAX_LENGTH) -> None:
         super().__init__()
-        if max_length < 1:
-            raise InputError(f"max_length must be at least 1; got {max_length}")
+        check_sizes(max_length=max_length)
         self.input_size = self.output_size = input_size
         self.table = nn.Parameter(0.02 * torch.randn(max_length, input_size)) if learned else None
         self.register_buffer("like", torch.zeros(()), persistent=False)
@@ -60,14 +58,8 @@ class Positions(SequenceLayer):
         """Return zeros: no inputs were read."""
         return self.zeros(batch_size).long()
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Add positions to ``(batch, time, input_size)``; see `SequenceLayer.forward`.
-
-        Raises:
-            InputError: a position beyond the learned ones.
-        """
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
+        """Add positions to ``(batch, time, input_size)``; raise InputError for one beyond the learned positions."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         assert isinstance(state, Tensor)
         position = positions(state, inputs.shape[1])
@@ -95,23 +87,13 @@ def learned_positions(model: nn.Module) -> int | None:
 
 
 class Rotary:
-    """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision.
-
-    Args:
-        head_size: width of a query.
-    """
+    """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision."""
 
     def __init__(self, head_size: int) -> None:
         self.frequencies = _frequencies(head_size // 2)
 
     def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
-        """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)``.
-
-        Args:
-            vectors: queries and keys, followed by heads that are not rotated.
-            position: the position of each input, ``(batch or 1, time)``.
-            num_heads: the number of heads that are queries or keys.
-        """
+        """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)`` by positions ``(batch or 1, time)``."""
         self.frequencies = _moved(self.frequencies, position.device)
         angles = (position.unsqueeze(-1) * self.frequencies).unsqueeze(1)  # (B, 1, T, D/2)
         cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
@@ -156,10 +138,7 @@ def slopes(num_heads: int) -> Tensor:
 
 
 def positions(count: Tensor, time: int) -> Tensor:
-    """Return the positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)``.
-
-    The batch has size 1 where all rows have the same positions.
-    """
+    """Return the positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)``."""
     if time == 1:
         return count.unsqueeze(1)
     if len(count) and bool((count == count[0]).all()):
@@ -174,10 +153,7 @@ def sinusoids(position: Tensor, size: int) -> Tensor:
 
 
 def _frequencies(count: int, size: int | None = None) -> Tensor:
-    """Return 1 / BASE^{2i/size} for i below ``count``; the default size is twice the count.
-
-    The type is float64, whatever the model's type, because positions are large.
-    """
+    """Return 1 / BASE^{2i/size} for i below ``count`` in float64, because positions are large."""
     return torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
 
 

@@ -5,9 +5,8 @@ approximation to English).
 
     h_t = c,    P(w_1 … w_T) = Π_t softmax(W c + b)_{w_t} = Π_t P(w_t)
 
-A language model with this layer is a unigram model: it learns the frequency of each token. A classifier or a tagger
-with it learns the frequency of each label, the prior of the labels, and never reads the text. The layer was called
-``unigram``, which is the usual name of a bag of words in classification; this name still works.
+A language model with this layer learns the frequency of each token; a classifier or a tagger learns the frequency of
+each label and never reads the text. The layer was called ``unigram``; this name still works.
 
 c ``constant``, learned · h ``outputs``. Nothing is simplified. In a block the residual connection passes on the present
 input, and the model learns pairs of tokens.
@@ -18,16 +17,11 @@ from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
 from ..core.lengths import zero_padding
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 
 
 class Prior(SequenceLayer):
-    """The same output at every step, whatever the inputs. The state is empty.
-
-    Args:
-        input_size: width of an input.
-        hidden_size: width of an output.
-    """
+    """The same output at every step, whatever the inputs. The state is empty."""
 
     keeps = "nothing"
     parallel = True
@@ -42,9 +36,7 @@ class Prior(SequenceLayer):
         """Return an empty tensor ``(batch, 0)``."""
         return self.zeros(batch_size, 0)
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return the constant for each of ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         outputs = self.constant.expand(*inputs.shape[:2], self.output_size)

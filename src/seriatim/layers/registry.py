@@ -13,9 +13,11 @@ import inspect
 import re
 import warnings
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
+from typing import TypeGuard
 
-from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.errors import InputError, nearest
+from ..core.contract import Architecture, RecurrentCell, SequenceLayer
+from ..core.errors import InputError, first_line, require_known
 from .attention import Attention
 from .convolution import Convolution
 from .gru import GRU
@@ -36,7 +38,7 @@ from .self_attention import SelfAttention
 from .transformer import Transformer
 from .window import Window
 
-REGISTRY: dict[str, type[SequenceLayer] | type[RecurrentCell]] = {
+REGISTRY: dict[str, Architecture] = {
     "rnn": RNN,
     "lstm": LSTM,
     "gru": GRU,
@@ -73,14 +75,14 @@ RESERVED = frozenset({"ngram", *RENAMED})
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 GROUP = "seriatim.layers"
 """The entry-point group of packages that add layers."""
+full_name = attrgetter("__module__", "__qualname__")
 
 
-def register(name: str, architecture: type[SequenceLayer] | type[RecurrentCell]) -> None:
+def register(name: str, architecture: Architecture) -> None:
     """Register a layer or a cell of your own under a name, which then works wherever a layer is named.
 
     The constructor takes ``(input_size, hidden_size)`` and keyword-only arguments, which become ``model.options``. The
-    registration holds for this process; the processes in which `seriatim.compare` trains import the class from the file
-    that defines it.
+    registration holds for this process; `seriatim.compare` trains in others, which import the file of the class.
 
     Args:
         name: letters, digits, ``-`` and ``_``, beginning with a letter. A class may be registered again after it was
@@ -94,30 +96,29 @@ def register(name: str, architecture: type[SequenceLayer] | type[RecurrentCell])
         raise InputError(
             f"register: {name!r} cannot be the name of a layer; use letters, digits, - and _, and begin with a letter"
         )
-    if not (isinstance(architecture, type) and issubclass(architecture, SequenceLayer | RecurrentCell)):
+    if not is_architecture(architecture):
         raise InputError(
             f"register: {architecture!r} is not a layer; give a subclass of seriatim.RecurrentCell or "
             "seriatim.SequenceLayer"
         )
-    registered = REGISTRY.get(name)
-    same = registered is not None and _full_name(registered) == _full_name(architecture)
-    if name in BUILT_IN or name in RESERVED or (registered is not None and not same):
-        owner = "the library" if registered is None or name in BUILT_IN else registered.__qualname__
+    registered, owner = REGISTRY.get(name, architecture), None
+    if name in BUILT_IN or name in RESERVED:
+        owner = "the library"
+    elif full_name(registered) != full_name(architecture):
+        owner = registered.__qualname__
+    if owner:
         raise InputError(f"register: the name {name!r} is taken by {owner}; choose another name")
     check_constructor(architecture, "register")
     REGISTRY[name] = architecture
 
 
-def check_constructor(architecture: type[SequenceLayer] | type[RecurrentCell], source: str) -> None:
-    """Check that the constructor takes ``(input_size, hidden_size)``.
+def is_architecture(value: object) -> TypeGuard[Architecture]:
+    """Return whether a value is the class of a layer or of a cell."""
+    return isinstance(value, type) and issubclass(value, SequenceLayer | RecurrentCell)
 
-    Args:
-        architecture: the class.
-        source: what the message names first, for instance the file of the class.
 
-    Raises:
-        InputError: the constructor needs other arguments.
-    """
+def check_constructor(architecture: Architecture, source: str) -> None:
+    """Raise InputError, which names ``source`` first, unless the constructor takes ``(input_size, hidden_size)``."""
     signature = inspect.signature(architecture)
     try:
         signature.bind(1, 1)
@@ -128,26 +129,18 @@ def check_constructor(architecture: type[SequenceLayer] | type[RecurrentCell], s
         ) from None
 
 
-def _full_name(architecture: type) -> tuple[str, str]:
-    return architecture.__module__, architecture.__qualname__
-
-
 def split_names(name: str) -> list[str]:
     """Split the name of a mixed stack, ``"mamba,mamba,transformer"``, and replace former names by present ones."""
     return [RENAMED[part][0] if part in RENAMED else part for part in map(str.strip, name.split(","))]
 
 
 def current(name: str) -> str:
-    """Return the present name of a layer, or of a stack of layers.
-
-    Warns:
-        UserWarning: a former name; the warning says the present name and why it changed.
-    """
-    for part in sorted({part.strip() for part in name.split(",")} & RENAMED.keys()):
+    """Return the present name of a layer, or of a stack of layers; warn of former names and say why they changed."""
+    former = sorted({part.strip() for part in name.split(",")} & RENAMED.keys())
+    for part in former:
         new, reason = RENAMED[part]
         warnings.warn(f"layer {part!r} is now called {new!r}, because {reason}; use {new!r}", stacklevel=2)
-        name = ",".join(split_names(name))
-    return name
+    return ",".join(split_names(name)) if former else name
 
 
 def names() -> list[str]:
@@ -155,17 +148,16 @@ def names() -> list[str]:
     return [*REGISTRY, *(name for name in entry_points_by_name() if name not in REGISTRY)]
 
 
-def find(name: str) -> type[SequenceLayer] | type[RecurrentCell]:
+def find(name: str) -> Architecture:
     """Return the class of a layer by its present or former name; a layer of an installed package is imported.
 
     Raises:
-        InputError: there is no such layer (the message names the nearest), or its package cannot be imported.
+        InputError: there is no such layer, or its package cannot be imported.
     """
     name = RENAMED[name][0] if name in RENAMED else name
     if name not in REGISTRY and name in entry_points_by_name():
         _import_entry_point(name, entry_points_by_name()[name])
-    if name not in REGISTRY:
-        raise InputError(f"unknown layer {name!r}; {nearest(name, names())}")
+    require_known("layer", name, names())
     return REGISTRY[name]
 
 
@@ -183,12 +175,11 @@ def _import_entry_point(name: str, point: EntryPoint) -> None:
     try:
         architecture = point.load()
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), "")
         raise InputError(
             f"layer {name!r}: {point.value} of an installed package cannot be imported ({type(error).__name__}: "
-            f"{reason}); repair or remove the package"
+            f"{first_line(error)}); repair or remove the package"
         ) from None
-    if not (isinstance(architecture, type) and issubclass(architecture, SequenceLayer | RecurrentCell)):
+    if not is_architecture(architecture):
         raise InputError(f"layer {name!r}: {point.value} of an installed package is neither a layer nor a cell")
     check_constructor(architecture, f"layer {name!r}")
     REGISTRY[name] = architecture

@@ -1,17 +1,15 @@
 """The recurrent network with a residual connection through time and no gate.
 
-The step between Elman's network and gated networks, as textbooks print it, after K. He et al., "Deep residual learning
-for image recognition", CVPR 2016.
+As textbooks print it, after K. He et al., "Deep residual learning for image recognition", CVPR 2016.
 
     h̃_t = tanh(W x_t + U h_{t−1} + b)
     h_t = h_{t−1} + h̃_t,  h_0 = 0
 
 x_t inputs · h_t outputs and the state · W, b ``w`` · U ``u``. Nothing is simplified.
 
-The gradient through one step is I + diag(1 − h̃²) U. It explodes for every U that has eigenvalues with a positive real
-part: a random or an orthogonal U doubles some directions at every step. U therefore starts as −diag(a), with a spread
-evenly over (0, 1]. Each unit then starts as a sum that leaks at its own rate: the gradient through one step lies
-between 0 and 1, h stays bounded, and memories last from one step to ``hidden_size`` steps.
+The gradient through one step is I + diag(1 − h̃²) U, which explodes where U has eigenvalues with a positive real part. U
+therefore starts as −diag(a), with a spread evenly over (0, 1]: each unit leaks at its own rate, h stays bounded, and
+memories last from one step to ``hidden_size`` steps.
 """
 
 import torch
@@ -22,21 +20,10 @@ from .gated_cell import GatedCell
 
 
 class ResidualRNN(GatedCell):
-    """A state to which every step adds. The state is one vector ``(batch, hidden_size)``.
+    """A state to which every step adds; see `GatedCell` for the arguments."""
 
-    Args:
-        input_size: width of an input.
-        hidden_size: width of the state.
-        bias: whether there is a bias.
-    """
-
-    keeps = "one vector"
     paper = "after He et al. 2016, through time"
     gates = 1
-
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
-        super().__init__(input_size, hidden_size, bias=bias)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise input weights Glorot-uniformly, the leak of every unit as described above, biases to zero."""

@@ -8,31 +8,28 @@ x_t inputs · h_t outputs and the state · g ``activation`` · W ``weight_ih_l0`
 b ``bias_ih_l0 + bias_hh_l0`` (two vectors, as in `torch.nn.RNN`). Nothing is simplified.
 """
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import VendorKernel
 from ..core.state import State
 from .pointwise import Activation
 from .pointwise import activation as activation_named
-from .vendor_kernel import TorchCell
+from .vendor_kernel import Kernels, TorchCell
 
-KERNELS = {"tanh": (torch.rnn_tanh, torch.rnn_tanh_cell), "relu": (torch.rnn_relu, torch.rnn_relu_cell)}
+KERNELS: dict[str, Kernels] = {
+    "tanh": (torch.rnn_tanh, torch.rnn_tanh_cell),
+    "relu": (torch.rnn_relu, torch.rnn_relu_cell),
+}
 
 
 class RNN(TorchCell):
-    """Elman's network. The state is one vector ``(batch, hidden_size)``.
+    """Elman's network; see `TorchCell` for the other arguments.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of the state.
         activation: the name of g; PyTorch has kernels for `tanh` and `relu`.
         bias: whether there is a bias.
     """
 
-    keeps = "one vector"
     paper = "Elman 1990"
     twin = nn.RNN
     gates = 1
@@ -50,20 +47,12 @@ class RNN(TorchCell):
         hidden = self.g(self.w(inputs) + self.u(state))
         return hidden, hidden
 
-    def vendor_kernel(self) -> VendorKernel | None:
+    def kernels(self) -> Kernels | None:
         """Return the kernels for `tanh` or `relu`; None for other activations."""
-        return super().vendor_kernel() if self.activation in KERNELS else None
-
-    def kernels(self) -> tuple[Callable[..., Sequence[Tensor]], Callable[..., Tensor] | None]:
-        """Return PyTorch's kernels for the activation."""
-        return KERNELS[self.activation]
+        return KERNELS.get(self.activation)
 
     def twin_options(self) -> dict[str, object]:
-        """Return the options of `torch.nn.RNN`.
-
-        Raises:
-            ValueError: `torch.nn.RNN` does not have the activation.
-        """
+        """Return the options of `torch.nn.RNN`, or raise ValueError if it does not have the activation."""
         if self.activation not in KERNELS:
             raise ValueError(f"torch.nn.RNN has no activation {self.activation!r}; it knows tanh and relu")
         return {**super().twin_options(), "nonlinearity": self.activation}

@@ -8,11 +8,9 @@ A. Gu, K. Goel and C. Ré, "Efficiently modeling long sequences with structured 
     Ā = (1 − Δ/2 A)⁻¹ (1 + Δ/2 A),  B̄ = (1 − Δ/2 A)⁻¹ Δ B                      bilinear transform over a step Δ
     h_t = Ā h_{t−1} + B̄ x_t,  y_t = C h_t + D x_t                              the recurrence, for streaming
     y_t = Σ_{l<t} K_l x_{t−l} + C Ā^t h_0 + D x_t,  K_l = C Ā^l B̄               the convolution, for training (t ≥ 1)
-    out_t = GLU(W GELU(y_t) + b)                                               mixes the channels
 
-The kernel K, and the maps that carry a state into and out of a chunk of time, are computed from Cauchy kernels and an
-inverse FFT; see `seriatim.layers.dplr`. The convolution runs by FFT in chunks of `CHUNK` steps, all at once, with a
-recurrence over the states between chunks.
+`seriatim.layers.dplr` computes K and the maps that carry a state into and out of a chunk of time. The convolution runs
+by FFT in chunks of `CHUNK` steps, all at once, with a recurrence over the states between chunks.
 
 Λ = −exp(``log_A_real``) + i ``A_imag`` · P ``P`` · B ``B``; `seriatim.layers.state_space` lists the other symbols.
 y = 2 Re(C h), because one of each conjugate pair is stored. A and B start as HiPPO-LegS.
@@ -24,15 +22,17 @@ Here C is the parameter, so that every length is exact, and there is one learnin
 from typing import Annotated
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
 from .dplr import System, Unrolled, hippo_legs, unroll
-from .option_types import Between, StepSize
-from .state_space import CHUNK, StateSpace, as_complex, wide
+from .option_types import StepSize
+from .scan import wide
+from .state_space import CHUNK, StateSpace, as_complex
 
-StateSize = Annotated[int, Between(2, 1024)]
+StateSize = Annotated[int, Interval(ge=2, le=1024)]
 """The eigenvalues of HiPPO-LegS take time proportional to the cube of the size: some seconds for 1,024."""
 
 
@@ -53,18 +53,13 @@ class S4(StateSpace):
         bias: bool = True,
     ) -> None:
         super().__init__(input_size, hidden_size, state_size=state_size, dt_min=dt_min, dt_max=dt_max, bias=bias)
-        self.P = nn.Parameter(torch.empty(hidden_size, self.pairs, 2))
-        self.B = nn.Parameter(torch.empty(hidden_size, self.pairs, 2))
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise A and B as HiPPO-LegS, and the other parameters as every `StateSpace`."""
         super().reset_parameters()
         imaginary, p, b = hippo_legs(2 * self.pairs)
-        with torch.no_grad():
-            self.A_imag.copy_(imaginary)
-            self.P.copy_(torch.view_as_real(p))
-            self.B.copy_(torch.view_as_real(b))
+        self.A_imag.data.copy_(imaginary)
+        self.P, self.B = (nn.Parameter(torch.view_as_real(x).to(self.C).repeat(len(self.C), 1, 1)) for x in (p, b))
 
     def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
         """Run one convolution over all chunks of time and a recurrence between chunks; see `UnpaddedLayer.dense`."""

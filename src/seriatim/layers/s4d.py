@@ -7,7 +7,6 @@ NeurIPS 2022 (S4D-Lin).
     Ā = exp(ΔA),  B̄ = A⁻¹ (Ā − 1) B                                zero-order hold over a step Δ
     h_t = Ā h_{t−1} + B̄ x_t                                        the recurrence, for streaming
     y_t = Σ_l K_l x_{t−l} + 2 Re(C Ā^t h_0) + D x_t,  K_l = 2 Re(C Ā^l B̄)     the convolution, for training
-    out_t = GLU(W GELU(y_t) + b)                                   mixes the channels
 
 `seriatim.layers.state_space` lists the symbols. Simplified: B is 1, because C can absorb it. The convolution runs in
 chunks of time with the state between them, so that memory and time for each input do not depend on the length.
@@ -19,8 +18,8 @@ import torch
 from torch import Tensor
 
 from ..core.state import State
-from .option_types import Size, StepSize
-from .state_space import CHUNK, StateSpace, as_complex, wide
+from .scan import wide
+from .state_space import CHUNK, StateSpace, as_complex
 
 
 class S4D(StateSpace):
@@ -28,19 +27,6 @@ class S4D(StateSpace):
 
     paper = "Gu, Gupta, Goel & Ré 2022"
     undecayed = ("log_A_real", "A_imag")
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        state_size: Size = 64,
-        dt_min: StepSize = 0.001,
-        dt_max: StepSize = 0.1,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(input_size, hidden_size, state_size=state_size, dt_min=dt_min, dt_max=dt_max, bias=bias)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise A_n = −1/2 + iπn, and the other parameters as every `StateSpace`."""

@@ -21,19 +21,18 @@ WIDE = 8192
 """The elements of a step from which a loop over single steps is as fast as one over chunks (measured on a CPU)."""
 
 
+def wide(tensor: Tensor) -> Tensor:
+    """Return a tensor in float32 or wider."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def linear_scan(decays: Tensor, inputs: Tensor, start: Tensor) -> Tensor:
-    """Return all states of h_t = a_t ⊙ h_{t−1} + b_t.
+    """Return the states h_1 to h_T ``(batch, time, ...)``; the gradient can be taken once, not twice.
 
     Args:
         decays: a, ``(batch, time, ...)``.
         inputs: b, of the same shape and type.
         start: h_0, ``(batch, ...)``.
-
-    Returns:
-        h_1 to h_T, ``(batch, time, ...)``. The gradient can be taken once, not twice.
-
-    Raises:
-        ValueError: shapes that do not fit.
     """
     if decays.shape != inputs.shape or start.shape != (inputs.shape[0], *inputs.shape[2:]):
         raise ValueError(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.errors import InputError, nearest
+from ..core.errors import InputError, require_known
 from .option_types import OneOf
 
 
@@ -66,19 +66,8 @@ Score = Annotated[str, OneOf(SCORES)]
 
 
 def scoring(name: str, query_size: int, key_size: int, *, num_heads: int = 1) -> nn.Module:
-    """Return a scoring function.
-
-    Args:
-        name: one of `SCORES`.
-        query_size: width of a query of one head.
-        key_size: width of a key of one head.
-        num_heads: heads of the queries.
-
-    Raises:
-        InputError: an unknown name, or a dot product of different widths.
-    """
-    if name not in SCORES:
-        raise InputError(f"unknown score {name!r}; {nearest(name, list(SCORES))}")
+    """Return one of `SCORES` for queries and keys of these widths in each head; a dot product needs equal widths."""
+    require_known("score", name, SCORES)
     if name == "bilinear":
         return Bilinear(query_size, key_size, num_heads)
     if name == "additive":
@@ -103,13 +92,10 @@ def attend(
         score: made by `scoring`.
         queries: ``(batch, heads, queries, size)``.
         keys: ``(batch, key_heads, keys, size)``; ``key_heads`` divides ``heads``.
-        values: ``(batch, key_heads, keys, value_size)``.
+        values: ``(batch, key_heads, keys, value_size)``; results are ``(batch, heads, queries, value_size)``.
         mask: numbers that are added to the scores, or booleans that are False where a query must not look; every query
             needs at least one key. Broadcast to ``(batch, heads, queries, keys)``.
         causal: let query i see keys 0..i only; not together with a mask.
-
-    Returns:
-        ``(batch, heads, queries, value_size)``.
     """
     grouped = keys.shape[1] != queries.shape[1]
     if isinstance(score, Dot):
@@ -124,10 +110,7 @@ def attend(
 def attention_weights(
     score: nn.Module, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    """Return the softmax of the scores ``(batch, heads, queries, keys)``; see `attend`.
-
-    Keys must have as many heads as queries.
-    """
+    """Return the softmax of the scores ``(batch, heads, queries, keys)``; keys have as many heads as queries."""
     scores: Tensor = score(queries, keys)
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()

@@ -21,11 +21,13 @@ There are no divisions by products of decays, so that no input causes an overflo
 (batch, state, channels), so that the long dimension is contiguous.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .scan import Context
+from .scan import Context, wide
 
 CHUNK_ELEMENTS = 2**19
 """The approximate number of elements of each of three buffers: 2 MiB in float32 (measured on a CPU)."""
@@ -57,30 +59,16 @@ def selective_scan(
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence over a sequence of at least one step, in float32 or wider.
 
-    The computation is time-major: batch-first views of sequences that are stored time-major are not copied.
-
-    Args:
-        inputs: ``(batch, time, channels)``.
-        delta: ``(batch, time, channels)``, positive.
-        a: ``(channels, state_size)``, negative.
-        b: ``(batch, time, state_size)``.
-        c: ``(batch, time, state_size)``.
-        skip: ``(channels,)``.
-        state: ``(batch, state_size, channels)``.
-
-    Returns:
-        Outputs ``(batch, time, channels)`` and the state after the last step.
+    The computation is time-major: batch-first views of sequences that are stored time-major are not copied. Inputs,
+    delta (positive) and outputs are ``(batch, time, channels)``, a (negative) is ``(channels, state_size)``, b and c
+    are ``(batch, time, state_size)``, skip is ``(channels,)`` and the state ``(batch, state_size, channels)``.
     """
-    wide = tuple(_at_least_float32(tensor) for tensor in (inputs, delta, a, b, c, skip, state))
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in wide):
-        outputs, end = _SelectiveScan.apply(*wide)  # type: ignore[no-untyped-call]
+    arguments = tuple(map(wide, (inputs, delta, a, b, c, skip, state)))
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments):
+        outputs, end = _SelectiveScan.apply(*arguments)  # type: ignore[no-untyped-call]
     else:
-        outputs, end, _ = _forward(*wide, keep=False)
+        outputs, end, _ = _forward(*arguments, keep=False)
     return outputs.to(inputs.dtype), end.to(state.dtype)
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _time_major(*sequences: Tensor) -> list[Tensor]:
@@ -152,23 +140,13 @@ class _SelectiveScan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, d_outputs: Tensor, d_end: Tensor) -> tuple[Tensor, ...]:
-        inputs, delta, a, b, c, skip, *borders = ctx.saved_tensors
         with torch.autocast(d_outputs.device.type, enabled=False):
-            return _backward(inputs, delta, a, b, c, skip, borders, d_outputs, d_end)
+            return _backward(ctx.saved_tensors, d_outputs, d_end)
 
 
-def _backward(
-    inputs: Tensor,
-    delta: Tensor,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    skip: Tensor,
-    borders: list[Tensor],
-    d_outputs: Tensor,
-    d_end: Tensor,
-) -> tuple[Tensor, ...]:
+def _backward(saved: Sequence[Tensor], d_outputs: Tensor, d_end: Tensor) -> tuple[Tensor, ...]:
     """Return the gradients of all arguments of `selective_scan`, in order; see the head of this file."""
+    inputs, delta, a, b, c, skip, *borders = saved
     chunks = _Chunks(inputs.shape[1], a, borders[0])
     gradient = torch.empty_like(chunks.decay)
     gradient_of, tail = gradient.unbind(0), d_end.clone()

@@ -11,27 +11,22 @@ layer does not know the order of its inputs unless ``position`` is given.
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, nearest
+from ..core.errors import InputError
 from .attention_base import AttentionBase
 from .option_types import Size
-from .positions import RELATIVE, Position, Rotary, positions, slopes
+from .positions import Position, positions
 from .scoring import Dot
 
 
 class SelfAttention(AttentionBase):
-    """Attention whose queries, keys and values are the inputs.
+    """Attention whose queries, keys and values are the inputs; both widths are the same.
 
     Args:
-        input_size: width of an input.
-        hidden_size: the same width.
         causal: whether the future is hidden.
         window: the number of inputs that are seen, including the present one; None for all.
         scaled: divide the scores by the square root of the width.
         position: `none`, `rotary` or `alibi`, by which scores depend on positions (`seriatim.layer` also takes
             `sinusoidal` and `learned`, which are added to the inputs).
-
-    Raises:
-        InputError: two different widths, or a window of 0.
     """
 
     keeps = "all inputs, or a window of them"
@@ -48,15 +43,12 @@ class SelfAttention(AttentionBase):
         scaled: bool = False,
         position: Position = "none",
     ) -> None:
-        if position not in RELATIVE:
-            raise InputError(f"unknown position {position!r}; {nearest(position, list(RELATIVE))}")
-        super().__init__(causal=causal, window=window, slopes=slopes(1) if position == "alibi" else None)
+        super().__init__(causal=causal, window=window, position=position, num_heads=1, head_size=input_size)
         if input_size != hidden_size:
             raise InputError(
                 f"bare self-attention gives what it takes: hidden_size must be {input_size}; got {hidden_size}"
             )
         self.input_size = self.output_size = self.cache_size = input_size
-        self.rotary = Rotary(input_size) if position == "rotary" else None
         self.cache_heads = 1 if self.rotary is None else 2  # rotated keys differ from the values
         self.score = Dot(input_size**-0.5 if scaled else 1.0)
         self.register_buffer("like", torch.zeros(()), persistent=False)

@@ -1,7 +1,8 @@
 """Layers on top of one another: h^l_t = f(h^l_{t−1}, h^{l−1}_t)."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +10,12 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer, SequenceLayer, begin_state
 from ..core.errors import InputError
 from ..core.lengths import padding_cleared, zero_padding
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from ..recurrence.compiled_step import stepped
 from .path_lengths import direct_paths, joined_paths
 from .pointwise import dropout as make_dropout
+
+RunLayer: TypeAlias = Callable[[SequenceLayer, Tensor, State], OutputsAndState]
 
 
 class Stack(SequenceLayer):
@@ -55,59 +58,6 @@ class Stack(SequenceLayer):
         self.output_size = layers[-1].output_size
         self.causal = all(layer.causal for layer in layers)
 
-    def initial_state(self, batch_size: int) -> State:
-        """Return the tuple of the layers' initial states."""
-        return tuple(layer.initial_state(batch_size) for layer in self.layers)
-
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """Run every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        hidden, state, lengths = self.begin(inputs, state, lengths)
-        ends = []
-        with padding_cleared(lengths):
-            for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
-                outputs, end = layer(self.dropout(hidden) if i else hidden, start, lengths=lengths)
-                hidden = self.join(hidden, outputs)
-                ends.append(end)
-        return zero_padding(self.finish(hidden), lengths), tuple(ends)
-
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Compute one step of every layer, in one call of compiled code where possible."""
-        self.check_input(inputs)
-        return stepped(self, inputs, state) or self.advance_once(inputs, state)
-
-    def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Compute one step, layer after layer."""
-        hidden, ends = inputs, []
-        for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
-            outputs, end = layer.step(self.dropout(hidden) if i else hidden, start)
-            hidden = self.join(hidden, outputs)
-            ends.append(end)
-        return self.finish(hidden), tuple(ends)
-
-    def path_lengths(self, distance: int) -> Tensor:
-        """Return the length of the shortest paths through all layers."""
-        present = direct_paths(distance, 0)
-        paths = []
-        for layer in self.layers:
-            lengths = layer.path_lengths(distance)
-            direct = self.residual and layer.input_size == layer.output_size
-            paths.append(torch.minimum(lengths, present) if direct else lengths)
-        return joined_paths(paths)
-
-    def finish(self, hidden: Tensor) -> Tensor:
-        """Apply the norm at the top."""
-        return hidden if self.norm is None else self.norm(hidden)
-
-    def join(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Add the residual connection around one layer."""
-        return inputs + outputs if self.residual and inputs.shape[-1] == outputs.shape[-1] else outputs
-
-
-class MemoryStack(Stack, MemoryLayer):
-    """A stack in which some layers attend to a memory."""
-
     def initial_state(
         self,
         batch_size: int,
@@ -119,25 +69,53 @@ class MemoryStack(Stack, MemoryLayer):
         """Return the tuple of the layers' initial states; layers that attend to a memory receive it."""
         return tuple(begin_state(layer, batch_size, memory, memory_lengths) for layer in self.layers)
 
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
+        """Run every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        with padding_cleared(lengths):
+            outputs, end = self.run(lambda layer, x, start: layer(x, start, lengths=lengths), inputs, state)
+        return zero_padding(outputs, lengths), end
 
-def stack(
-    layers: Sequence[SequenceLayer],
-    *,
-    dropout: float = 0.0,
-    variational: bool = False,
-    residual: bool = False,
-    norm: nn.Module | None = None,
-) -> Stack:
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
+        """Compute one step of every layer, in one call of compiled code where possible."""
+        self.check_input(inputs)
+        return stepped(self, inputs, state) or self.advance_once(inputs, state)
+
+    def advance_once(self, inputs: Tensor, state: State) -> OutputsAndState:
+        """Compute one step, layer after layer."""
+        return self.run(lambda layer, x, start: layer.step(x, start), inputs, state)
+
+    def run(self, run_layer: RunLayer, hidden: Tensor, state: State) -> OutputsAndState:
+        """Run layer after layer, with dropout between them, residual connections and the norm at the top."""
+        ends = []
+        for i, (layer, start) in enumerate(zip(self.layers, state, strict=True)):
+            outputs, end = run_layer(layer, self.dropout(hidden) if i else hidden, start)
+            is_joined = self.residual and hidden.shape[-1] == outputs.shape[-1]
+            hidden = hidden + outputs if is_joined else outputs
+            ends.append(end)
+        return hidden if self.norm is None else self.norm(hidden), tuple(ends)
+
+    def path_lengths(self, distance: int) -> Tensor:
+        """Return the length of the shortest paths through all layers."""
+        paths = []
+        for layer in self.layers:
+            lengths = layer.path_lengths(distance)
+            direct = self.residual and layer.input_size == layer.output_size
+            paths.append(torch.minimum(lengths, direct_paths(distance, 0)) if direct else lengths)
+        return joined_paths(paths)
+
+
+class MemoryStack(Stack, MemoryLayer):
+    """A stack in which some layers attend to a memory."""
+
+
+def stack(layers: Sequence[SequenceLayer], **options: Any) -> Stack:
     """Return a `Stack`, or a `MemoryStack` where a layer attends to a memory; the arguments are those of `Stack`."""
-    kind = MemoryStack if any(isinstance(layer, MemoryLayer) for layer in layers) else Stack
-    return kind(layers, dropout=dropout, variational=variational, residual=residual, norm=norm)
+    return (MemoryStack if any(isinstance(layer, MemoryLayer) for layer in layers) else Stack)(layers, **options)
 
 
 def require_memory_class(container: SequenceLayer, layers: Sequence[SequenceLayer]) -> None:
     """Raise InputError where a layer made of others is no `MemoryLayer` although one of the others is."""
-    if not isinstance(container, MemoryLayer):
-        for layer in layers:
-            if isinstance(layer, MemoryLayer):
-                raise InputError(
-                    f"{type(layer).__name__} attends to a memory; use Memory{type(container).__name__} for it"
-                )
+    names = [type(layer).__name__ for layer in layers if isinstance(layer, MemoryLayer)]
+    if names and not isinstance(container, MemoryLayer):
+        raise InputError(f"{names[0]} attends to a memory; use Memory{type(container).__name__} for it")

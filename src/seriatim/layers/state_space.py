@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import InputError
+from .option_types import Size, StepSize, check_step_sizes
+from .scan import wide
 from .unpadded_layer import UnpaddedLayer
 
 CHUNK = 128
@@ -23,18 +25,13 @@ CHUNK = 128
 
 
 class StateSpace(UnpaddedLayer):
-    """One state space for every channel, and a gated linear map over the channels.
+    """One state space for every channel, and a gated linear map over the channels; both widths are the same.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of an output; the same.
         state_size: N, real numbers in the state of every channel; even.
         dt_min: the smallest Δ at the start.
         dt_max: the largest Δ at the start.
         bias: whether the map over the channels has a bias.
-
-    Raises:
-        InputError: widths that differ, an odd state size, or not 0 < dt_min ≤ dt_max.
     """
 
     keeps = "one small complex vector a channel"
@@ -45,7 +42,14 @@ class StateSpace(UnpaddedLayer):
     learning_rates: ClassVar = {"classify": 3e-2, "mlm": 3e-2}
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, state_size: int, dt_min: float, dt_max: float, bias: bool
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        state_size: Size = 64,
+        dt_min: StepSize = 0.001,
+        dt_max: StepSize = 0.1,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -53,8 +57,7 @@ class StateSpace(UnpaddedLayer):
             raise InputError(f"{name} gives as many features as it takes: set input_size to {hidden_size}")
         if state_size < 2 or state_size % 2:
             raise InputError(f"model.options.state_size must be even and at least 2; got {state_size}")
-        if not 0 < dt_min <= dt_max:
-            raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+        check_step_sizes(dt_min, dt_max)
         self.input_size = self.output_size = hidden_size
         self.pairs, self.dt_min, self.dt_max = state_size // 2, dt_min, dt_max
         self.log_dt = nn.Parameter(torch.empty(hidden_size))
@@ -63,6 +66,7 @@ class StateSpace(UnpaddedLayer):
         self.C = nn.Parameter(torch.empty(hidden_size, self.pairs, 2))
         self.D = nn.Parameter(torch.empty(hidden_size))
         self.out_proj = nn.Linear(hidden_size, 2 * hidden_size, bias=bias)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise Re A = −1/2, Δ log-uniform in [dt_min, dt_max], C complex normal of variance 1 and D normal."""
@@ -83,16 +87,7 @@ class StateSpace(UnpaddedLayer):
         """Apply GELU, then the gated linear map over the channels."""
         return F.glu(self.out_proj(F.gelu(y)), dim=-1)
 
-    def extra_repr(self) -> str:
-        """Return the sizes, for ``print``."""
-        return f"{self.input_size}, {self.output_size}, state_size={2 * self.pairs}"
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """Return a tensor in float32 or wider, because PyTorch has no complex bfloat16."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
 
 def as_complex(pairs: Tensor) -> Tensor:
-    """Return pairs of real numbers ``(..., 2)`` as complex numbers ``(...)``."""
+    """Return pairs of real numbers ``(..., 2)`` as complex numbers ``(...)``; PyTorch has no complex bfloat16."""
     return torch.view_as_complex(wide(pairs).contiguous())

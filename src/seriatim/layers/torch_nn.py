@@ -43,7 +43,7 @@ def from_torch(module: nn.RNNBase) -> SequenceLayer:
 
 
 def to_torch(layer: SequenceLayer) -> nn.RNNBase:
-    """Return the `torch.nn` module, batch first, that computes what ``layer`` computes, with a copy of its weights.
+    """Return the `torch.nn` module, batch first, that computes the same, with a copy of the weights.
 
     Raises:
         ValueError: `torch.nn` has no such module.

@@ -5,15 +5,13 @@ from torch import Tensor
 
 from ..core.contract import SequenceLayer
 from ..core.lengths import run_by_length
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 
 
 class UnpaddedLayer(SequenceLayer):
     """A causal layer whose subclass writes `initial_state` and `dense`; `forward` handles padding and empty batches."""
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         state, lengths = self.admit(inputs, state, lengths)
         if 0 in inputs.shape[:2]:
@@ -22,29 +20,17 @@ class UnpaddedLayer(SequenceLayer):
             return run_by_length(self.dense, inputs, state, lengths)
         return self.dense(inputs, state)
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run over a batch without padding, of at least one row and one input.
-
-        Args:
-            inputs: ``(batch, time, input_size)``.
-            state: the state before the first of them.
-
-        Returns:
-            Outputs ``(batch, time, output_size)`` and the state after the last input.
-        """
+    def dense(self, inputs: Tensor, state: State) -> OutputsAndState:
+        """Run over ``(batch, time, input_size)`` without padding, of at least one row and one input."""
         raise NotImplementedError
 
 
 def remember(inputs: Tensor, state: Tensor, *, time_dim: int = 1) -> tuple[Tensor, Tensor]:
-    """Join the last k inputs with the next ones; every layer that sees a fixed number of inputs has this state.
+    """Join the last k inputs with the next ones, for a layer that sees a fixed number of inputs.
 
-    Args:
-        inputs: ``(batch, time, width)``.
-        state: ``(batch, k, width)``, the k inputs before these, oldest first, zeros before the first; k may be 0.
-        time_dim: 0 where inputs, state and results are ``(time, batch, width)``.
-
-    Returns:
-        Old and new inputs ``(batch, k + time, width)``, and the last k of them ``(batch, k, width)``.
+    Inputs are ``(batch, time, width)``, the state the k inputs before these ``(batch, k, width)``, oldest first; k may
+    be 0. Where ``time_dim`` is 0, time is the first dimension of these and of the results, which are old and new inputs
+    ``(batch, k + time, width)``, and the last k of them.
     """
     extended = torch.cat([state, inputs], dim=time_dim)
     recent = extended.narrow(time_dim, inputs.shape[time_dim], state.shape[time_dim])

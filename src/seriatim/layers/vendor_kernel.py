@@ -1,14 +1,14 @@
 """The adapter between cells and the kernels that PyTorch has for them.
 
-A cell writes its equations in `forward`; these are compiled (see `seriatim.recurrence`). PyTorch's kernels (cuDNN's on
-a GPU) compute the same and run instead on GPUs and where the equations cannot be compiled.
+PyTorch's kernels (cuDNN's on a GPU) compute what a cell writes in `forward`. They run on GPUs and where the equations
+cannot be compiled (see `seriatim.recurrence`).
 
 Parameters have the names and shapes of one layer of `torch.nn` (``weight_ih_l0 weight_hh_l0 bias_ih_l0 bias_hh_l0``,
 gates stacked along dimension 0), so that state dictionaries can be exchanged with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,25 +16,26 @@ from torch.nn import functional as F
 
 from ..core.contract import RecurrentCell, VendorKernel
 from ..core.errors import InputError
-from ..core.state import State, map_state, state_leaves
+from ..core.state import State, state_leaves, with_leaves
 from .gated_cell import initialize_gates
+
+Kernels: TypeAlias = tuple[Callable[..., Sequence[Tensor]], Callable[..., Tensor | Sequence[Tensor]] | None]
+"""PyTorch's functions for a sequence and for one step; None for the latter to use the equations."""
 
 
 class TorchCell(RecurrentCell):
     """A cell with the parameters of a `torch.nn` recurrence.
 
-    A subclass names the ``torch.nn`` module, its number of gates and the two kernels, and writes `forward`.
+    A subclass names the ``torch.nn`` module, its number of gates and the two kernels, and writes `forward`. The state
+    is one vector ``(batch, hidden_size)``.
 
     Args:
         input_size: width of an input.
         hidden_size: width of the state, and of an output without a projection.
         bias: whether the gates have biases.
-        projection_size: width of the output and of the hidden state where outputs are projected; 0 for no projection.
-
-    Raises:
-        InputError: the projection is not narrower than the state.
     """
 
+    keeps = "one vector"
     recurrent_weights: ClassVar[tuple[str, ...]] = ("weight_hh_l0",)
     twin: ClassVar[type[nn.RNNBase]]
     """The module of `torch.nn` that computes the same."""
@@ -62,7 +63,7 @@ class TorchCell(RecurrentCell):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise weights gate by gate (see `initialize_gates`), biases to zero and the projection orthogonally."""
+        """Initialise weights as `initialize_gates`, biases to zero and the projection orthogonally."""
         initialize_gates(self.weight_ih_l0, self.weight_hh_l0, self.gates)
         for bias in (self.bias_ih_l0, self.bias_hh_l0):
             if bias is not None:
@@ -82,42 +83,40 @@ class TorchCell(RecurrentCell):
         """Return U h + c for hidden states ``(batch, output_size)``: ``(batch, gates * hidden_size)``."""
         return F.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
 
-    def kernels(self) -> tuple[Callable[..., Sequence[Tensor]], Callable[..., Tensor | Sequence[Tensor]] | None]:
-        """Return PyTorch's functions for a sequence and for one step; None for the latter to use the equations."""
+    def kernels(self) -> Kernels | None:
+        """Return PyTorch's functions, or None where it has none for the cell's options."""
         raise NotImplementedError
 
     def vendor_kernel(self) -> VendorKernel | None:
         """Return the kernels for sequences and steps."""
-        return VendorKernel(self._run_sequence, self._run_step if self.kernels()[1] else None)
+        kernels = self.kernels()
+        if kernels is None:
+            return None
+        for_sequence, for_step = kernels
 
-    def _run_sequence(self, inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:
-        start = [leaf.unsqueeze(0).contiguous() for leaf in state_leaves(state)]
-        # biases, one layer, no dropout, training mode, one direction, batch first
-        options = (self.bias_ih_l0 is not None, 1, 0.0, self.training, False, True)
-        weights = self._weights(replaced)
-        outputs, *ends = self.kernels()[0](inputs, start if len(start) > 1 else start[0], weights, *options)
-        remaining = iter(ends)
-        return outputs, map_state(lambda _: next(remaining).squeeze(0), state)
+        def sequence(inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+            start = [leaf.unsqueeze(0).contiguous() for leaf in state_leaves(state)]
+            # biases, one layer, no dropout, training mode, one direction, batch first
+            options = (self.bias_ih_l0 is not None, 1, 0.0, self.training, False, True)
+            weights = self._weights(replaced)
+            outputs, *ends = for_sequence(inputs, start if len(start) > 1 else start[0], weights, *options)
+            return outputs, with_leaves(state, [end.squeeze(0) for end in ends])
 
-    def _run_step(self, inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:
-        kernel = self.kernels()[1]
-        assert kernel is not None
-        before = state_leaves(state)
-        after = kernel(inputs, before if len(before) > 1 else before[0], *self._weights(replaced))
-        remaining = iter([after] if isinstance(after, Tensor) else after)
-        end = map_state(lambda _: next(remaining), state)
-        return state_leaves(end)[0], end
+        def step(inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+            assert for_step is not None
+            before = state_leaves(state)
+            after = for_step(inputs, before if len(before) > 1 else before[0], *self._weights(replaced))
+            leaves = [after] if isinstance(after, Tensor) else after
+            return leaves[0], with_leaves(state, leaves)
+
+        return VendorKernel(sequence, step if for_step else None)
 
     def _weights(self, replaced: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the parameters in the order that the kernels take them."""
         return [replaced.get(name, parameter) for name, parameter in self.named_parameters()]
 
     def twin_options(self) -> dict[str, object]:
-        """Return the options of the ``torch.nn`` module.
-
-        Raises:
-            ValueError: `torch.nn` has no such option.
-        """
+        """Return the options of the ``torch.nn`` module, or raise ValueError if it cannot compute the same."""
         return {"bias": self.bias_ih_l0 is not None, "batch_first": True}
 
     def extra_repr(self) -> str:

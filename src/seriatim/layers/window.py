@@ -11,9 +11,8 @@ from x to the softmax, as in the authors' best models.
 
 from torch import Tensor, nn
 
-from ..core.errors import InputError
 from ..core.state import State
-from .option_types import Size
+from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
 from .pointwise import Activation
 from .pointwise import activation as activation_named
@@ -24,14 +23,9 @@ class Window(UnpaddedLayer):
     """A feed-forward network over the last inputs. The state is the inputs before the present one.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of an output.
         context: the number of inputs that are seen, including the present one.
         activation: the name of g.
         bias: whether there is a bias.
-
-    Raises:
-        InputError: a context of 0, or an unknown activation.
     """
 
     keeps = "the last inputs of its context"
@@ -48,8 +42,7 @@ class Window(UnpaddedLayer):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if context < 1:
-            raise InputError(f"context must be at least 1, the input itself; got {context}")
+        check_sizes(context=context)
         self.input_size, self.output_size, self.context = input_size, hidden_size, context
         self.g = activation_named(activation)
         self.hidden = nn.Linear(context * input_size, hidden_size, bias=bias)

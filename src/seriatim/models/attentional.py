@@ -25,27 +25,15 @@ from torch import Tensor
 
 from ..core.contract import SequenceLayer
 from ..core.state import State, state_leaves
-from .attention_decoder import AttentionDecoder, StepState
-from .bridge import linear
-from .memory_attention import Seen
-from .recurrent_decoder import MakeLayer
+from .attention_decoder import AttentionDecoder, Memory, StepState
+from .recurrent_decoder import MakeLayer, linear
 
 
 class LuongDecoder(AttentionDecoder):
     """Attends after the recurrence. Without input feeding the recurrence runs over a whole sequence in one call.
 
-    Args:
-        recurrence: builds the recurrence for an input width.
-        input_size: width of an input.
-        memory_size: width of the encoder's outputs.
-        score: `dot`, `scaled-dot`, `bilinear` or `additive`.
-        readout: `tanh` or `direct`; see `AttentionDecoder`.
-        input_feeding: whether a step also reads the outputs of the step before; the first step reads zeros.
-        bridge: `map`, `copy` or `none`.
-        summary: `last`, `ends` or `mean`.
-
-    Raises:
-        InputError: a name is unknown, or a dot product has vectors of different widths.
+    ``recurrence`` builds f for an input width. With ``input_feeding`` a step also reads the outputs of the step before;
+    the first step reads zeros. The other arguments are those of `AttentionDecoder`.
     """
 
     paper = "Luong et al. 2015"
@@ -59,14 +47,12 @@ class LuongDecoder(AttentionDecoder):
         score: str = "bilinear",
         readout: str = "tanh",
         input_feeding: bool = False,
-        bridge: str = "map",
-        summary: str = "last",
+        **options: str,
     ) -> None:
         width = input_size
         if input_feeding:  # a recurrence must be built to know the width of its outputs
             width += recurrence(input_size).output_size + (memory_size if readout == "direct" else 0)
-        layer = recurrence(width)
-        super().__init__(layer, input_size, memory_size, score=score, readout=readout, bridge=bridge, summary=summary)
+        super().__init__(recurrence(width), input_size, memory_size, score=score, readout=readout, **options)
         self.input_feeding = input_feeding
 
     def before_first(self, start: State, context: Tensor) -> State:
@@ -74,22 +60,22 @@ class LuongDecoder(AttentionDecoder):
         return self.zeros(len(context), self.output_size) if self.input_feeding else ()
 
     def run(
-        self, inputs: Tensor, start: StepState, seen: Seen, lengths: Tensor | None
+        self, inputs: Tensor, start: StepState, memory: Memory, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, StepState]:
         """Run the recurrence over the sequence and then attention for all steps, unless there is input feeding."""
         if self.input_feeding:
-            return super().run(inputs, start, seen, lengths)
+            return super().run(inputs, start, memory, lengths)
         hidden, layer = self.layer(inputs, start[0], lengths=lengths)
-        contexts, weights = self.attend(hidden, seen)
+        contexts, weights = self.attend(hidden, memory)
         return self.readout(torch.cat([contexts, hidden], dim=2)), weights, (layer, ())
 
-    def advance(self, inputs: Tensor, state: StepState, seen: Seen) -> tuple[Tensor, Tensor, StepState]:
+    def advance(self, inputs: Tensor, state: StepState, memory: Memory) -> tuple[Tensor, Tensor, StepState]:
         """Run one step of the recurrence, then attention."""
         layer, before = state
         if isinstance(before, Tensor):
             inputs = torch.cat([inputs, before], dim=1)
         hidden, layer = self.layer.step(inputs, layer)
-        context, weights = self.look(hidden, seen)
+        context, weights = self.attend_step(hidden, memory)
         outputs = self.readout(torch.cat([context, hidden], dim=1))
         return outputs, weights, (layer, outputs if self.input_feeding else ())
 
@@ -102,36 +88,17 @@ class BahdanauDecoder(AttentionDecoder):
     """Attends before the recurrence, with the output of the step before as the query.
 
     If the output is a part of the recurrence's state, as in an RNN, a GRU and an LSTM, the first query is that part of
-    the initial state, as in the paper. Otherwise it is a learned map of the summary.
-
-    Args:
-        recurrence: builds the recurrence for an input width.
-        input_size: width of an input.
-        memory_size: width of the encoder's outputs.
-        score: `dot`, `scaled-dot`, `bilinear` or `additive`.
-        readout: `tanh` or `direct`; see `AttentionDecoder`.
-        bridge: `map`, `copy` or `none`.
-        summary: `last`, `ends` or `mean`.
-
-    Raises:
-        InputError: a name is unknown, or a dot product has vectors of different widths.
+    the initial state, as in the paper. Otherwise it is a learned map of the summary. ``recurrence`` builds f for an
+    input width; the other arguments are those of `AttentionDecoder`.
     """
 
     paper = "Bahdanau et al. 2015"
 
     def __init__(
-        self,
-        recurrence: MakeLayer,
-        input_size: int,
-        memory_size: int,
-        *,
-        score: str = "additive",
-        readout: str = "tanh",
-        bridge: str = "map",
-        summary: str = "last",
+        self, recurrence: MakeLayer, input_size: int, memory_size: int, *, score: str = "additive", **options: str
     ) -> None:
         layer = recurrence(input_size + memory_size)
-        super().__init__(layer, input_size, memory_size, score=score, readout=readout, bridge=bridge, summary=summary)
+        super().__init__(layer, input_size, memory_size, score=score, **options)
         self.part = output_part(layer)
         self.first = None if self.part is not None else linear(memory_size, layer.output_size)
 
@@ -142,17 +109,13 @@ class BahdanauDecoder(AttentionDecoder):
         assert self.part is not None
         return state_leaves(start)[self.part]
 
-    def advance(self, inputs: Tensor, state: StepState, seen: Seen) -> tuple[Tensor, Tensor, StepState]:
+    def advance(self, inputs: Tensor, state: StepState, memory: Memory) -> tuple[Tensor, Tensor, StepState]:
         """Run attention, then one step of the recurrence."""
         layer, before = state
         assert isinstance(before, Tensor)
-        context, weights = self.look(before, seen)
+        context, weights = self.attend_step(before, memory)
         hidden, layer = self.layer.step(torch.cat([inputs, context], dim=1), layer)
         return torch.cat([context, hidden], dim=1), weights, (layer, hidden)
-
-    def finish(self, features: Tensor) -> Tensor:
-        """Return the readout."""
-        return self.readout(features)
 
 
 def output_part(layer: SequenceLayer) -> int | None:

@@ -1,68 +1,26 @@
 """Base classes of the models, and functions that several models share."""
 
 from collections.abc import Mapping
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..config import Model
-from ..core.contract import SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer
+from ..core.errors import InputError
 from ..core.lengths import valid_mask
 from ..core.state import State
 from ..layers import layer, split_names
+from ..layers.pointwise import dropout as make_dropout
 
-UNKNOWN_TOKEN = 1
-"""The unknown token of the tokenizers that have one."""
+Part = TypeVar("Part", bound=nn.Module)
+UNKNOWN_TOKEN = 1  # of the tokenizers that have one
 
 
 class NeuralModel(nn.Module):
-    """A model that is trained by gradients: a sequence layer reads embeddings of the input tokens."""
-
-    @property
-    def input_embedding(self) -> nn.Embedding:
-        """The embedding of the input tokens."""
-        raise NotImplementedError
-
-    @property
-    def input_layer(self) -> SequenceLayer:
-        """The layer that reads the embedded input tokens."""
-        raise NotImplementedError
-
-
-class LayerModel(NeuralModel):
-    """A model with one sequence layer: language models, classifiers and taggers."""
-
-    embedding: nn.Embedding
-    layer: SequenceLayer
-
-    @property
-    def input_embedding(self) -> nn.Embedding:
-        """The embedding of the input tokens."""
-        return self.embedding
-
-    @property
-    def input_layer(self) -> SequenceLayer:
-        """The model's only sequence layer."""
-        return self.layer
-
-
-class SourceModel(NeuralModel):
-    """A model that reads a source sequence with an encoder and writes a target sequence."""
-
-    source_embedding: nn.Embedding
-    encoder: SequenceLayer
-    output: nn.Linear
-
-    @property
-    def input_embedding(self) -> nn.Embedding:
-        """The embedding of the source tokens."""
-        return self.source_embedding
-
-    @property
-    def input_layer(self) -> SequenceLayer:
-        """The encoder."""
-        return self.encoder
+    """A model whose layer reads embeddings: see `input_layer` and `input_embedding`."""
 
 
 class TextModel(nn.Module):
@@ -87,15 +45,10 @@ class TextModel(nn.Module):
     def forward(
         self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Return the logits of the token after each of ``tokens``.
+        """Return the logits ``(batch, time, vocabulary)`` of the token after each of the ids ``(batch, time)``.
 
-        Args:
-            tokens: ids ``(batch, time)``.
-            state: the state to continue from; None for the initial state.
-            lengths: ``(batch,)``; the logits on padding are meaningless.
-
-        Returns:
-            Logits ``(batch, time, vocabulary)`` and the state after each row's last token.
+        The state after each row's last token is also returned. None as the state to continue from is the initial state.
+        The logits on padding, given ``lengths`` ``(batch,)``, are meaningless.
         """
         raise NotImplementedError
 
@@ -115,30 +68,108 @@ class TextModel(nn.Module):
         raise NotImplementedError
 
     def text_losses(self, ids: np.ndarray) -> np.ndarray | None:
-        """Return −log P of every token of a text ``(tokens,)``, in nats, or None if windows are as fast.
-
-        Every sequence in the text ends with the boundary symbol.
-        """
+        """Return −log P of every token of a text ``(tokens,)``, boundaries included, or None if windows are as fast."""
         return None
 
 
-def layer_from_config(config: Model, options: Mapping[str, object], *, input_size: int | None = None) -> SequenceLayer:
-    """Build ``model.layer``.
+class TokenPredictor(NeuralModel):
+    """A model that reads tokens with one sequence layer and predicts tokens of the same vocabulary.
 
     Args:
-        config: names, sizes and rates.
-        options: the options of the layer.
-        input_size: width of the layer's inputs; None for ``embedding_size``.
+        layer: any sequence layer that takes no memory.
+        vocabulary_size: number of token ids.
+        tie_weights: use the embedding as the weight of the output layer.
+        dropout: dropout rate of the embeddings and of the layer's outputs.
+        variational: use one dropout mask per sequence instead of one per step.
+        output_bias: whether the output layer has the bias b.
+
+    Raises:
+        InputError: the layer attends to a memory, or does not fit the model.
+    """
+
+    kind: ClassVar[str] = "a language model"
+    """The name of the model in messages, with its article."""
+    extra_tokens: ClassVar[int] = 0
+    """Tokens that are read and never predicted; their ids follow those of the vocabulary."""
+
+    def __init__(
+        self,
+        layer: SequenceLayer,
+        vocabulary_size: int,
+        *,
+        tie_weights: bool = False,
+        dropout: float = 0.0,
+        variational: bool = False,
+        output_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        refuse_memory(layer, self.kind)
+        self.vocabulary_size = vocabulary_size
+        self.embedding = nn.Embedding(vocabulary_size + self.extra_tokens, layer.input_size)
+        self.layer = layer
+        self.dropout = make_dropout(dropout, variational=variational)
+        self.make_output(tie_weights=tie_weights, bias=output_bias)
+
+    def make_output(self, *, tie_weights: bool, bias: bool) -> None:
+        """Create the output layer and initialize all parameters outside the layer."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, config: Model, vocabulary_size: int, options: Mapping[str, object]) -> Self:
+        """Build the model that a configuration describes; ``options`` are the options of the layer."""
+        return cls(
+            layer_from_config(config, options),
+            vocabulary_size,
+            tie_weights=config.tie_weights,
+            dropout=config.dropout,
+            variational=config.variational_dropout,
+            output_bias=config.output_bias,
+        )
+
+
+def refuse_memory(layer: SequenceLayer, model: str) -> None:
+    """Raise InputError if a layer needs a memory, which ``model``, named with its article, does not have."""
+    if isinstance(layer, MemoryLayer):
+        raise InputError(f"model.options.memory_size: {model} has no memory to attend to; leave it out")
+
+
+def input_layer(model: nn.Module) -> SequenceLayer | None:
+    """Return the layer that reads the embedded input tokens; None if the model is no `NeuralModel`."""
+    return _first_part(model, SequenceLayer, "layer", "encoder")
+
+
+def input_embedding(model: nn.Module) -> nn.Embedding | None:
+    """Return the embedding of the input tokens; None if the model is no `NeuralModel`."""
+    return _first_part(model, nn.Embedding, "embedding", "source_embedding")
+
+
+def _first_part(model: nn.Module, kind: type[Part], *names: str) -> Part | None:
+    parts = (getattr(model, name, None) for name in names if isinstance(model, NeuralModel))
+    return next((part for part in parts if isinstance(part, kind)), None)
+
+
+def layer_from_config(
+    config: Model,
+    options: Mapping[str, object],
+    *,
+    name: str | None = None,
+    input_size: int | None = None,
+    hidden_size: int | None = None,
+    bidirectional: bool | None = None,
+) -> SequenceLayer:
+    """Build ``model.layer`` with its options, or another layer with its settings.
+
+    Arguments that are given replace values of ``config``: ``name`` the layer, ``input_size`` the embedding size.
 
     Raises:
         ValueError: an unknown option, or values that contradict each other.
     """
     return layer(
-        ",".join(split_names(config.layer)),  # runs of earlier versions may have a former name
-        config.embedding_size if input_size is None else input_size,
-        config.hidden_size,
+        ",".join(split_names(name or config.layer)),  # runs of earlier versions may have a former name
+        input_size or config.embedding_size,
+        hidden_size or config.hidden_size,
         num_layers=config.num_layers,
-        bidirectional=bool(config.bidirectional),
+        bidirectional=bool(config.bidirectional if bidirectional is None else bidirectional),
         dropout=config.dropout,
         variational_dropout=config.variational_dropout,
         residual=config.residual,
@@ -161,14 +192,10 @@ def on_positions(values: Tensor, shape: torch.Size, lengths: Tensor | None) -> T
 
 
 def drop_words(words: Tensor, rare: Tensor | None, rate: float) -> Tensor:
-    """Replace rare words by the unknown token at random, so that its embedding is trained, too.
+    """Replace rare words at random by the unknown token, with the probability ``rate``, to train its embedding.
 
+    ``words`` are ids ``(batch, time)``, ``rare`` says which of them occur once in the training text; None for no word.
     G. Lample et al., "Neural architectures for named entity recognition", NAACL 2016.
-
-    Args:
-        words: ids ``(batch, time)``.
-        rare: which words occur once in the training text ``(batch, time)``; None for no word.
-        rate: the probability with which a rare word is replaced.
     """
     if rare is None or not rate:
         return words

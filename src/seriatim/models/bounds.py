@@ -28,15 +28,7 @@ class TooLargeError(Exception):
 
 
 class bounded(TorchFunctionMode):  # noqa: N801 (a context manager, used like a function)
-    """Counts the values of new tensors before they are created.
-
-    Args:
-        values: number of values that may be created.
-        calls: number of calls of PyTorch.
-
-    Raises:
-        TooLargeError: one of the limits is exceeded.
-    """
+    """Raises TooLargeError before more than so many values of tensors are created, or more calls of PyTorch made."""
 
     def __init__(self, values: int, *, calls: int) -> None:
         super().__init__()

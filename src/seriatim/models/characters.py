@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from ..core.lengths import valid_mask
 from ..layers import layer as build_layer
+from .pooling import last_outputs
 
 
 class CharacterModel(nn.Module):
@@ -24,25 +25,24 @@ class CharacterModel(nn.Module):
 
     output_size: int
 
+    def __init__(self, num_characters: int, embedding_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(num_characters, embedding_size)
+        bound = (3 / embedding_size) ** 0.5  # as in both papers
+        nn.init.uniform_(self.embedding.weight, -bound, bound)
+
 
 class ConvolutionalCharacters(CharacterModel):
     """The maximum response of each filter in the word.
 
-    Args:
-        num_characters: number of character ids.
-        embedding_size: width of c.
-        filters: width of v.
-        width: characters that a filter covers, an odd number.
-
-    Raises:
-        ValueError: the width is even.
+    ``embedding_size`` is the width of c, ``filters`` the width of v, and ``width`` the number of characters that a
+    filter covers; an even number raises ValueError.
     """
 
     def __init__(self, num_characters: int, *, embedding_size: int = 30, filters: int = 30, width: int = 3) -> None:
-        super().__init__()
+        super().__init__(num_characters, embedding_size)
         if width % 2 == 0:
             raise ValueError(f"width must be odd, a character and as many on either side; got {width}")
-        self.embedding = character_embedding(num_characters, embedding_size)
         self.filters = nn.Linear(width * embedding_size, filters)
         self.width, self.output_size = width, filters
 
@@ -63,33 +63,19 @@ class ConvolutionalCharacters(CharacterModel):
 
 
 class RecurrentCharacters(CharacterModel):
-    """The outputs of a layer at the end of the word and, read backwards, at its beginning.
+    """The outputs of a causal layer, given by its name, at the end of the word and, read backwards, at its beginning.
 
-    Args:
-        num_characters: number of character ids.
-        embedding_size: width of c.
-        hidden_size: width of each direction.
-        layer: the name of any causal layer.
+    ``embedding_size`` is the width of c, ``hidden_size`` that of each direction.
     """
 
     def __init__(
         self, num_characters: int, *, embedding_size: int = 25, hidden_size: int = 25, layer: str = "lstm"
     ) -> None:
-        super().__init__()
-        self.embedding = character_embedding(num_characters, embedding_size)
+        super().__init__(num_characters, embedding_size)
         self.layer = build_layer(layer, embedding_size, hidden_size, bidirectional=True)
         self.output_size = self.layer.output_size
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, 2 · hidden_size)`` for ids ``(words, max_length)``."""
         outputs, _ = self.layer(self.embedding(characters), lengths=lengths)
-        half = self.output_size // 2
-        rows = torch.arange(len(lengths), device=outputs.device)
-        return torch.cat([outputs[rows, (lengths - 1).clamp_min(0), :half], outputs[:, 0, half:]], 1)
-
-
-def character_embedding(num_characters: int, size: int) -> nn.Embedding:
-    """Return an embedding whose weights are uniform in ±√(3 / size), as in both papers."""
-    embedding = nn.Embedding(num_characters, size)
-    nn.init.uniform_(embedding.weight, -((3 / size) ** 0.5), (3 / size) ** 0.5)
-    return embedding
+        return last_outputs(outputs, lengths, self.output_size // 2)

@@ -32,15 +32,9 @@ class CRF(nn.Module):
     """Scores of transitions between tags, with the loss, the marginals and the best sequence.
 
     All methods take ``scores`` ``(batch, time, num_tags)`` and ``lengths`` ``(batch,)``, None if no row is padded. The
-    only sequence of a row of length 0 is the empty one, with score 0.
-
-    Args:
-        num_tags: number of tags.
-        allowed: which transitions are possible, booleans ``(num_tags + 1, num_tags + 1)``: from a tag (the last row is
-            the start) to a tag (the last column is the end). None if all are. The others have probability 0.
-
-    Raises:
-        ValueError: ``allowed`` has another shape or type.
+    only sequence of a row of length 0 is the empty one, with score 0. ``allowed`` says which transitions are possible,
+    None if all are, as booleans ``(num_tags + 1, num_tags + 1)``: from a tag (the last row is the start) to a tag (the
+    last column is the end). The others have probability 0. Another shape or type raises ValueError.
     """
 
     allowed: Tensor | None
@@ -78,10 +72,6 @@ class CRF(nn.Module):
         steps = moves[tags[:, :-1], tags[:, 1:]].masked_fill(~valid[:, 1:], 0).sum(1)
         emissions = scores.gather(2, tags.unsqueeze(2)).squeeze(2).masked_fill(~valid, 0).sum(1)
         return emissions + steps + (start[tags[:, 0]] + end[last]).masked_fill(lengths == 0, 0)
-
-    def loss(self, scores: Tensor, tags: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return the sum of `losses`."""
-        return self.losses(scores, tags, lengths).sum()
 
     def losses(self, scores: Tensor, tags: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return −log P(tags) of each row ``(batch,)``, in nats, with its gradient.
@@ -189,16 +179,10 @@ class _LogPartition(torch.autograd.Function):
 
 
 def _recursion(scores: Tensor, moves: Tensor, start: Tensor, join: Join) -> Tensor:
-    """Return α of several chains, each with its own transitions.
+    """Return α ``(chains, batch, time, tags)`` of several chains, meaningless on padding; ``join`` is ⊕.
 
-    Args:
-        scores: ``(chains, batch, time, tags)``.
-        moves: ``(chains, tags, tags)``, from row to column.
-        start: ``(chains, tags)``.
-        join: ⊕.
-
-    Returns:
-        ``(chains, batch, time, tags)``; meaningless on padding.
+    The scores are ``(chains, batch, time, tags)``, the transitions ``(chains, tags, tags)`` from row to column, and the
+    starts ``(chains, tags)``.
     """
     inputs = scores.permute(2, 0, 3, 1).contiguous()  # (T, C, K, B): the long dimension is innermost
     moves = moves.transpose(1, 2).unsqueeze(3)  # (C, to, from, 1)

@@ -18,19 +18,14 @@ from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
 from ..layers.pointwise import dropout as make_dropout
-from .base_models import SourceModel
+from .base_models import NeuralModel
 
 
-class CTCTranslator(SourceModel):
+class CTCTranslator(NeuralModel):
     """Source ids to log probabilities of the target tokens at every output position.
 
-    Args:
-        encoder: any sequence layer; one that reads in both directions usually works best.
-        source_vocabulary: number of token ids of the sources.
-        target_vocabulary: number of token ids of the targets.
-        upsample: output positions per source token.
-        dropout: dropout rate of the embeddings and before the output layer.
-        output_bias: whether the output layer has a bias.
+    The encoder is any sequence layer; one that reads in both directions usually works best. ``upsample`` is k. Dropout
+    applies to the embeddings and before the output layer.
     """
 
     def __init__(
@@ -56,9 +51,7 @@ class CTCTranslator(SourceModel):
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log probabilities ``(batch, positions, target_vocabulary)`` and each row's positions ``(batch,)``.
 
-        Args:
-            source: ids ``(batch, source_time)``.
-            source_lengths: ``(batch,)``.
+        Sources are ids ``(batch, source_time)`` of lengths ``(batch,)``.
         """
         rows, time = source.shape
         inputs = self.source_embedding(source).unsqueeze(2) + self.copies.weight
@@ -70,11 +63,7 @@ class CTCTranslator(SourceModel):
     def losses(self, source: Tensor, source_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
         """Return −log P(target | source) of each row ``(batch,)``, in nats; infinite if a target is too long.
 
-        Args:
-            source: ids ``(batch, source_time)``.
-            source_lengths: ``(batch,)``.
-            targets: ids ``(batch, time)``, without token 0 within the length.
-            target_lengths: ``(batch,)``.
+        Targets are ids ``(batch, time)``, without token 0 within their lengths ``(batch,)``; sources as in `forward`.
         """
         log_probabilities, positions = self(source, source_lengths)
         return F.ctc_loss(

@@ -16,7 +16,7 @@ from ..core.lengths import check_lengths
 from ..core.state import State
 from ..layers.pointwise import dropout as make_dropout
 from .attention_decoder import AttentionDecoder
-from .base_models import SourceModel, on_positions, valid_positions
+from .base_models import NeuralModel, on_positions, valid_positions
 from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses
 
@@ -33,27 +33,18 @@ class TiedEmbedding(nn.Embedding):
         return scaled
 
 
-class EncoderDecoder(SourceModel):
+class EncoderDecoder(NeuralModel):
     """An encoder, a decoder, their embeddings and the output layer.
 
     After `encode` the model has the shape of a language model: target tokens ``(batch, time)`` and a state to logits
     ``(batch, time, target_vocabulary)`` and a state.
 
-    Args:
-        encoder: any sequence layer that takes no memory; one that reads in both directions usually works best.
-        decoder: a causal layer that takes a memory as wide as the encoder's outputs.
-        source_vocabulary: number of token ids of the sources.
-        target_vocabulary: number of token ids of the targets.
-        embedding_size: width of the embeddings, which both layers read.
-        shared_embedding: use one embedding for sources and targets.
-        tie_weights: use the targets' embedding as the weight of the output layer.
-        dropout: dropout rate of the embeddings and before the output layer.
-        label_smoothing: share of every target that is spread over the whole vocabulary in training.
-        output_bias: whether the output layer has a bias.
-        bounded_logits: use the logits tanh(W h + b), between −1 and 1, instead of W h + b.
-
-    Raises:
-        InputError: layers, widths or vocabularies that do not fit together.
+    The encoder is any sequence layer that takes no memory; one that reads in both directions usually works best. The
+    decoder is a causal layer that takes a memory as wide as the encoder's outputs. Both read embeddings.
+    ``shared_embedding`` uses one embedding for sources and targets, ``tie_weights`` that of the targets as the weight
+    of the output layer. Dropout applies to the embeddings and before the output layer. ``label_smoothing`` is the share
+    of every target that is spread over the vocabulary in training. ``bounded_logits`` uses the logits tanh(W h + b),
+    between −1 and 1. Layers, widths or vocabularies that do not fit together raise InputError.
     """
 
     def __init__(
@@ -109,25 +100,15 @@ class EncoderDecoder(SourceModel):
         return self.encode(self.output.weight.new_zeros(batch_size, 0).long())
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
-        """Read sources and return the decoder's initial state.
-
-        Args:
-            source: ids ``(batch, source_time)``.
-            source_lengths: ``(batch,)``, 0 allowed; None if every row is full.
-        """
+        """Return the decoder's initial state for ids ``(batch, source_time)`` of lengths ``(batch,)``, 0 allowed."""
         memory, end = self.encoder(self.dropout(self.source_embedding(source)), lengths=source_lengths)
         return self.decoder.initial_state(len(source), memory, source_lengths, encoder_state=end)
 
     def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        """Return the logits of the token after each of ``tokens``.
+        """Return the logits ``(batch, time, target_vocabulary)`` after each target token ``(batch, time)``.
 
-        Args:
-            tokens: target ids ``(batch, time)``.
-            state: from `encode`, or the state to continue from.
-            lengths: ``(batch,)``; the logits on padding are those of a zero vector.
-
-        Returns:
-            Logits ``(batch, time, target_vocabulary)`` and the state after each row's last token.
+        The state before the first token is that of `encode`; the state after each row's last token is also returned.
+        The logits on padding, given ``lengths`` ``(batch,)``, are those of a zero vector.
         """
         hidden, state = self.features(tokens, state, lengths)
         return self.logits(hidden), state
@@ -161,10 +142,10 @@ class EncoderDecoder(SourceModel):
 
         Args:
             source: ids ``(batch, source_time)``.
-            source_lengths: ``(batch,)`` or None.
+            source_lengths: ``(batch,)``, 0 allowed; None if every row is full, as for ``target_lengths``.
             target_inputs: the token before each target, ids ``(batch, time)``; the first is 0.
             targets: ids ``(batch, time)``; each target ends with 0.
-            target_lengths: ``(batch,)`` or None.
+            target_lengths: ``(batch,)``.
             own_predictions: the probability that a step reads the model's most probable token of the step before
                 instead of the true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once if the
                 decoder can.
@@ -176,9 +157,7 @@ class EncoderDecoder(SourceModel):
             hidden, _ = self.features(target_inputs, state, lengths)
         hidden, targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
         if self.bounded_logits:
-            smoothing = self.label_smoothing
-            logits = _at_least_float32(self.logits(hidden))
-            return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
+            return self._bounded_loss(hidden, targets, "sum", self.label_smoothing)
         weight, bias = self.output.weight, self.output.bias
         return summed_loss(hidden, weight, bias, targets, label_smoothing=self.label_smoothing)
 
@@ -196,10 +175,15 @@ class EncoderDecoder(SourceModel):
         hidden, _ = self.features(target_inputs, state, lengths)
         hidden, valid_targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
         if self.bounded_logits:
-            losses = F.cross_entropy(_at_least_float32(self.logits(hidden)), valid_targets, reduction="none")
+            losses = self._bounded_loss(hidden, valid_targets, "none")
         else:
             losses = token_losses(hidden, self.output.weight, self.output.bias, valid_targets)
         return on_positions(losses, targets.shape, lengths)
+
+    def _bounded_loss(self, hidden: Tensor, targets: Tensor, reduction: str, label_smoothing: float = 0.0) -> Tensor:
+        logits = self.logits(hidden)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return F.cross_entropy(logits, targets, reduction=reduction, label_smoothing=label_smoothing)
 
     @torch.no_grad()
     def attention(
@@ -236,7 +220,3 @@ def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size
             )
     decoder.check_encoder(encoder)
     return decoder
-
-
-def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

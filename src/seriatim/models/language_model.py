@@ -5,86 +5,47 @@
 With tied weights W is E (O. Press and L. Wolf 2017; H. Inan et al. 2017).
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
-from ..config import Model
-from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
-from ..layers.pointwise import dropout as make_dropout
-from .base_models import LayerModel, TextModel, layer_from_config, on_positions, valid_positions
+from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
 from .scheduled_sampling import sampled_features
 from .softmax import summed_loss, token_losses
 
 
-class LanguageModel(TextModel, LayerModel):
+class LanguageModel(TextModel, TokenPredictor):
     """Token ids ``(batch, time)`` to logits ``(batch, time, vocabulary)``, with the contract of a sequence layer.
 
-    Args:
-        layer: any causal sequence layer.
-        vocabulary_size: number of token ids.
-        tie_weights: use the embedding as the weight of the output layer.
-        dropout: dropout rate of the embeddings and before the output layer.
-        variational: use one dropout mask per sequence instead of one per step.
-        output_bias: whether the output layer has the bias b.
-
-    Raises:
-        InputError: the layer is not causal or needs a memory, or weights of different widths are tied.
+    The arguments are those of `TokenPredictor`. InputError is raised if the layer is not causal or needs a memory, or
+    if weights of different widths are tied.
     """
 
-    def __init__(
-        self,
-        layer: SequenceLayer,
-        vocabulary_size: int,
-        *,
-        tie_weights: bool = False,
-        dropout: float = 0.0,
-        variational: bool = False,
-        output_bias: bool = True,
-    ) -> None:
-        super().__init__()
+    def make_output(self, *, tie_weights: bool, bias: bool) -> None:
+        """Create W and b, and initialize all parameters outside the layer."""
+        layer = self.layer
         if not layer.causal:
             raise InputError(
                 "model.bidirectional: a language model must not see what it predicts; set it to false, "
                 "and model.options.causal, if given, to true"
             )
-        if isinstance(layer, MemoryLayer):
-            raise InputError("model.options.memory_size: a language model has no memory to attend to; leave it out")
         if tie_weights and layer.input_size != layer.output_size:
             raise InputError(
                 f"model.tie_weights: needs equal widths; embedding_size is {layer.input_size}, "
                 f"the layer gives {layer.output_size}"
             )
-        self.vocabulary_size = vocabulary_size
-        self.embedding = nn.Embedding(vocabulary_size, layer.input_size)
-        self.layer = layer
-        self.output = nn.Linear(layer.output_size, vocabulary_size, bias=output_bias)
-        self.dropout = make_dropout(dropout, variational=variational)
+        self.output = nn.Linear(layer.output_size, self.vocabulary_size, bias=bias)
         nn.init.normal_(self.embedding.weight)  # the initialization of the layers expects inputs of unit variance
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
-        if output_bias:
+        if bias:
             nn.init.zeros_(self.output.bias)
         if tie_weights:
             self.embedding.weight = self.output.weight
 
-    @classmethod
-    def from_config(cls, config: Model, vocabulary_size: int, options: Mapping[str, object]) -> "LanguageModel":
-        """Build the model that a configuration describes; ``options`` are the options of the layer."""
-        return cls(
-            layer_from_config(config, options),
-            vocabulary_size,
-            tie_weights=config.tie_weights,
-            dropout=config.dropout,
-            variational=config.variational_dropout,
-            output_bias=config.output_bias,
-        )
-
     def initial_state(self, batch_size: int) -> State:
-        """Return the state before the first token."""
+        """Return the state of the layer before the first token."""
         return self.layer.initial_state(batch_size)
 
     def forward(
@@ -119,13 +80,9 @@ class LanguageModel(TextModel, LayerModel):
     ) -> tuple[Tensor, State]:
         """Return the sum of −log P(target) over the valid positions, in nats, with its gradient; and the state.
 
-        Args:
-            tokens: ids ``(batch, time)``.
-            targets: the token after each of ``tokens``, ids ``(batch, time)``.
-            state: the state to continue from; None for the initial state.
-            lengths: ``(batch,)``, or None if all rows are full.
-            own_predictions: the probability that a step after the first reads the model's most probable token instead
-                of the true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once.
+        ``targets`` are the tokens after ``tokens``, both ids ``(batch, time)``; other arguments as in `forward`.
+        ``own_predictions`` is the probability that a step after the first reads the model's most probable token instead
+        of the true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once.
         """
         lengths = check_lengths(lengths, *tokens.shape)
         if own_predictions and tokens.numel():

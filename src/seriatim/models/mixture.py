@@ -9,7 +9,7 @@ the likelihood of a text:
     λ_i ← 1/T Σ_t λ_i P_i(w_t | w_<t) / Σ_j λ_j P_j(w_t | w_<t)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
@@ -28,12 +28,8 @@ MAX_ITERATIONS = 200
 class Mixture(TextModel):
     """The weighted mean of language models, with the contract of one model; its state is the tuple of their states.
 
-    Args:
-        models: models with the same vocabulary.
-        weights: λ of each model; None for equal weights.
-
-    Raises:
-        InputError: the vocabularies differ in size, a weight is negative, or the weights do not sum to 1.
+    ``weights`` are λ, by default equal. InputError is raised if the vocabularies differ in size, a weight is negative,
+    or the weights do not sum to 1.
     """
 
     def __init__(self, models: Sequence[TextModel], weights: Sequence[float] | None = None) -> None:
@@ -55,13 +51,11 @@ class Mixture(TextModel):
     ) -> tuple[Tensor, State]:
         """Return log probabilities ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
         state = self.initial_state(len(tokens)) if state is None else state
-        results = [model(tokens, part, lengths=lengths) for model, part in self.parts(state)]
-        return self.mix([logits for logits, _ in results]), tuple(part for _, part in results)
+        return self.mix([model(tokens, part, lengths=lengths) for model, part in self.parts(state)])
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token per row: ids ``(batch,)`` to log probabilities ``(batch, vocabulary)``."""
-        results = [model.step(tokens, part) for model, part in self.parts(state)]
-        return self.mix([logits for logits, _ in results]), tuple(part for _, part in results)
+        return self.mix([model.step(tokens, part) for model, part in self.parts(state)])
 
     @torch.no_grad()
     def token_losses(
@@ -79,23 +73,22 @@ class Mixture(TextModel):
         logarithms = torch.tensor(self.weights, dtype=values.dtype, device=values.device).log()
         return logarithms.view(-1, *[1] * (values.dim() - 1))
 
-    def parts(self, state: State) -> Iterator[tuple[TextModel, State]]:
-        """Yield each model with its part of the state."""
-        yield from zip(self.models, cast(tuple[State, ...], state), strict=True)
+    def parts(self, state: State) -> Iterable[tuple[TextModel, State]]:
+        """Return each model with its part of the state."""
+        return zip(self.models, cast(tuple[State, ...], state), strict=True)
 
-    def mix(self, logits: Sequence[Tensor]) -> Tensor:
-        """Return the logarithms of the weighted mean of the models' probabilities."""
-        log_probabilities = torch.stack([torch.log_softmax(part.double(), dim=-1) for part in logits])
+    def mix(self, results: Sequence[tuple[Tensor, State]]) -> tuple[Tensor, State]:
+        """Return the logarithms of the weighted mean of the models' probabilities, and the state of the mixture."""
+        log_probabilities = torch.stack([torch.log_softmax(logits.double(), dim=-1) for logits, _ in results])
         mixed = torch.logsumexp(log_probabilities + self.log_weights(log_probabilities), dim=0)
-        return mixed.to(logits[0].dtype)
+        return mixed.to(results[0][0].dtype), tuple(part for _, part in results)
 
 
 def fit_weights(losses: np.ndarray) -> list[float]:
     """Return the weights that maximize the likelihood of a text.
 
-    Args:
-        losses: −log P of every token by every model ``(models, tokens)``, in nats. Tokens that are impossible for all
-            models are ignored.
+    ``losses`` is −log P of every token by every model ``(models, tokens)``, in nats. Tokens that are impossible for all
+    models are ignored.
     """
     losses = losses[:, np.isfinite(losses).any(axis=0)]
     models = len(losses)

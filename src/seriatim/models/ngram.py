@@ -4,34 +4,27 @@ It has the contract of every language model. Its state is the last n−1 tokens,
 n-gram crosses a boundary, so the model forgets what came before it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.lengths import valid_mask
+from ..core.lengths import zero_padding
 from ..core.state import State
-from ..storage.weights import stream_tensors
-from .base_models import TextModel
 from .ngrams.counts import BOUNDARY
 from .ngrams.resources import run_for_all
-from .ngrams.table import Order, Part, Piece, Table, check_order
+from .ngrams.table import Order, Table, check_order, orders_from
 from .ngrams.unseen import TENSOR_NAMES, Lookups, Seen, count_unseen
-from .unigram_cache import NO_TOKEN, append_tokens
+from .unigram_cache import NO_TOKEN, RecentTokens
 
-PARAMETER_NAMES: Mapping[Part, str] = {"key": "keys", "probability": "probabilities", "backoff": "backoffs"}
-LOOKUP_SIZE = 1 << 18
-"""Tokens of a text that are looked up at once."""
+LOOKUP_SIZE = 1 << 18  # tokens of a text that are looked up at once
 
 
-class NGram(TextModel):
+class NGram(RecentTokens):
     """Token ids ``(batch, time)`` to log probabilities ``(batch, time, vocabulary)``.
 
-    Args:
-        orders: shortest first; see `ngrams.table`.
-        seen: the counts of the training text; None if they are unknown.
+    ``orders`` are the tables, shortest first; ``seen`` are the counts of the training text, None if unknown.
     """
 
     def __init__(self, orders: Sequence[Order], seen: Seen | None = None) -> None:
@@ -46,17 +39,14 @@ class NGram(TextModel):
             )
         )
         self.table = Table(orders)
-        self.order, self.vocabulary_size = len(orders), self.table.vocabulary_size
-
-    def initial_state(self, batch_size: int) -> State:
-        """Return a state without tokens: ``(batch, order − 1)`` of `NO_TOKEN`."""
-        return torch.full((batch_size, self.order - 1), NO_TOKEN)
+        self.vocabulary_size = self.table.vocabulary_size
+        self.order, self.size = len(orders), len(orders) - 1
 
     def forward(
         self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Return log probabilities and the state; see `TextModel.forward`."""
-        past, state = append_tokens(self, tokens, state, lengths)
+        past, state = self.append(tokens, state, lengths)
         if not tokens.shape[1]:
             return torch.empty(*tokens.shape, self.vocabulary_size), state
         windows = past.unfold(1, max(1, self.order - 1), 1)[:, -tokens.shape[1] :]
@@ -69,11 +59,9 @@ class NGram(TextModel):
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Return −log P(target) of every position ``(batch, time)``, in nats, in float64, and the state."""
-        past, state = append_tokens(self, tokens, state, lengths)
+        past, state = self.append(tokens, state, lengths)
         losses = -torch.from_numpy(self.table.log_probabilities(past.numpy(), targets.numpy()))
-        if lengths is not None:
-            losses = losses.masked_fill(~valid_mask(lengths, tokens.shape[1]), 0.0)
-        return losses, state
+        return zero_padding(losses, lengths), state
 
     def text_losses(self, ids: np.ndarray) -> np.ndarray:
         """Return −log P of every token of a text ``(tokens,)``, in nats."""
@@ -104,20 +92,6 @@ class NGram(TextModel):
         predicted, missing = tallies.sum(0)
         return Lookups(losses, predicted, missing, None if self.seen is None else int(impossible.sum()))
 
-    @staticmethod
-    def write(
-        pieces: Iterable[Piece], path: Path, metadata: Mapping[str, str], seen: Callable[[], Seen] | None = None
-    ) -> None:
-        """Write the tables of a model, each piece as it is computed; then the result of ``seen``, called at the end."""
-
-        def arrays() -> Iterator[tuple[str, np.ndarray]]:
-            for n, part, values in pieces:
-                yield f"{PARAMETER_NAMES[part]}.{n - 1 - (part == 'key')}", values
-            if seen is not None:
-                yield from zip(TENSOR_NAMES, seen(), strict=True)
-
-        stream_tensors(arrays(), path, metadata)
-
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], vocabulary_size: int) -> "NGram":
         """Build a model from its parameters by name; only a sample of large tables is checked.
@@ -137,11 +111,7 @@ class NGram(TextModel):
                 raise ValueError(f"{name} has the wrong type or shape")
         if len(tensors["probabilities.0"]) != vocabulary_size:
             raise ValueError("the tables belong to another vocabulary")
-        orders: list[Order] = []
-        for n in range(order):
-            probability = tensors[f"probabilities.{n}"].numpy()
-            key = tensors[f"keys.{n - 1}"].numpy() if n else np.arange(len(probability))
-            backoff = tensors[f"backoffs.{n}"].numpy() if n < order - 1 else np.ones(0)
-            orders.append(Order(key, probability, backoff))
-            check_order(orders, vocabulary_size, longest=n == order - 1)
+        orders = orders_from({name: values.numpy() for name, values in tensors.items()})
+        for n in range(1, order + 1):
+            check_order(orders[:n], vocabulary_size, longest=n == order)
         return cls(orders, Seen.from_tensors(counts, order, vocabulary_size) if counts else None)

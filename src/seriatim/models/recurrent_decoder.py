@@ -3,8 +3,8 @@
 I. Sutskever, O. Vinyals and Q. Le, "Sequence to sequence learning with neural networks", NeurIPS 2014; K. Cho et al.,
 "Learning phrase representations using RNN encoder-decoder for statistical machine translation", EMNLP 2014.
 
-    c = the encoder's last output (see `bridge.summarise`), used in one or more of three ways:
-    initial    s_0 = tanh(W c + b), or the encoder's last state
+    c = the encoder's last output (see `SUMMARIES`), used in one or more of three ways:
+    initial    s_0 = tanh(W c + b), or the encoder's last state (see `Bridge`)
     updates    s_t = f(s_{t−1}, [x_t; c])
     outputs    y_t = [h_t; c]
 
@@ -18,41 +18,86 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError, nearest
-from ..core.lengths import check_lengths, zero_padding
-from ..core.state import State
-from .bridge import SUMMARIES, Bridge, summarise
+from ..core.lengths import zero_padding
+from ..core.state import State, fits, map_state, state_leaves
+from .pooling import Pooling
 
 MakeLayer = Callable[[int], SequenceLayer]
 """Builds a layer for an input width."""
-
+BRIDGES = ("map", "copy", "none")
 CONTEXTS = ("initial", "updates", "outputs")
+SUMMARIES = ("last", "ends", "mean")
+"""How the outputs of an encoder become one vector: the last one; the last one of each direction, each with half of the
+features; or their mean."""
+
+
+class Bridge(nn.Module):
+    """Computes the initial state of a decoder's layer.
+
+    `map`: every vector of the state is tanh(W c + b), each with its own W and b (Cho et al. 2014). `copy`: the last
+    state of the encoder, whose layer has the same structure and widths (Sutskever et al. 2014). `none`: the initial
+    state of the decoder's layer. ``memory_size`` is the width of c. An unknown kind raises InputError.
+    """
+
+    def __init__(self, layer: SequenceLayer, memory_size: int, *, kind: str) -> None:
+        super().__init__()
+        if kind not in BRIDGES:
+            raise InputError(f"unknown bridge {kind!r}; {nearest(kind, list(BRIDGES))}")
+        self.kind = kind
+        leaves = state_leaves(layer.initial_state(1))
+        self.shapes = [leaf.shape for leaf in leaves]
+        widths = [leaf.shape[1] for leaf in leaves if _is_vector(leaf)]
+        self.maps = nn.ModuleList(linear(memory_size, width) for width in widths if kind == "map")
+
+    def forward(self, start: State, summary: Tensor, encoder_state: State | None) -> State:
+        """Return the initial state, given the layer's own, the summary ``(batch, memory_size)`` and the encoder's last.
+
+        Raises:
+            ValueError: the encoder's state is missing or has another structure.
+        """
+        if self.kind == "none":
+            return start
+        if self.kind == "map":
+            maps = iter(self.maps)
+            return map_state(lambda leaf: torch.tanh(next(maps)(summary)) if _is_vector(leaf) else leaf, start)
+        if encoder_state is None:
+            raise ValueError("bridge copy needs the encoder's last state; give initial_state(..., encoder_state=state)")
+        self.check(encoder_state)
+        leaves = iter(state_leaves(encoder_state))
+        return map_state(lambda _: next(leaves), start)
+
+    def check(self, encoder_state: State) -> None:
+        """Raise InputError if an encoder's state differs from the decoder's state in structure."""
+        shapes = [leaf.shape for leaf in state_leaves(encoder_state)]
+        if len(shapes) != len(self.shapes) or not all(map(fits, shapes, self.shapes)):
+            source, target = ([tuple(shape[1:]) for shape in part] for part in (shapes, self.shapes))
+            raise InputError(
+                f"bridge copy: the encoder keeps {source}, the decoder {target}; give both layers of one kind and "
+                "size, or take the bridge map"
+            )
 
 
 class RecurrentDecoder(MemoryLayer):
-    """A recurrence whose initial state comes from an encoder.
+    """A recurrence whose initial state comes from an encoder with outputs of width ``memory_size``.
 
-    Args:
-        layer: the recurrence.
-        memory_size: width of the encoder's outputs.
-        bridge: how the initial state is computed: `map`, `copy` or `none`; see `Bridge`.
-        summary: which vector summarizes the memory: `last`, `ends` or `mean`; see `summarise`.
-
-    Raises:
-        InputError: a name is unknown, or the layer is not causal or attends to a memory itself.
+    ``bridge`` says how the initial state is computed, see `Bridge`, and ``summary``, one of `SUMMARIES`, which vector
+    summarizes the memory. InputError: a name is unknown, or the layer is not causal or attends to a memory itself.
     """
 
-    def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str, summary: str) -> None:
+    def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str = "map", summary: str = "last") -> None:
         super().__init__()
         if not layer.causal or isinstance(layer, MemoryLayer):
             raise InputError("a decoder's recurrence must be causal and attend to no memory of its own")
         if summary not in SUMMARIES:
             raise InputError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")
-        self.layer, self.memory_size, self.summary = layer, memory_size, summary
+        self.layer, self.memory_size = layer, memory_size
         self.bridge = Bridge(layer, memory_size, kind=bridge)
+        backward_from = memory_size // 2 if summary == "ends" else memory_size
+        self.summarize = Pooling("mean" if summary == "mean" else "final", memory_size, backward_from=backward_from)
 
     def initial_state(
         self,
@@ -62,29 +107,9 @@ class RecurrentDecoder(MemoryLayer):
         *,
         encoder_state: State | None = None,
     ) -> State:
-        """Return the state before the first input.
-
-        Args:
-            batch_size: rows of the batch.
-            memory: an encoder's outputs ``(batch, memory_time, memory_size)``.
-            memory_lengths: ``(batch,)``, 0 allowed; None if every row is full.
-            encoder_state: the state after the encoder's last input; only the bridge `copy` uses it.
-
-        Raises:
-            ValueError: the memory is missing or has the wrong shape.
-        """
-        if memory is None:
-            raise ValueError("a decoder needs a memory; give initial_state(batch_size, memory, memory_lengths)")
-        if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, self.memory_size):
-            raise ValueError(
-                f"memory must have shape ({batch_size}, memory_time, {self.memory_size}); got {tuple(memory.shape)}"
-            )
-        lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])
-        memory = zero_padding(memory, lengths)
-        if lengths is None:
-            lengths = torch.full((batch_size,), memory.shape[1])
-        lengths = lengths.to(memory.device, copy=True)
-        context = summarise(memory, lengths, self.summary)
+        """Return the state before the first input; see `MemoryLayer.initial_state`."""
+        memory, lengths = self.check_memory(batch_size, memory, memory_lengths, self.memory_size)
+        context = self.summarize(memory, lengths)
         start = self.bridge(self.layer.initial_state(batch_size), context, encoder_state)
         return self.begin_with(start, context, memory, lengths)
 
@@ -113,16 +138,9 @@ class ContextState(NamedTuple):
 class ContextDecoder(RecurrentDecoder):
     """A decoder without attention: one vector summarizes the source.
 
-    Args:
-        recurrence: builds the recurrence for an input width.
-        input_size: width of an input.
-        memory_size: width of the encoder's outputs.
-        context: where the vector is used: `initial`, `updates` or `outputs`, or several of them joined by ``+``.
-        bridge: how the initial state is computed, if ``context`` contains `initial`: `map` or `copy`.
-        summary: which vector summarizes the memory.
-
-    Raises:
-        InputError: a name is unknown.
+    ``recurrence`` builds f for an input width. ``context`` says where the vector is used: `initial`, `updates` or
+    `outputs`, or several of them joined by ``+``; ``bridge`` matters with `initial` only. The other arguments are those
+    of `RecurrentDecoder`.
     """
 
     parallel = True
@@ -169,6 +187,19 @@ class ContextDecoder(RecurrentDecoder):
         layer, context = cast(ContextState, state)
         outputs, layer = self.layer.step(_append(inputs, context, self.updates), layer)
         return _append(outputs, context, self.outputs), ContextState(layer, context)
+
+
+def linear(input_size: int, output_size: int, *, bias: bool = True) -> nn.Linear:
+    """Return a linear map with Glorot-uniform weights and a bias of zero."""
+    layer = nn.Linear(input_size, output_size, bias=bias)
+    nn.init.xavier_uniform_(layer.weight)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _is_vector(leaf: Tensor) -> bool:
+    return leaf.dim() == 2 and leaf.shape[1] > 0 and leaf.is_floating_point()
 
 
 def _append(values: Tensor, context: State, is_used: bool) -> Tensor:

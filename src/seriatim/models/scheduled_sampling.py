@@ -46,11 +46,7 @@ class ScheduledSampling(Section):
         return value
 
     def own_predictions(self, progress: float) -> float:
-        """Return the probability 1 − ε that a step reads the model's own prediction.
-
-        Args:
-            progress: share of the budget that is spent, 0 to 1.
-        """
+        """Return the probability 1 − ε that a step reads the model's own prediction; ``progress`` is p."""
         share = min(max(progress, 0.0), 1.0)
         if self.sampling_schedule == "linear":
             return self.scheduled_sampling * share
@@ -68,18 +64,11 @@ def sampled_features(
     own_predictions: float,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, State]:
-    """Return the inputs of the output layer if some inputs of the model are its own predictions.
+    """Return the inputs of the output layer ``(batch, time, size)`` if some steps read the model's own predictions.
 
-    Args:
-        features: one step of the model.
-        predict: the output layer, ``(batch, size)`` to logits ``(batch, vocabulary)``.
-        tokens: the true inputs, ids ``(batch, time)``; the first token is always read.
-        state: the state before the first input.
-        own_predictions: the probability that a later step reads the most probable token of the step before.
-        lengths: ``(batch,)``; a row keeps its state after its last valid input. None if all rows are full.
-
-    Returns:
-        ``(batch, time, size)`` and the state after the last input.
+    ``features`` is one step of the model, ``predict`` its output layer, ``tokens`` the true inputs ``(batch, time)``.
+    Every step but the first reads the most probable token of the step before with the probability
+    ``own_predictions``. A row keeps its state after its last valid input; the last state is also returned.
     """
     is_sampled = torch.rand(tokens.shape, device=tokens.device) < own_predictions
     outputs: list[Tensor] = []

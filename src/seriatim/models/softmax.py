@@ -18,8 +18,7 @@ CHUNK_ELEMENTS = 1 << 22
 """Logits held at once: 16 MB in float32; the allocator returns larger blocks to the system after every use."""
 CHUNK_ROWS = 64
 """Positions in a chunk, at least; with fewer the matrix products would be limited by the memory bandwidth."""
-SMALLEST = 1e-30
-"""A probability that float32 represents with full precision."""
+SMALLEST = 1e-30  # a probability that float32 represents with full precision
 Context: TypeAlias = Any
 """The context of a `torch.autograd.Function`."""
 
@@ -29,12 +28,7 @@ def summed_loss(
 ) -> Tensor:
     """Return the sum over positions of −log P(target), in nats; differentiable.
 
-    Args:
-        hidden: ``(positions, size)``.
-        weight: ``(vocabulary, size)``.
-        bias: ``(vocabulary,)`` or None.
-        targets: ``(positions,)``.
-        label_smoothing: ε, the share of every target that is spread over the whole vocabulary.
+    h is ``hidden`` ``(positions, size)``, W ``weight`` ``(vocabulary, size)``, b ``bias`` ``(vocabulary,)`` or None.
     """
     if not torch.is_grad_enabled():
         return token_losses(hidden, weight, bias, targets, label_smoothing=label_smoothing).sum()
@@ -47,13 +41,20 @@ def token_losses(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
 ) -> Tensor:
     """Return −log P(target) of each position ``(positions,)``, in nats, without gradient; see `summed_loss`."""
-    losses = []
-    for rows in _chunks(len(targets), weight.shape[0]):
-        logits = (
-            F.linear(hidden[rows], weight, bias).float() if _has_autocast() else F.linear(hidden[rows], weight, bias)
-        )
-        losses.append(F.cross_entropy(logits, targets[rows], reduction="none", label_smoothing=label_smoothing))
-    return torch.cat(losses) if losses else hidden.new_zeros(0)
+    losses = [
+        F.cross_entropy(logits, target, reduction="none", label_smoothing=label_smoothing)
+        for logits, target in chunked_logits(hidden, weight, bias, targets)
+    ]
+    return torch.cat(losses)
+
+
+def chunked_logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield logits ``(rows, vocabulary)``, in float32 under autocast, and their targets, for at least one chunk."""
+    for rows in _chunks(len(targets), len(weight)):
+        logits = F.linear(hidden[rows], weight, bias)
+        yield (logits.float() if _has_autocast() else logits), targets[rows]
 
 
 class _SummedLoss(torch.autograd.Function):
@@ -130,7 +131,6 @@ def _log_probabilities(logits: Tensor, p: Tensor, target: Tensor) -> Tensor:
 
 
 def _has_autocast() -> bool:
-    """Return whether autocast is enabled."""
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
@@ -139,6 +139,7 @@ def _chunk_rows(vocabulary: int) -> int:
 
 
 def _chunks(positions: int, vocabulary: int) -> Iterator[slice]:
+    """Yield the positions in chunks, one empty chunk if there are none."""
     size = _chunk_rows(vocabulary)
-    for start in range(0, positions, size):
+    for start in range(0, max(1, positions), size):
         yield slice(start, start + size)

@@ -11,18 +11,15 @@ from ..core.state import State
 from .base_models import NeuralModel, TextModel
 from .encoder_decoder import EncoderDecoder
 
-PIECE = 256
-"""Tokens read at once on the way to a state."""
+PIECE = 256  # tokens read at once on the way to a state
 
 
 @dataclass(frozen=True)
 class Stepper:
     """A model that reads one sequence token by token.
 
-    Attributes:
-        model: maps inputs and a state to outputs and the next state, at once or by ``step``.
-        begin: from the number of source tokens, which only a decoder uses, to the state before the first token.
-        reads_source: whether the model decodes a source, so that its state depends on the length of the source.
+    ``begin`` maps the number of source tokens, which only a decoder uses, to the state before the first token.
+    ``reads_source`` says whether the model decodes a source, so that its state depends on the length of the source.
     """
 
     model: TextModel | EncoderDecoder | SequenceLayer
@@ -40,22 +37,19 @@ class Stepper:
         self.model.step(any_inputs(self.model, 1)[:, 0], state)
 
 
-def layer_stepper(model: nn.Module) -> Stepper | None:
-    """Return a stepper over the layer that reads the input; None where it needs later inputs or a memory."""
-    layer = model.input_layer if isinstance(model, NeuralModel) else None
-    if layer is None or isinstance(layer, MemoryLayer) or not layer.causal:
+def stepper_of(model: nn.Module) -> Stepper | None:
+    """Return a stepper over a language model, a decoder, or the layer that reads the input of another model.
+
+    None is returned where that layer needs later inputs or a memory, and where a target is predicted at once.
+    """
+    if isinstance(model, TextModel):
+        return Stepper(model, lambda _: model.initial_state(1))
+    if isinstance(model, EncoderDecoder):
+        return Stepper(model, lambda tokens: model.encode(any_ids(model, tokens)), reads_source=True)
+    layer = getattr(model, "layer", None) if isinstance(model, NeuralModel) else None
+    if not isinstance(layer, SequenceLayer) or isinstance(layer, MemoryLayer) or not layer.causal:
         return None
     return Stepper(layer, lambda _: layer.initial_state(1))
-
-
-def text_stepper(model: TextModel) -> Stepper:
-    """Return a stepper over a language model."""
-    return Stepper(model, lambda _: model.initial_state(1))
-
-
-def decoder_stepper(model: EncoderDecoder) -> Stepper:
-    """Return a stepper over a decoder."""
-    return Stepper(model, lambda tokens: model.encode(any_ids(model, tokens)), reads_source=True)
 
 
 def read_at_once(module: nn.Module, count: int) -> None:
@@ -70,11 +64,13 @@ def any_inputs(module: nn.Module, count: int) -> Tensor:
     """Return inputs of a module: embeddings ``(1, count, input_size)`` for a layer, else ids ``(1, count)``."""
     if not isinstance(module, SequenceLayer):
         return any_ids(module, count)
-    device = next((parameter.device for parameter in module.parameters()), None)  # a layer may have no parameters
-    return torch.sin(torch.arange(count * module.input_size, device=device)).view(1, count, -1)
+    return torch.sin(torch.arange(count * module.input_size, device=_device(module))).view(1, count, -1)
 
 
 def any_ids(module: nn.Module, count: int) -> Tensor:
     """Return ids of tokens ``(1, count)`` other than the boundary."""
-    device = next((parameter.device for parameter in module.parameters()), None)
-    return (torch.arange(count, device=device) % 2 + 1).unsqueeze(0)
+    return (torch.arange(count, device=_device(module)) % 2 + 1).unsqueeze(0)
+
+
+def _device(module: nn.Module) -> torch.device | None:
+    return next((parameter.device for parameter in module.parameters()), None)  # a layer may have no parameters

@@ -8,29 +8,66 @@ Ma & Hovy 2016 and Lample et al. 2016 (see `seriatim.models.characters` and `ser
 """
 
 import itertools
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import MemoryLayer, SequenceLayer
+from ..config import Config, Count, Model, Rate, Section
+from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import valid_mask
 from ..data.tagged_corpus import NO_TAG, TaggedBatch
+from ..data.vocabulary import Vocabulary
 from ..layers.pointwise import dropout as make_dropout
-from .base_models import LayerModel, drop_words
-from .characters import CharacterModel
-from .crf import CRF
+from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
+from .characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
+from .crf import CRF, bio_transitions
+
+
+class Options(Section):
+    """Options of a tagger, beside those of its layer."""
+
+    characters: Literal["convolution", "recurrent", "none"] = "convolution"
+    """Layer that reads the characters of a word (convolution: Ma & Hovy 2016; recurrent: Lample et al. 2016)."""
+    character_size: Count = 30
+    """Width of the embedding of a character."""
+    filters: Count = 50
+    """Width of the vector of a word's characters; of each of its directions, if they are read by a recurrence."""
+    output: Literal["softmax", "crf"] | None = None
+    """Choose each tag independently (softmax) or the best sequence of tags, which is valid BIO (crf); by default crf if
+    all tags mark chunks."""
+    word_dropout: Rate = 0.5
+    """Rate at which a word that occurs once in the training data is replaced by the unknown word in training."""
+    vectors: Annotated[str, Field(min_length=1)] | None = None
+    """A word2vec or GloVe file in text format with the initial embeddings, as wide as `model.embedding_size`."""
+    scheme: Literal["bio", "iob1"] = "bio"
+    """How the data marks chunks; answers are always in BIO."""
+
+
+def refuse_contradictions(config: Config, options: Options) -> None:
+    """Raise InputError if settings contradict each other."""
+    if config.tokenizer.kind != "word":
+        raise InputError(
+            f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out, or take word "
+            "(model.options.characters says what reads their letters)"
+        )
+    if config.model.tie_weights:
+        raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
+    if config.training.init is not None and options.characters != "none":
+        raise InputError(
+            f"model.options.characters: {options.characters} widens what the layer reads, so that training.init cannot "
+            "give the layer; set it to none"
+        )
+    if config.training.init is not None and options.vectors is not None:
+        raise InputError("model.options.vectors: training.init gives the embedding already; leave one of them out")
 
 
 class TagModel(nn.Module):
-    """A model that scores tags ``(batch, time, num_tags)``, with the loss and the predictions that follow.
-
-    Args:
-        crf: scores sequences of tags; None if tags are independent.
-    """
+    """A model that scores tags ``(batch, time, num_tags)``; without a ``crf`` they are independent of each other."""
 
     def __init__(self, crf: CRF | None) -> None:
         super().__init__()
@@ -74,23 +111,13 @@ class TagModel(nn.Module):
         return scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
 
 
-class Tagger(TagModel, LayerModel):
+class Tagger(TagModel, NeuralModel):
     """Sentences to scores of tags ``(batch, time, num_tags)``.
 
-    Args:
-        layer: any sequence layer that takes no memory, usually a bidirectional one. It reads the embedding of each
-            word, followed by the vector of the word's characters.
-        word_vocabulary: number of word ids.
-        num_tags: number of tags.
-        characters: computes a vector from a word's characters; None for words alone.
-        crf: scores sequences of tags; None if tags are independent.
-        dropout: dropout rate of the layer's inputs and outputs.
-        variational: use one dropout mask per sentence instead of one per word.
-        word_dropout: the probability with which a rare word is replaced by the unknown word in training.
-        output_bias: whether the output layer has a bias.
-
-    Raises:
-        InputError: the layer takes a memory, no features are left for the words, or a rate is outside [0, 1).
+    The layer is any sequence layer that takes no memory, usually a bidirectional one. It reads the embedding of each
+    word, followed by the vector that ``characters`` computes, None for words alone. Dropout applies to its inputs and
+    outputs, with one mask per sentence if ``variational``. ``word_dropout`` is the probability with which a rare word
+    is replaced by the unknown word in training. InputError is raised if no features are left for the words.
     """
 
     def __init__(
@@ -107,8 +134,7 @@ class Tagger(TagModel, LayerModel):
         output_bias: bool = True,
     ) -> None:
         super().__init__(crf)
-        if isinstance(layer, MemoryLayer):
-            raise InputError("model.options.memory_size: a tagger has no memory to attend to; leave it out")
+        refuse_memory(layer, "a tagger")
         size = layer.input_size - (0 if characters is None else characters.output_size)
         if size < 1:
             raise InputError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
@@ -155,6 +181,35 @@ class Taggers(TagModel):
         """Return the logarithm of the mean of the models' marginals ``(batch, time, num_tags)``."""
         mean = torch.stack([model.marginals(model(batch), batch.lengths) for model in self.models]).mean(0)
         return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
+
+
+def tagger(
+    options: Options, config: Model, layer_options: Mapping[str, object], vocabulary: Vocabulary, *, field: bool
+) -> Tagger:
+    """Build the tagger that a configuration describes.
+
+    ``field`` says whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
+    """
+    labels, size, filters = vocabulary.labels, options.character_size, options.filters
+    characters: CharacterModel | None = None
+    if options.characters != "none":
+        num_characters = vocabulary.tokenizers["characters"].vocabulary_size
+        if options.characters == "recurrent":
+            characters = RecurrentCharacters(num_characters, embedding_size=size, hidden_size=filters)
+        else:
+            characters = ConvolutionalCharacters(num_characters, embedding_size=size, filters=filters)
+    width = config.embedding_size + (characters.output_size if characters else 0)
+    return Tagger(
+        layer_from_config(config, layer_options, input_size=width),
+        vocabulary.tokenizer.vocabulary_size,
+        num_tags=len(labels),
+        characters=characters,
+        crf=CRF(len(labels), bio_transitions(labels)) if field else None,
+        dropout=config.dropout,
+        variational=config.variational_dropout,
+        word_dropout=options.word_dropout,
+        output_bias=config.output_bias,
+    )
 
 
 def _unpadded(values: Tensor, lengths: Tensor) -> list[list[float]]:

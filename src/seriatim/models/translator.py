@@ -6,8 +6,9 @@ from typing import Literal, TypeAlias
 from ..config import Count, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
-from ..layers import check_options, layer, options_of, split_names
+from ..layers import check_options, options_of, split_names
 from .attentional import BahdanauDecoder, LuongDecoder
+from .base_models import layer_from_config
 from .ctc_translator import CTCTranslator
 from .encoder_decoder import EncoderDecoder
 from .recurrent_decoder import ContextDecoder
@@ -18,36 +19,37 @@ class Options(ScheduledSampling):
     """Options of an encoder-decoder, beside those of its layers."""
 
     factorisation: Literal["autoregressive", "ctc"] = "autoregressive"
-    """Predict each token given those before it (autoregressive), or all tokens at once and independently (ctc), without
-    a decoder."""
+    """Predict each token given those before it (autoregressive), or all tokens at once and independently, without a
+    decoder (ctc: Graves et al. 2006; Libovický & Helcl 2018)."""
     upsample: Count = 3
-    """Places for tokens of the target per token of the source, with ctc."""
+    """Output positions per source token, with ctc."""
     decoder: str | None = None
     """Layer of the decoder; by default that of the encoder."""
     attention: Literal["none", "dot", "scaled-dot", "bilinear", "additive", "multi-head"] | None = None
     """How the decoder attends to the source: not at all, with one head and a scoring function, or inside its blocks
-    (multi-head); by default multi-head where the decoder has blocks, otherwise dot."""
+    (multi-head); by default multi-head if the decoder has blocks, otherwise dot."""
     form: Literal["luong", "bahdanau"] = "luong"
-    """Attend after the recurrence (luong) or before it (bahdanau)."""
+    """Attend after the recurrence (luong), or before it, so that the context enters the update (bahdanau)."""
     input_feeding: bool = False
-    """Give the decoder the attentional output of the previous step as an input."""
+    """Use the attentional output of a step as an input of the next step, with luong."""
     readout: Literal["tanh", "direct", "tanh-logits"] = "tanh"
     """Logits from the context c and the decoder's output h: V tanh(W[c; h]) + b (tanh), W[c; h] + b (direct), or
-    tanh(W[c; h] + b) (tanh-logits), with which no probability can be near 1."""
+    tanh(W[c; h] + b) (tanh-logits), which allows no probability near 1; `model.output_bias` false removes b."""
     context: str = "initial"
-    """Where the source enters a decoder without attention."""
+    """Where the vector of the source enters a decoder without attention: `initial`, `updates`, `outputs`, or several of
+    them joined by +."""
     bridge: Literal["map", "copy", "none"] = "map"
-    """How the final state of the encoder becomes the first state of the decoder."""
+    """The initial state of the decoder: a map of the source's vector, a copy of the encoder's last state, or none."""
     encoder_size: Count | None = None
-    """Width of one direction of the encoder; by default hidden_size, halved where there are two directions."""
+    """Width of one direction of the encoder; by default `hidden_size`, or half of it if there are two directions."""
     shared_vocabulary: bool = False
     """Use one tokenizer and one embedding for source and target."""
     target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
-    """Kind of the target tokens; by default that of the source tokens."""
+    """Kind of the target tokenizer; by default that of the source tokenizer."""
     label_smoothing: Rate = 0.0
-    """Share of the probability of the right token that is given to all tokens in the training loss."""
+    """Share of the probability of a target that is spread over all tokens in the training loss."""
     max_target_length: Count = 256
-    """Tokens of a target at most."""
+    """Largest number of tokens of a target; longer targets are refused with their line, longer answers are cut."""
 
 
 LayerOptions: TypeAlias = Mapping[str, object]
@@ -56,11 +58,7 @@ ONE_HEAD = {"form", "input_feeding", "readout"}
 
 
 def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
-    """Return the options with their implied values filled in.
-
-    Raises:
-        InputError: values contradict each other.
-    """
+    """Return the options with their implied values filled in; raise InputError if values contradict each other."""
     if options.shared_vocabulary and options.target_kind is not None:
         raise InputError(
             "model.options.target_kind: with shared_vocabulary both sides have one tokenizer; leave one out"
@@ -73,7 +71,7 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
             f"model.options.attention: multi-head needs blocks, which {decoder!r} has not; add --model.options.block "
             "true, or take dot, scaled-dot, bilinear, additive or none"
         )
-    known = [key for name in (config.layer, decoder) for key in _known(name, rest)]
+    known = _known(config.layer, rest) | _known(decoder, rest)
     for key in rest:
         if key not in known:
             check_options(config.layer, {key: rest[key]})
@@ -107,17 +105,10 @@ def translator(
 ) -> EncoderDecoder | CTCTranslator:
     """Build an encoder-decoder, or an encoder that predicts all of a target at once.
 
-    Args:
-        options: the result of `settled`.
-        config: names, sizes and rates.
-        rest: the options of the layers; each layer takes those that it has.
-        source: number of token ids of the sources.
-        target: number of token ids of the targets.
-
-    Raises:
-        ValueError: values contradict each other.
+    The options are those of `settled`; ``rest`` are options of the layers, each of which takes those that it has.
+    ``source`` and ``target`` are numbers of token ids.
     """
-    encoder = _layer(config, config.layer, config.embedding_size, int(options.encoder_size or 0), rest, encodes=True)
+    encoder = layer_from_config(config, _select(config.layer, rest), hidden_size=options.encoder_size)
     if options.factorisation == "ctc":
         dropout, bias = config.dropout, config.output_bias
         return CTCTranslator(encoder, source, target, upsample=options.upsample, dropout=dropout, output_bias=bias)
@@ -137,29 +128,24 @@ def translator(
 
 
 def _decoder(options: Options, config: Model, rest: LayerOptions, memory_size: int) -> SequenceLayer:
-    name = str(options.decoder)
-    causal = {key: value for key, value in rest.items() if key != "causal"}
+    """Build the decoder."""
+    name, rest = str(options.decoder), {key: value for key, value in rest.items() if key != "causal"}
     if options.attention == "multi-head":
-        with_memory = {**causal, "memory_size": memory_size}
-        return _layer(config, name, config.embedding_size, config.hidden_size, with_memory, encodes=False)
+        with_memory = _select(name, {**rest, "memory_size": memory_size})
+        return layer_from_config(config, with_memory, name=name, bidirectional=False)
 
     def recurrence(width: int) -> SequenceLayer:
-        return _layer(config, name, width, config.hidden_size, causal, encodes=False)
+        return layer_from_config(config, _select(name, rest), name=name, input_size=width, bidirectional=False)
 
-    summary = "ends" if config.bidirectional else "last"
+    form = {"bridge": options.bridge, "summary": "ends" if config.bidirectional else "last"}
     if options.attention == "none":
-        form = {"context": options.context, "bridge": options.bridge, "summary": summary}
-        return ContextDecoder(recurrence, config.embedding_size, memory_size, **form)
-    shared = {
-        "score": str(options.attention),
-        "readout": "direct" if options.readout == "tanh-logits" else options.readout,
-        "bridge": options.bridge,
-        "summary": summary,
-    }
+        return ContextDecoder(recurrence, config.embedding_size, memory_size, context=options.context, **form)
+    form["score"] = str(options.attention)
+    form["readout"] = "direct" if options.readout == "tanh-logits" else options.readout
     if options.form == "bahdanau":
-        return BahdanauDecoder(recurrence, config.embedding_size, memory_size, **shared)
+        return BahdanauDecoder(recurrence, config.embedding_size, memory_size, **form)
     feeding = options.input_feeding
-    return LuongDecoder(recurrence, config.embedding_size, memory_size, input_feeding=feeding, **shared)
+    return LuongDecoder(recurrence, config.embedding_size, memory_size, input_feeding=feeding, **form)
 
 
 def _known(name: str, rest: LayerOptions) -> set[str]:
@@ -167,18 +153,9 @@ def _known(name: str, rest: LayerOptions) -> set[str]:
     return {key for one in split_names(name) for key in options_of(one, rest)}
 
 
-def _layer(config: Model, name: str, width: int, size: int, rest: LayerOptions, *, encodes: bool) -> SequenceLayer:
-    """Build a layer with those of the options that it has."""
-    own_options = {key: value for key, value in rest.items() if key in _known(name, rest)}
-    check_options(name, own_options)
-    return layer(
-        ",".join(split_names(name)),
-        width,
-        size,
-        num_layers=config.num_layers,
-        bidirectional=bool(config.bidirectional) and encodes,
-        dropout=config.dropout,
-        variational_dropout=config.variational_dropout,
-        residual=config.residual,
-        **own_options,
-    )
+def _select(name: str, rest: LayerOptions) -> LayerOptions:
+    """Return and check those options that a layer has."""
+    known = _known(name, rest)
+    selected = {key: value for key, value in rest.items() if key in known}
+    check_options(name, selected)
+    return selected

@@ -11,34 +11,48 @@ probable.
 import torch
 from torch import Tensor
 
-from ..core.lengths import check_lengths, valid_mask
+from ..core.lengths import check_lengths, zero_padding
 from ..core.state import State
 from .base_models import TextModel
 
 NO_TOKEN = -1
 
 
-class UnigramCache(TextModel):
-    """Token ids ``(batch, time)`` to log probabilities ``(batch, time, vocabulary)``; the state is the last K tokens.
+class RecentTokens(TextModel):
+    """A language model whose state is the last ``size`` tokens ``(batch, size)``."""
 
-    Args:
-        vocabulary_size: number of token ids.
-        size: K.
-    """
-
-    def __init__(self, vocabulary_size: int, size: int) -> None:
-        super().__init__()
-        self.vocabulary_size, self.size = vocabulary_size, size
+    size: int
 
     def initial_state(self, batch_size: int) -> State:
         """Return a state without tokens: ``(batch, size)`` of `NO_TOKEN`."""
         return torch.full((batch_size, self.size), NO_TOKEN)
 
+    def append(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """Join the tokens in the state to new tokens ``(batch, time)``.
+
+        Returns:
+            Ids ``(batch, size + time)``, and the next state: the last ``size`` valid tokens of each row.
+        """
+        lengths = check_lengths(lengths, *tokens.shape)
+        before = self.initial_state(len(tokens)) if state is None else state
+        assert isinstance(before, Tensor)
+        past = torch.cat([before, tokens], dim=1)
+        ends = torch.full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
+        return past, past.gather(1, ends.unsqueeze(1) + torch.arange(before.shape[1]))
+
+
+class UnigramCache(RecentTokens):
+    """Token ids ``(batch, time)`` to log probabilities ``(batch, time, vocabulary)``, with a cache of ``size`` K."""
+
+    def __init__(self, vocabulary_size: int, size: int) -> None:
+        super().__init__()
+        self.vocabulary_size, self.size = vocabulary_size, size  # V and K
+
     def forward(
         self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Return log probabilities ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
-        past, state = append_tokens(self, tokens, state, lengths)
+        past, state = self.append(tokens, state, lengths)
         windows = past.unfold(1, self.size, 1)[:, 1:]  # (B, T, K)
         counts = torch.zeros(*tokens.shape, self.vocabulary_size + 1)
         counts.scatter_add_(2, windows.clamp_min(NO_TOKEN) + 1, torch.ones(windows.shape))
@@ -50,36 +64,11 @@ class UnigramCache(TextModel):
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
-        past, state = append_tokens(self, tokens, state, lengths)
+        past, state = self.append(tokens, state, lengths)
         windows = past.unfold(1, self.size, 1)[:, 1:]
         probabilities = torch.zeros(tokens.shape, dtype=torch.float64)
         for row in range(len(tokens)):  # row by row, so that (T, K) and not (B, T, K) values are in memory
             matches = (windows[row] == targets[row].unsqueeze(1)).sum(1, dtype=torch.float64)
             total = (windows[row] != NO_TOKEN).sum(1)
             probabilities[row] = torch.where(total > 0, matches / total.clamp_min(1), 1 / self.vocabulary_size)
-        losses = -probabilities.log()
-        if lengths is not None:
-            losses = losses.masked_fill(~valid_mask(lengths, tokens.shape[1]), 0.0)
-        return losses, state
-
-
-def append_tokens(
-    model: TextModel, tokens: Tensor, state: State | None, lengths: Tensor | None
-) -> tuple[Tensor, State]:
-    """Join the tokens in the state of a model to the new tokens.
-
-    Args:
-        model: a model whose state is the last tokens ``(batch, size)``.
-        tokens: ids ``(batch, time)``.
-        state: the state before ``tokens``; None for the initial state.
-        lengths: ``(batch,)``, or None if all rows are full.
-
-    Returns:
-        Ids ``(batch, size + time)``, and the next state: the last ``size`` valid tokens of each row.
-    """
-    lengths = check_lengths(lengths, *tokens.shape)
-    before = model.initial_state(len(tokens)) if state is None else state
-    assert isinstance(before, Tensor)
-    past = torch.cat([before, tokens], dim=1)
-    ends = torch.full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
-    return past, past.gather(1, ends.unsqueeze(1) + torch.arange(before.shape[1]))
+        return zero_padding(-probabilities.log(), lengths), state

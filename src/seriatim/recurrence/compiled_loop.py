@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from ..compiler.expressions import Matrix
 from ..compiler.schedule import Memory, Place, Role
+from .deferred_gradients import Context
 from .packing import Packing
 from .program_runner import Memories, Runner
 
@@ -15,13 +15,13 @@ from .program_runner import Memories, Runner
 def run(
     runner: Runner, weights: Sequence[Tensor], inputs: Tensor, states: Sequence[Tensor], packing: Packing
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return outputs ``(rows, output_size)``, and each part of the state ``(batch, ...)`` at the end of its sequence.
+    """Run a compiled step over sequences that are joined as ``packing`` says.
 
     Args:
         runner: the compiled step.
         weights: the weights that it was traced with, or others of the same shapes.
-        inputs: ``(rows, input_size)``, joined as ``packing`` says.
-        states: the parts of the state, in the order of the packing.
+        inputs: ``(rows, input_size)``.
+        states: the parts of the state ``(batch, ...)``; returned at the end of each sequence, after the outputs.
         packing: the order of the rows.
     """
     constants = runner.constants(weights)
@@ -33,17 +33,6 @@ def run(
     return outputs, [end.view_as(state) for end, state in zip(ends, states, strict=True)]
 
 
-class _Context(FunctionCtx):
-    """What the backward pass needs of the forward pass."""
-
-    runner: Runner
-    packing: Packing
-    like: Tensor
-    memories: list[Memory]
-    saved_tensors: tuple[Tensor, ...]
-    needs_input_grad: tuple[bool, ...]
-
-
 class _Loop(torch.autograd.Function):
     """Both directions of the loop.
 
@@ -51,7 +40,7 @@ class _Loop(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: _Context, runner: Runner, packing: Packing, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Context, runner: Runner, packing: Packing, *tensors: Tensor) -> tuple[Tensor, ...]:
         plan, like = runner.program, tensors[0]
         arguments = [
             *(Memory(Role.SEQUENCE, i) for i in range(len(plan.groups))),
@@ -78,13 +67,15 @@ class _Loop(torch.autograd.Function):
         return (outputs[packing.batch :] if plan.output.buffer.rows == "after" else outputs), *ends
 
     @staticmethod
-    def backward(ctx: _Context, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them "
                 "within seriatim.recurrence.uncompiled()"
             )
-        runner, packing, plan = ctx.runner, ctx.packing, ctx.runner.program
+        runner: Runner = ctx.runner
+        packing: Packing = ctx.packing
+        plan = runner.program
         memories = dict(zip(ctx.memories, ctx.saved_tensors, strict=True))
         groups = [None if place is None else place.buffer.memory for place in plan.cotangents.groups]
         if torch._C._autograd._get_current_graph_task_keep_graph():  # another backward pass may need the saved tensors

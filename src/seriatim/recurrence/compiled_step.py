@@ -1,7 +1,6 @@
 """Runs one step at a time in compiled code: a whole stack in one call, with weights that are packed once.
 
-Packing the weights takes longer than a step. So only layers that do not learn at the moment use it: those in evaluation
-mode, without gradients.
+Packing the weights takes longer than a step. So only layers in evaluation mode and without gradients use it.
 """
 
 import ctypes
@@ -19,28 +18,17 @@ from ..compiler.reasons import UnsupportedError
 from ..compiler.schedule import Memory, Role
 from ..compiler.trace import Traced
 from ..core.contract import SequenceLayer
-from ..core.state import State, map_state, state_leaves
+from ..core.state import State, state_leaves, with_leaves
 from .fast_path import as_step, traced_step
 from .obstacles import compiling, numbers_of, obstacles, on_gpu, without_autocast
 from .program_runner import UncompiledError, compiled, dtype_of, num_threads, packed_memory, size_table
 
-
-class NoStepper:
-    """Marks in the cache that a step cannot be compiled."""
-
-
-STEPPERS = ModuleCache["Stepper | NoStepper"](max_entries=16, depends_on_values=True)
-"""The compiled steps of every layer, for the numbers of rows and types they were used with."""
+STEPPERS = ModuleCache["Stepper | tuple[()]"](max_entries=16, depends_on_values=True)
+"""The compiled steps of every layer, for the numbers of rows and types they were used with; () for none."""
 
 
 def stepped(layer: SequenceLayer, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
-    """Run one step of a layer, or return None if it must run as it is written.
-
-    Args:
-        layer: has a method ``advance_once(inputs, state)``, the step as it is written.
-        inputs: ``(batch, input_size)``.
-        state: the state before the step.
-    """
+    """Run one step of a layer, or return None if it must run as it is written in its method ``advance_once``."""
     if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
         return None
     inputs = without_autocast(inputs)
@@ -69,16 +57,16 @@ class _WrittenStep(nn.Module):
         return output
 
 
-def _compile(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | NoStepper":
+def _compile(layer: SequenceLayer, inputs: Tensor, state: State) -> "Stepper | tuple[()]":
     step, weights = as_step(_WrittenStep(layer))
     if next(obstacles(layer, [inputs, *state_leaves(state)], weights), None) is not None:
-        return NoStepper()
+        return ()
     try:
         traced = traced_step(step, weights, inputs, state)
         with torch.inference_mode(False), torch.no_grad():
             return Stepper(traced, weights, state, inputs.shape[0], numbers_of(inputs))
     except (UnsupportedError, UncompiledError, RecursionError):
-        return NoStepper()
+        return ()
 
 
 class Stepper:
@@ -86,7 +74,7 @@ class Stepper:
 
     def __init__(self, traced: Traced, weights: Sequence[Tensor], state: State, batch: int, numbers: Numbers) -> None:
         dtype = dtype_of(numbers)
-        kernel, self.output = plan_single_step(lower(traced, alone=True))
+        kernel, output = plan_single_step(lower(traced, alone=True))
         source, (function,) = emit({"step": kernel}, numbers)
         self.function = compiled(source, ["step"]).step
         widths = {buffer.memory: buffer.width for buffer in kernel.buffers()}
@@ -94,15 +82,14 @@ class Stepper:
         self.memory: list[Tensor] = []
         self.arguments: list[tuple[int, int | None]] = []
         """For the inputs (None) and each part of the state: the index in the table of pointers."""
-        self.results: dict[Memory, tuple[int, int]] = {}
-        """For each new tensor: the index in the table of pointers, and its width."""
+        results: dict[Memory, tuple[int, int]] = {}
         pointers = [0] * len(function.memories)
         for i, memory in enumerate(function.memories):
             if memory.role in (Role.INPUTS, Role.OLD_STATE):
                 self.arguments.append((i, None if memory.role is Role.INPUTS else memory.number))
                 continue
             if memory.role in (Role.OUTPUTS, Role.NEW_STATE):
-                self.results[memory] = (i, widths[memory])
+                results[memory] = (i, widths[memory])
                 continue
             if memory.role is Role.PACKED:
                 tensor = packed_memory(function.packed[memory.number], numbers)
@@ -114,6 +101,15 @@ class Stepper:
                 tensor = torch.empty(2, batch, widths[memory], dtype=dtype)
             self.memory.append(tensor)
             pointers[i] = tensor.data_ptr()
+        self.results = list(results.values())
+        """For each new tensor: the index in the table of pointers, and its width."""
+        places = {memory: place for place, memory in enumerate(results)}
+        self.new_state = [
+            (places[Memory(Role.NEW_STATE, i)], leaf.shape if leaf.dim() > 2 else None)
+            for i, leaf in enumerate(state_leaves(state))
+        ]
+        """For each part of the state: its place among the new tensors, and its shape unless it is a row per input."""
+        self.output_place = places[output.buffer.memory]
         self.sizes = size_table(function.sizes, dict(enumerate(constants)))
         self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
         self.counts, self.starts = (ctypes.c_int64 * 1)(batch), (ctypes.c_int64 * 1)(0)
@@ -128,15 +124,15 @@ class Stepper:
         if [(leaf.shape, leaf.dtype) for leaf in leaves] != self.expected:
             return None
         arguments = [inputs.contiguous() if part is None else leaves[part].contiguous() for _, part in self.arguments]
-        results = {memory: inputs.new_empty(self.batch, width) for memory, (_, width) in self.results.items()}
+        results = [inputs.new_empty(self.batch, width) for _, width in self.results]
         with self.lock:  # one call at a time uses the table of pointers and the memory for intermediate values
             for (i, _), tensor in zip(self.arguments, arguments, strict=True):
                 self.pointers[i] = tensor.data_ptr()
-            for memory, (i, _) in self.results.items():
-                self.pointers[i] = results[memory].data_ptr()
+            for (i, _), tensor in zip(self.results, results, strict=True):
+                self.pointers[i] = tensor.data_ptr()
             self.function(
                 self.pointers, self.sizes, self.counts, self.starts, 1, self.batch, self.threads, self.must_pack
             )
             self.must_pack = 0
-        parts = iter([results[Memory(Role.NEW_STATE, i)].view(leaf.shape) for i, leaf in enumerate(leaves)])
-        return results[self.output.buffer.memory], map_state(lambda _: next(parts), state)
+        parts = [results[i] if shape is None else results[i].view(shape) for i, shape in self.new_state]
+        return results[self.output_place], with_leaves(state, parts)

@@ -1,8 +1,7 @@
 """CUDA graphs: a loop that runs again on the same memory is replayed with one call instead of several per step.
 
 PyTorch's allocator gives a training step the memory of the step before, so the same loop soon runs on the same
-addresses. A graph is replayed only if all memory that it reads and writes is the same, and it keeps none of that memory
-alive.
+addresses. A graph keeps none of this memory alive.
 """
 
 import warnings
@@ -24,11 +23,7 @@ def can_capture(like: Tensor) -> bool:
 
 
 def capture(work: Work) -> Work:
-    """Capture work as a graph that can be replayed; the work is not done yet.
-
-    Raises:
-        RuntimeError: something in the work cannot be captured.
-    """
+    """Capture work as a graph that can be replayed, or raise RuntimeError; the work is not done yet."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
@@ -41,10 +36,7 @@ def capture(work: Work) -> Work:
 
 
 class Replays:
-    """Runs work directly the first time on some memory, captures it the second time, and then replays it.
-
-    The first run compiles kernels and loads libraries, which a graph cannot contain.
-    """
+    """Runs work the first time, which may compile kernels, captures it the second time, and then replays it."""
 
     def __init__(self) -> None:
         self.graphs: OrderedDict[Hashable, Work | None] = OrderedDict()

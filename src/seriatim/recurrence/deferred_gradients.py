@@ -1,7 +1,7 @@
 """Computes the weight gradients of a loop in Python after the loop, with one product over all steps.
 
-A loop that applies y_t = W x_t at every step sums ∂L/∂W = Σ_t ḡ_t x_tᵀ, which takes a product of few rows and a pass
-through all of W at every step. One product is enough if the rows are stored until the loop's backward pass is over.
+A loop that applies y_t = W x_t sums ∂L/∂W = Σ_t ḡ_t x_tᵀ, with a product of few rows and a pass through all of W at
+every step. One product is enough if the rows are stored until the loop's backward pass is over.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,8 +24,7 @@ Context: TypeAlias = Any
 class ProductsAfter(TorchFunctionMode):
     """Within this context the gradient of each weight of `torch.nn.functional.linear` is computed with one product.
 
-    Values and gradients are equal to those outside, up to rounding. The gradients can be taken once, not twice. Within
-    `uncompiled`, under autocast and without gradients the context has no effect.
+    The gradients can be taken once, not twice. Within `uncompiled` and under autocast the context has no effect.
     """
 
     def __init__(self) -> None:
@@ -67,16 +66,15 @@ class _Shared(torch.autograd.Function):
     def backward(ctx: Context, *cotangents_so_far: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         pairs = ctx.pairs.pop(torch._C._current_graph_task_id(), [])
         weight_cotangent, bias_cotangent = cotangents_so_far
-        if not pairs:
-            return weight_cotangent, bias_cotangent, None
-        rows, cotangents = (torch.cat(parts) for parts in zip(*reversed(pairs), strict=True))
-        product = cotangents.t() @ rows
-        total = cotangents.sum(0) if ctx.needs_input_grad[1] else None
-        return (
-            product if weight_cotangent is None else product + weight_cotangent,
-            total if total is None or bias_cotangent is None else total + bias_cotangent,
-            None,
-        )
+        if pairs:
+            rows, cotangents = (torch.cat(parts) for parts in zip(*reversed(pairs), strict=True))
+            weight_cotangent = _add(cotangents.t() @ rows, weight_cotangent)
+            bias_cotangent = _add(cotangents.sum(0), bias_cotangent) if ctx.needs_input_grad[1] else None
+        return weight_cotangent, bias_cotangent, None
+
+
+def _add(total: Tensor, more: Tensor | None) -> Tensor:
+    return total if more is None else total + more
 
 
 class _Linear(torch.autograd.Function):

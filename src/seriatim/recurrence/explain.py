@@ -18,12 +18,9 @@ from .zoneout import Zoneout
 
 
 def explain(module: RecurrentCell | SequenceLayer) -> str:
-    """Say how a cell or a layer runs over time: in compiled code, in a kernel of PyTorch, or as a loop, and why.
+    """Say if a cell, or every layer of a stack, runs in compiled code, in a kernel of PyTorch, or as a loop, and why.
 
     For a loop, every reason names the line of the cell and the function that is called there.
-
-    Args:
-        module: a cell, or any layer; for a stack every layer is explained.
 
     Raises:
         InputError: neither a cell nor a layer.
@@ -54,22 +51,17 @@ def _explain_cell(cell: RecurrentCell) -> str:
         return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in _describe_plan(result))
     way = "in PyTorch's own kernel" if has_kernel else "as a loop"
     lines = [reason if isinstance(reason, str) else _describe_reason(reason, written) for reason in result]
-    reasons = lines[0] if len(lines) == 1 else f"{len(lines)} reasons" + "".join(f"\n  {line}" for line in lines)
+    reasons = lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} reasons", *lines])
     return f"{name} runs {way}: {reasons}"
 
 
 def _describe_reason(reason: Reason, module: nn.Module) -> str:
     """Return the problem after its line, and the source of the line after it."""
     if reason.location is None and reason.about_step:
-        reason = reason._replace(location=_definition(module))
+        code = inspect.unwrap(type(module).forward).__code__
+        reason = reason._replace(location=Location(code.co_filename, code.co_firstlineno))
     source = reason.location.source if reason.location else ""
     return f"{reason}\n      {source}" if source else str(reason)
-
-
-def _definition(module: nn.Module) -> Location | None:
-    """Return the line at which the step of a module is defined."""
-    code = inspect.unwrap(type(module).forward).__code__
-    return Location(code.co_filename, code.co_firstlineno)
 
 
 def _inner_layers(module: nn.Module) -> Iterator[SequenceLayer]:
@@ -96,7 +88,8 @@ def _describe_plan(compiled: Runner) -> list[str]:
         share = "columns" if kernel.width is not None else "rows"
         lines.append(f"{direction}: products {shapes}; threads share {share}")
     parts = len(plan.cotangents.matrices)
-    lines.append(f"after the loop: {parts} products for the weight gradients, each over all steps at once")
+    counted = "1 product" if parts == 1 else f"{parts} products"
+    lines.append(f"after the loop: {counted} for the weight gradients, each over all steps at once")
     stored = {buffer.memory: buffer.width for buffer in plan.forward.buffers() if buffer.rows != "all"}
     numbers = sum(width for memory, width in stored.items() if memory in compiled.backward_memories)
     lines.append(f"stored for the gradient: {numbers} numbers per row and step")

@@ -13,7 +13,7 @@ from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.trace import Step, Traced, trace
 from ..compiler.verify import verify
-from ..core.state import State, map_state, state_leaves
+from ..core.state import State, map_state, state_leaves, with_leaves
 from .compiled_loop import run
 from .obstacles import numbers_of, obstacles, on_gpu, uncompiled, without_autocast
 from .packing import pack
@@ -45,7 +45,7 @@ def sequence(
         weights: parameters and constants of the step.
         inputs: ``(batch, time, input_size)``.
         state: the state before the first input.
-        lengths: ``(batch,)``, or None if every row is full.
+        lengths: as in `SequenceLayer.forward`.
     """
     inputs = without_autocast(inputs)
     if 0 in inputs.shape[:2] or inputs.shape[1] == 1:
@@ -58,31 +58,23 @@ def sequence(
     packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
     leaves = state_leaves(packing.sort(state))
     outputs, ends = run(program, weights, packing.join(inputs), leaves, packing)
-    remaining = iter(ends)
-    return packing.split(outputs), packing.unsort(map_state(lambda _: next(remaining), state))
+    return packing.split(outputs), packing.unsort(with_leaves(state, ends))
 
 
 def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
-    """Return a module as a function of its weights, and all its parameters and buffers.
-
-    Args:
-        module: maps inputs and a state to outputs and a state.
-        weights: values to use instead of some parameters, by name.
-    """
+    """Return a module as a function of its weights, and all its parameters and buffers, or ``weights`` for some."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers()), **(weights or {})}
 
     def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        target = _shallow_copy(module) if _tracing.get() else module
+        target = module
+        if _tracing.get():  # tracing replaces the tensors of a copy, which no other thread sees
+            target = copy.deepcopy(
+                module, {id(tensor): tensor for tensor in itertools.chain(module.parameters(), module.buffers())}
+            )
         output: tuple[Tensor, State] = functional_call(target, dict(zip(tensors, values, strict=True)), (inputs, state))
         return output
 
     return step, list(tensors.values())
-
-
-def _shallow_copy(module: nn.Module) -> nn.Module:
-    """Copy a module but not its tensors. Tracing replaces the tensors of the copy, which no other thread sees."""
-    tensors = itertools.chain(module.parameters(), module.buffers())
-    return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
 
 
 def tracing() -> bool:
@@ -91,10 +83,7 @@ def tracing() -> bool:
 
 
 def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Runner | Refusal:
-    """Return the compiled step of a module for these shapes and types, from the cache if possible.
-
-    ``inputs`` are those of one step, ``(batch, input_size)``; the other arguments are those of `sequence`.
-    """
+    """Return the compiled step of a module for inputs of one step ``(batch, input_size)``, cached if possible."""
     numbers, runner_type = numbers_of(inputs), TritonRunner if on_gpu(inputs) else Runner
     shapes = tuple((weight.shape, weight.dtype) for weight in weights)
     key = (numbers, runner_type, inputs.shape[1:], _structure(state), shapes)
@@ -103,34 +92,20 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
     if program is None:
         if programs.is_full:  # compiling takes long, and most likely the next call needs yet another program
             return (Reason("its attributes or shapes keep changing", about_step=False),)
-        program = programs.store(key, _compile(runner_type, step, weights, inputs, state))
+        try:
+            program = runner_type(traced_step(step, weights, inputs, state), numbers)
+        except UnsupportedError as error:
+            program = error.reasons
+        except UncompiledError:
+            program = (Reason("there is no working C++ compiler", about_step=False),)
+        except RecursionError:
+            program = (Reason("its expressions are too deep"),)
+        programs.store(key, program)
     return program
 
 
-def _compile(
-    runner_type: type[Runner], step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State
-) -> Runner | Refusal:
-    try:
-        return runner_type(traced_step(step, weights, inputs, state), numbers_of(inputs))
-    except (UnsupportedError, UncompiledError, RecursionError) as error:
-        return refusal(error)
-
-
-def refusal(error: UnsupportedError | UncompiledError | RecursionError) -> Refusal:
-    """Return the reasons for an error of the compiler."""
-    if isinstance(error, UnsupportedError):
-        return error.reasons
-    if isinstance(error, UncompiledError):
-        return (Reason("there is no working C++ compiler", about_step=False),)
-    return (Reason("its expressions are too deep"),)
-
-
 def traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
-    """Return a step as expressions, verified against the step itself.
-
-    Raises:
-        UnsupportedError: it cannot be expressed.
-    """
+    """Return a step as expressions, verified against the step itself, or raise UnsupportedError."""
     token = _tracing.set(True)
     try:
         # layers within the step must run as they are written

@@ -31,13 +31,7 @@ def compiling() -> bool:
 
 
 def obstacles(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[str]:
-    """Yield every reason why a module and its tensors cannot run in compiled code.
-
-    Args:
-        owner: the module.
-        arguments: the inputs, and the parts of the state.
-        weights: parameters and constants.
-    """
+    """Yield every reason why a module cannot run in compiled code; arguments are inputs and parts of the state."""
     first, tensors = arguments[0], [*arguments, *weights]
     if any(getattr(part, name) for part in owner.modules() for name in HOOKS):
         yield "hooks are registered on it"
@@ -71,7 +65,7 @@ def _device_obstacles(tensors: Sequence[Tensor]) -> Iterator[str]:
 
 
 def without_autocast(inputs: Tensor) -> Tensor:
-    """Return inputs that autocast made narrower in float32."""
+    """Convert inputs that autocast has cast to bfloat16 back to float32."""
     return inputs.float() if _reduces(inputs) and inputs.dtype == torch.bfloat16 else inputs
 
 

@@ -1,8 +1,7 @@
 """Joins the rows of many sequences step by step, without padding.
 
 Sequences are sorted from the longest to the shortest, so that the active ones are first at every step. The joined rows
-are those of the first step, then those of the second, and so on. States are stored in the same order after the initial
-ones.
+are those of the first step, then those of the second, and so on; states follow the initial ones in the same order.
 """
 
 import functools
@@ -17,39 +16,23 @@ from ..core.state import S, select_state
 
 
 class Ragged(NamedTuple):
-    """Indices for sequences that differ in length.
+    """Indices for sequences that differ in length."""
 
-    Attributes:
-        order: the sequences from the longest to the shortest.
-        place: the index of each joined row in a batch ``(batch · time,)``.
-        before: the index of the state before each joined row.
-        ends: the index of each sorted sequence's last state.
-    """
-
-    order: Tensor
-    place: Tensor
-    before: Tensor
-    ends: Tensor
+    order: Tensor  # the sequences from the longest to the shortest
+    place: Tensor  # the index of each joined row in a batch (batch · time,)
+    before: Tensor  # the index of the state before each joined row
+    ends: Tensor  # the index of each sorted sequence's last state
 
 
 class Packing(NamedTuple):
-    """How the sequences of one batch are joined.
-
-    Attributes:
-        batch: number of sequences.
-        time: length of the batch.
-        counts: rows of each step.
-        starts: first row of each step.
-        rows: rows of all steps together.
-        ragged: None if all sequences are full.
-    """
+    """How ``batch`` sequences of up to ``time`` steps are joined."""
 
     batch: int
     time: int
-    counts: Tensor
-    starts: Tensor
-    rows: int
-    ragged: Ragged | None = None
+    counts: Tensor  # rows of each step
+    starts: Tensor  # first row of each step
+    rows: int  # rows of all steps together
+    ragged: Ragged | None = None  # None if all sequences are full
 
     def to(self, device: torch.device) -> "Packing":
         """Move the indices to another device; counts and starts stay on the CPU."""
@@ -79,7 +62,7 @@ class Packing(NamedTuple):
         return state if self.ragged is None else select_state(state, torch.argsort(self.ragged.order))
 
     def noise(self, leaves: Sequence[Node], like: Tensor) -> dict[Node, Tensor]:
-        """Draw random numbers ``(rows, width)`` for each ``noise`` leaf; uniform ones equal those of the plain loop."""
+        """Draw random numbers ``(rows, width)`` for each ``noise`` leaf."""
         uniform = [leaf for leaf in leaves if leaf.note.probability is None]
         noise = dict(zip(uniform, self.uniform([leaf.width for leaf in uniform], like), strict=True))
         for leaf in leaves:
@@ -88,10 +71,7 @@ class Packing(NamedTuple):
         return noise
 
     def uniform(self, widths: Sequence[int], like: Tensor) -> list[Tensor]:
-        """Draw uniform random numbers ``(rows, width)`` for every width, in the order of the plain loop.
-
-        A GPU draws other numbers in one call than in many, so there they differ from those of the plain loop.
-        """
+        """Draw uniform numbers ``(rows, width)`` for every width; on a CPU they are those of the plain loop."""
         if not widths:
             return []
         if like.device.type != "cpu":

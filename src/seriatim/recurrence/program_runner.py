@@ -9,8 +9,8 @@ from torch import Tensor
 from ..compiler.cpp.emit import LANES, Function, Numbers, Packed, Stride, emit
 from ..compiler.cpp.toolchain import library
 from ..compiler.expressions import Matrix, Node
-from ..compiler.interpreter import evaluate
 from ..compiler.lower import Before, lower
+from ..compiler.primitives import evaluate
 from ..compiler.program import Group, plan_program
 from ..compiler.schedule import Kernel, Memory, Role
 from ..compiler.trace import Traced
@@ -29,11 +29,7 @@ class UncompiledError(Exception):
 
 
 def compiled(source: str, names: Iterable[str]) -> ctypes.CDLL:
-    """Compile a text and return its functions.
-
-    Raises:
-        UncompiledError: there is no working compiler.
-    """
+    """Compile a text and return its functions, or raise UncompiledError."""
     functions = library(source)
     if functions is None:
         raise UncompiledError
@@ -66,11 +62,7 @@ def size_table(sizes: Sequence[int | Stride], matrices: Mapping[int, Tensor]) ->
 
 
 class Runner:
-    """A step that is traced, planned and compiled for one type of numbers.
-
-    Raises:
-        UncompiledError: there is no working compiler.
-    """
+    """A step that is traced, planned and compiled for one type of numbers; raises UncompiledError without compiler."""
 
     def __init__(self, traced: Traced, numbers: Numbers) -> None:
         self.traced, self.numbers, self.dtype = traced, numbers, dtype_of(numbers)
@@ -96,18 +88,11 @@ class Runner:
 
     def before(self, constants: Sequence[Tensor], inputs: Tensor, packing: Packing) -> list[Tensor]:
         """Return what is computed before the loop, group by group: ``(rows, width)``."""
-        hoisted = Hoisted(constants, inputs, packing.noise(self.traced.noise, inputs))
-        return [hoisted.group(group).to(self.dtype) for group in self.program.groups]
+        cache = packing.noise(self.traced.noise, inputs)
+        return [_compute_group(group, constants, inputs, cache).to(self.dtype) for group in self.program.groups]
 
     def call(self, packing: Packing, memories: Memories, like: Tensor, *, backward: bool) -> None:
-        """Run one direction, and add the memory that it writes to ``memories`` if it is not there yet.
-
-        Args:
-            packing: the order of the rows.
-            memories: what the function reads.
-            like: a tensor of the type and on the device of new memory.
-            backward: which direction.
-        """
+        """Run one direction, and add the memory that it writes, which is as ``like``, to ``memories`` where missing."""
         function = self.functions[backward]
         threads = num_threads(function, packing.batch)
         tensors = []
@@ -141,47 +126,32 @@ class Runner:
         return like.new_empty(packing.rows, width)
 
 
-class Hoisted:
-    """Computes the values of ``sequence`` leaves with PyTorch, for all steps at once.
+def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor]) -> Tensor:
+    """Compute all leaves of a group for all steps with PyTorch, side by side ``(rows, width)``, in memory of their own.
 
-    Args:
-        constants: what vectors and matrices refer to.
-        inputs: ``(rows, input_size)``.
-        noise: random numbers ``(rows, width)``, drawn for all steps.
+    The inputs are ``(rows, input_size)``; the cache holds random numbers ``(rows, width)`` and shared values.
     """
 
-    def __init__(self, constants: Sequence[Tensor], inputs: Tensor, noise: Mapping[Node, Tensor]) -> None:
-        self.constants, self.inputs = constants, inputs
-        self.cache: dict[Node, Tensor] = dict(noise)
+    def leaf(node: Node) -> Tensor:
+        return inputs if node.op == "inputs" else constants[int(node.note)].reshape(-1)
 
-    def group(self, group: Group) -> Tensor:
-        """Return all leaves of a group side by side ``(rows, width)``, in memory of their own."""
-        notes: list[Before] = [member.note for member in group.leaves]
-        if notes[0].plain is not None:
-            return self.value(notes[0].plain).expand(self.inputs.shape[0], -1).contiguous()
-        parts = [self.matrix(part) for part in _merge_columns([note.products[0][1] for note in notes])]
-        factor = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-        result = self.value(notes[0].products[0][0]) @ factor
-        if any(len(note.products) > 1 for note in notes):
-            pieces = torch.split(result, [member.width for member in group.leaves], dim=1)
-            result = torch.cat([self.add_rest(piece, note) for piece, note in zip(pieces, notes, strict=True)], dim=1)
+    def matrix(part: Matrix) -> Tensor:
+        return constants[part.constant][:, part.start : part.stop]
+
+    def value(root: Node) -> Tensor:
+        return evaluate([root], leaf, matrix, inputs, cache)[0]
+
+    notes: list[Before] = [member.note for member in group.leaves]
+    if notes[0].plain is not None:
+        return value(notes[0].plain).expand(inputs.shape[0], -1).contiguous()
+    parts = [matrix(part) for part in _merge_columns([note.products[0][1] for note in notes])]
+    result = value(notes[0].products[0][0]) @ (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
+    if all(len(note.products) == 1 for note in notes):
         return result
-
-    def add_rest(self, first: Tensor, note: Before) -> Tensor:
-        """Add the other products of a sum of products to the first."""
-        return first + sum(self.value(rows) @ self.matrix(factor) for rows, factor in note.products[1:])
-
-    def value(self, root: Node) -> Tensor:
-        """Return the value of an expression of the inputs."""
-        return evaluate([root], self.leaf, self.matrix, self.inputs, self.cache)[0]
-
-    def leaf(self, value: Node) -> Tensor:
-        """Return the inputs, or a constant row."""
-        return self.inputs if value.op == "inputs" else self.constants[int(value.note)].reshape(-1)
-
-    def matrix(self, part: Matrix) -> Tensor:
-        """Return a part of a constant matrix."""
-        return self.constants[part.constant][:, part.start : part.stop]
+    pieces = list(torch.split(result, [member.width for member in group.leaves], dim=1))
+    for i, note in enumerate(notes):
+        pieces[i] = pieces[i] + sum(value(rows) @ matrix(factor) for rows, factor in note.products[1:])
+    return torch.cat(pieces, dim=1)
 
 
 def _merge_columns(parts: Sequence[Matrix]) -> list[Matrix]:

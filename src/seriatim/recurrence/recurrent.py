@@ -10,7 +10,7 @@ from ..core.contract import RecurrentCell, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from .compiled_step import stepped
 from .fast_path import as_step, sequence, tracing
 from .reference import check_initial, check_outputs, check_returned, loop
@@ -24,12 +24,11 @@ def unroll(
     lengths: Tensor | None = None,
     *,
     weights: Mapping[str, Tensor] | None = None,
-) -> tuple[Tensor, State]:
+) -> OutputsAndState:
     """Run ``cell`` over a sequence: compiled, in a vendor's kernel, or as a loop (`explain` says which and why).
 
-    On a GPU a vendor's kernel comes first. Values and gradients are the same up to rounding. Compiled code computes the
-    products of all inputs at once, packs the recurrent weights, and derives gradients from the cell's own equations. It
-    can be differentiated once, not twice.
+    On a GPU a vendor's kernel comes first. Values and gradients are the same up to rounding. Compiled code can be
+    differentiated once, not twice. Results are those of `SequenceLayer.forward`.
 
     Args:
         cell: one step of the recurrence.
@@ -37,9 +36,6 @@ def unroll(
         state: the state before the first input.
         lengths: ``(batch,)``, or None if every row is full. Padding is never computed.
         weights: values to use instead of the cell's own parameters, by name.
-
-    Returns:
-        Outputs ``(batch, time, output_size)``, zero on padding, and each row's state at its own end.
 
     Raises:
         ValueError: a step changes its state in place, returns a state of another structure, shape or type, or outputs
@@ -56,7 +52,7 @@ def unroll(
     if kernel is not None and 0 not in inputs.shape[:2]:
         run_kernel = kernel.sequence
 
-        def run(rows: Tensor, start: State) -> tuple[Tensor, State]:
+        def run(rows: Tensor, start: State) -> OutputsAndState:
             return run_kernel(rows, start, weights or {})
 
         return run(inputs, state) if lengths is None else run_by_length(run, inputs, state, lengths)
@@ -108,14 +104,12 @@ class Recurrent(SequenceLayer):
         check_initial(state, cell_name(self.cell), batch_size)
         return state
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         state, lengths = self.admit(inputs, state, lengths)
         return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() or None)
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Run one step of the cell; in evaluation mode and without gradients in compiled code if possible."""
         self.check_input(inputs)
         result, name = stepped(self, inputs, state), cell_name(self.cell)
@@ -128,10 +122,10 @@ class Recurrent(SequenceLayer):
             return kernel.step(inputs, state, self.dropped_weights())
         return check_returned(self.advance_once(inputs, state), name, inputs, state, self.output_size)
 
-    def advance_once(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def advance_once(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Run one step as the cell is written."""
         weights = self.dropped_weights()
-        output: tuple[Tensor, State]
+        output: OutputsAndState
         output = functional_call(self.cell, weights, (inputs, state)) if weights else self.cell(inputs, state)
         return output
 

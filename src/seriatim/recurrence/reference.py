@@ -1,5 +1,6 @@
 """The reference: a plain loop over time, and checks of what a cell returns. Compiled code is compared with it."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -21,30 +22,14 @@ def loop(
     output_size: int,
     name: str = "the cell",
 ) -> tuple[Tensor, State]:
-    """Run one step after another.
-
-    Args:
-        advance: one step.
-        inputs: ``(batch, time, input_size)``.
-        state: the state before the first input.
-        lengths: ``(batch,)``, or None if every row is full.
-        output_size: features of an output.
-        name: the class of the cell, for error messages.
-
-    Returns:
-        Outputs ``(batch, time, output_size)``, zero on padding, and the state at each row's own end.
+    """Run one step after another; inputs, state, lengths and results are those of `SequenceLayer.forward`.
 
     Raises:
-        ValueError: a step changes its state in place, or returns something other than outputs ``(batch, output_size)``
-            and a state of the same structure, shapes and types as before.
+        ValueError: a step of the cell ``name`` changes its state in place; also the errors of `check_returned`.
     """
     if lengths is not None:
-        return run_by_length(
-            lambda rows, start: loop(advance, rows, start, None, output_size=output_size, name=name),
-            inputs,
-            state,
-            lengths,
-        )
+        run = functools.partial(loop, advance, lengths=None, output_size=output_size, name=name)
+        return run_by_length(run, inputs, state, lengths)
     outputs = []
     leaves = state_leaves(state)
     versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
@@ -59,14 +44,7 @@ def loop(
 
 
 def check_returned(returned: object, name: str, inputs: Tensor, state: State, output_size: int) -> tuple[Tensor, State]:
-    """Return the outputs and the state that a step returned.
-
-    Args:
-        returned: the value that the cell returned.
-        name: the class of the cell.
-        inputs: of the step, ``(batch, input_size)``.
-        state: the state before the step.
-        output_size: features of an output, as the cell declares.
+    """Return the outputs and the state that a step of the cell ``name`` returned for inputs and a state.
 
     Raises:
         ValueError: the value is not a pair, the outputs are not ``(batch, output_size)``, or the state differs in
@@ -89,15 +67,11 @@ def check_outputs(outputs: object, name: str, batch: int, output_size: int) -> T
     if not isinstance(outputs, Tensor):
         raise ValueError(f"{name}: the outputs of a step must be a tensor; it returns {describe(outputs)}")
     shape = tuple(outputs.shape)
-    if shape[:1] != (batch,):
-        raise ValueError(
-            f"{name}: the outputs of a step must have the batch first, ({batch}, {output_size}); it returns {shape}"
-        )
     if shape != (batch, output_size):
-        raise ValueError(
-            f"{name}: output_size is {output_size}, so the outputs of a step must have shape ({batch}, {output_size}); "
-            f"it returns {shape}"
-        )
+        problem = "the outputs of a step must have the batch first,"
+        if shape[:1] == (batch,):
+            problem = f"output_size is {output_size}, so the outputs of a step must have shape"
+        raise ValueError(f"{name}: {problem} ({batch}, {output_size}); it returns {shape}")
     return outputs
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..compiler.schedule import Kernel, Memory, Place, Product, Role
 from ..compiler.triton.emit_triton import ROWS, Direction, Stage, emit
+from ..core.errors import first_line
 from ..storage.disk_cache import cached
 from . import cuda_graphs
 from .packing import Packing
@@ -37,7 +38,7 @@ def missing_triton(device: torch.device) -> str | None:
             probe[1,](like)
         return None if like.item() == 1 else "Triton computes wrong results"
     except Exception as error:
-        return f"Triton fails: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
+        return f"Triton fails: {first_line(error) or type(error).__name__}"
 
 
 class TritonRunner(Runner):

@@ -13,11 +13,9 @@ from .number_formats import in_short
 from .plot_labels import end_labels
 from .theme import new_figure, plain, style
 
-MIN_SPAN = 1.5
-"""The smallest ratio of the ends of an axis with the ticks of a logarithmic scale."""
+MIN_SPAN = 1.5  # the smallest ratio of the ends of an axis with the ticks of a logarithmic scale
 Point = tuple[float, float]
-Format = Callable[[float], str]
-"""Writes a number at an axis."""
+Format = Callable[[float], str]  # writes a number at an axis
 
 
 class Line(NamedTuple):
@@ -38,17 +36,9 @@ def tall_figure(names: int) -> tuple[Figure, Axes]:
 def line_chart(
     lines: Iterable[Line], *, x: str, y: str, x_format: Format = in_short, y_format: Format | None = None
 ) -> Figure | None:
-    """Draw lines over a logarithmic axis, with their names at their ends.
+    """Draw lines over a logarithmic axis, with their names at their ends; None without points.
 
-    Args:
-        lines: those without points are left out.
-        x: name of the horizontal axis.
-        y: name of the vertical axis.
-        x_format: writes the numbers of the horizontal axis.
-        y_format: writes the numbers of the vertical axis, which is then logarithmic; None for a linear axis.
-
-    Returns:
-        The figure; None without points.
+    ``x`` and ``y`` name the axes, and the formats write their numbers. The vertical axis is linear without a format.
     """
     drawn = [line for line in lines if line.points]
     if not drawn:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-HEIGHT = 700
-"""Height of a page in a notebook, in pixels."""
+HEIGHT = 700  # height of a page in a notebook, in pixels
 
 
 def framed(path: Path, lines: Sequence[str] = ()) -> str:

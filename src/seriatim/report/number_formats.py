@@ -3,21 +3,19 @@
 import math
 from collections.abc import Sequence
 
+PREFIXES = {1e18: "E", 1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: ""}
+
 
 def in_short(number: float) -> str:
     """Write a number for an axis: ``200``, ``5k``, ``10M``, ``1.5T``."""
-    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{letter}"
-    return f"{number:.3g}"
+    size = next((size for size in PREFIXES if number >= size), 1.0)
+    return f"{number / size:.3g}{PREFIXES[size]}"
 
 
 def in_bytes(number: float) -> str:
     """Write a number of bytes in units of a thousand: ``512 B``, ``3.2 kB``, ``1.1 GB``."""
-    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g} B"
+    size = next((size for size in PREFIXES if number >= size), 1.0)
+    return f"{number / size:.3g} {PREFIXES[size]}B"
 
 
 def in_time(milliseconds: float) -> str:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
-WIDE = 6.0
-"""The width of a figure in inches from which it takes the whole width of the page."""
+WIDE = 6.0  # the width of a figure in inches from which it takes the whole width of the page
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,9 @@ class Plots:
 
 
 class Cell(NamedTuple):
-    """A cell of a table.
+    """A cell of a table that spans a number of columns, with a small note below its text.
 
-    Attributes:
-        text: the text.
-        mark: ``"best"``, ``"wrong"`` or ``"right"``, which is shown by a sign as well as by colour.
-        note: small text below the text.
-        span: number of columns.
+    The mark ``"best"``, ``"wrong"`` or ``"right"`` is shown by a sign as well as by colour.
     """
 
     text: str
@@ -72,14 +67,10 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table. The first cell of a row is the heading of the row.
+    """A table with a caption above it. The first cell of a row is the heading of the row.
 
-    Attributes:
-        headings: of the columns.
-        rows: of cells.
-        caption: above the table.
-        numeric: columns that are aligned to the right.
-        stacked: whether a narrow page shows the cells below each other, for tables of sentences, instead of scrolling.
+    The ``numeric`` columns are aligned to the right. A narrow page shows the cells of a ``stacked`` table, one of
+    sentences, below each other instead of scrolling.
     """
 
     headings: Sequence[str]
@@ -148,30 +139,22 @@ class Section:
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """Return a page that contains its style, script and drawings, and loads nothing.
+    """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
-    Args:
-        title: of the page.
-        lead: the main result, in a few sentences.
-        sections: in order; those without parts are left out.
-
-    Returns:
-        HTML; the same bytes for the same parts.
+    The lead is the main result in a few sentences. Sections without parts are left out. The same parts give the same
+    bytes.
     """
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            lead=lead,
-            sections=[section for section in sections if section.parts],
-            light=LIGHT,
-            dark=DARK,
-            css=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        )
+    css, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    page = _environment().get_template("page.html")
+    return page.render(
+        title=title,
+        lead=lead,
+        sections=[section for section in sections if section.parts],
+        light=LIGHT,
+        dark=DARK,
+        css=Markup(css),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -186,21 +169,17 @@ def write_page(path: Path, html: str) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{path}: the folder {path.parent} does not exist; create it, or name another file") from error
     except PermissionError as error:
-        raise InputError(
-            f"{path}: cannot be written (no permission); change the permissions, or name another file"
-        ) from error
+        remedy = "change the permissions, or name another file"
+        raise InputError(f"{path}: cannot be written (no permission); {remedy}") from error
     except IsADirectoryError as error:
         raise InputError(f"{path}: is a folder; name a file in it") from error
 
 
 def _environment() -> Environment:
     """Return the environment of the templates, with the functions and filters that they use."""
+    loader = FileSystemLoader(TEMPLATES)
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     numbers: dict[str, count[int]] = {}
     environment.globals["number"] = lambda kind: next(numbers.setdefault(kind, count(1)))

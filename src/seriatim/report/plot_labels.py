@@ -1,17 +1,22 @@
-"""Names in plots that do not overlap: at the ends of lines, and beside points."""
+"""Names in plots that do not overlap: at the ends of lines, beside points, and of tokens along an axis."""
 
 from collections.abc import Sequence
 from itertools import product
 
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from ..evaluation.token_scores import visible
 from .theme import INK, SOFT, plain, style
 
-SIZE = 9.0
-"""Font size of a name, in points."""
+SIZE = 9.0  # font size of a name, in points
+TOKEN_SIZE = 8  # font size of the name of a token, in points
+SPACED = 0.14  # the smallest distance between names of tokens, in inches
+NARROW, WIDE = 4.2, 8.4  # widths of a figure in inches: beside other figures, and over the whole page
+LONGEST = 12  # characters of the name of a token; longer names are cut
 _LINE = SIZE * 1.25
 
 
@@ -39,13 +44,13 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
 def end_labels(axes: Axes, ends: Sequence[tuple[int, str, float]]) -> None:
     """Draw a legend to the right of the plot, with each name as near as possible to the end of its line.
 
-    Args:
-        axes: the plot, with its final limits and scales.
-        ends: for each line the index of its style, its name and its last value.
+    The plot has its final limits and scales; an end is the index of a style, a name and the last value of its line.
     """
     assert isinstance(axes.figure, Figure)
     height = axes.figure.get_size_inches()[1] * 72 * 0.76  # points; the axis takes the rest of the figure
-    heights = [_fraction(axes, value) for _, _, value in ends]
+    bottom = axes.get_xlim()[0]
+    places = [axes.transAxes.inverted().transform(axes.transData.transform((bottom, value))) for *_, value in ends]
+    heights = [min(1.0, max(0.0, float(y))) for _, y in places]
     gap = min(_LINE / height, 0.96 / max(1, len(ends) - 1))
     moved = spread(heights, gap)
     shift = max(0.0, 0.02 - min(moved, default=0.5)) - max(0.0, max(moved, default=0.5) - 0.98)
@@ -56,18 +61,10 @@ def end_labels(axes: Axes, ends: Sequence[tuple[int, str, float]]) -> None:
         axes.text(1.12, at + shift, plain(name), transform=axes.transAxes, va="center", fontsize=SIZE, color=INK)
 
 
-def _fraction(axes: Axes, value: float) -> float:
-    """Return the height of a value in the plot, 0 to 1."""
-    _, y = axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[0], value)))
-    return min(1.0, max(0.0, float(y)))
-
-
 def point_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
     """Draw a name beside each point, where it covers no point and no other name; a line leads to distant names.
 
-    Args:
-        axes: the plot, with its final limits and scales.
-        points: names and coordinates.
+    The plot has its final limits and scales; the points are names and coordinates.
     """
     assert isinstance(axes.figure, Figure)
     axes.figure.draw_without_rendering()  # computes the place of the plot in its figure
@@ -126,3 +123,25 @@ def _overlap(one: _Box, other: _Box) -> float:
 
 def _outside(box: _Box, frame: _Box) -> float:
     return sum(max(0.0, by) for by in (frame[0] - box[0], frame[1] - box[1], box[2] - frame[2], box[3] - frame[3]))
+
+
+def width_for(tokens: int) -> float:
+    """Return the width of a figure with a number of tokens across it, in inches."""
+    return NARROW if tokens * SPACED < NARROW - 1 else WIDE
+
+
+def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float) -> None:
+    """Name the tokens along an axis of some length if there is room; else label the axis ``token``."""
+    across = axis.axis_name == "x"
+    if tokens and len(tokens) * SPACED <= inches:
+        names = [shown(token) for token in tokens]
+        axis.set_ticks(range(len(tokens)), names, rotation=90 if across else 0, fontsize=TOKEN_SIZE)
+        axis.set_tick_params(length=0)
+    else:
+        axis.set_label_text("token", fontsize=10)
+
+
+def shown(token: str) -> str:
+    """Return a token as a label: with visible white space, and cut if it is long."""
+    name = visible(token)
+    return plain(name if len(name) <= LONGEST else name[: LONGEST - 1] + "…")

@@ -41,17 +41,12 @@ LIGHT = {"paper": PAPER, "ink": INK, "soft": SOFT, "rule": RULE} | {
     f"c{i}": colour for i, colour in enumerate(COLOURS, 1)
 }
 """Colours by CSS variable, on a light page."""
-DARK = dict(
-    zip(
-        LIGHT,
-        (
-            *("#14171b", "#e6e8ea", "#a5adb5", "#3a4047"),
-            *("#7a8fd0", "#f0682a", "#45a56c", "#a9b4fb", "#efe34a"),
-            *("#ffb599", "#cadfff", "#8a80f5", "#e495af", "#dafaca"),
-        ),
-        strict=True,
-    )
+_ON_DARK_PAGE = (
+    *("#14171b", "#e6e8ea", "#a5adb5", "#3a4047"),
+    *("#7a8fd0", "#f0682a", "#45a56c", "#a9b4fb", "#efe34a"),
+    *("#ffb599", "#cadfff", "#8a80f5", "#e495af", "#dafaca"),
 )
+DARK = dict(zip(LIGHT, _ON_DARK_PAGE, strict=True))
 """Colours by CSS variable, on a dark page."""
 
 DASHES: tuple[object, ...] = ("-", (0, (5, 1.8)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)))
@@ -132,16 +127,8 @@ def new_figure(
 ) -> tuple[Figure, Any]:
     """Return an empty figure in the look of the pages.
 
-    The text of a figure 4.2 inches wide is legible at 320 pixels. A figure wider than 6 inches takes the whole width of
-    a page.
-
-    Args:
-        rows: number of plots one above the other.
-        columns: number of plots side by side.
-        width: of the whole figure, in inches.
-        height: of the whole figure, in inches.
-        sharex: whether the plots share the horizontal scale.
-        sharey: whether the plots share the vertical scale.
+    Width and height are those of the whole figure in inches. The text of a figure 4.2 inches wide is legible at 320
+    pixels; a figure wider than 6 inches takes the whole width of a page.
 
     Returns:
         The figure and its axes, an array ``(rows, columns)``.
@@ -155,14 +142,8 @@ def new_figure(
 def to_svg(figure: Figure, *, title: str, description: str, name: str = "") -> str:
     """Return a figure as SVG for a page: as wide as its place, with selectable text and the colours of the page.
 
-    Args:
-        figure: preferably of `new_figure`.
-        title: accessible name.
-        description: for readers who cannot see the figure.
-        name: the beginning of its ids, unique in the page; by default a digest of the drawing.
-
-    Returns:
-        ``<svg role="img" …>``, the same for the same figure.
+    The title is the accessible name, and the description is for readers who cannot see the figure. Its ids begin with
+    ``name``, unique in the page, by default a digest of the drawing. The same figure gives the same SVG.
     """
     for axes in figure.axes:
         for image in axes.images:
@@ -185,9 +166,7 @@ def _drawn(figure: Figure) -> str:
     """Return what Matplotlib writes, without dates and random ids."""
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "seriatim", "svg.image_inline": True}
     with mpl.rc_context(settings), io.StringIO() as stream, warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing"
-        )  # the fonts of the page have glyphs that Matplotlib's fonts lack
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # in Matplotlib's fonts; those of the page have them
         warnings.filterwarnings("ignore", "constrained_layout not applied")  # for names too long for the figure
         layout = figure.get_layout_engine()
         if layout is not None:  # saving would lay it out twice

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from ..core.errors import InputError, TrainingError
+from ..core.errors import InputError, TrainingError, first_line, known_reason
 from ..evaluation.intervals import Metrics
 from ..storage.atomic_files import to_json
 
@@ -39,16 +39,13 @@ class Stopped(Exception):  # noqa: N818
 
 
 def run_module(module: str, arguments: Metrics, listen: Listen, signalled: Signalled) -> Metrics:
-    """Run a module that calls `serve` in a process of its own.
+    """Run a module that calls `serve` in a process of its own, and return the last event.
 
     Args:
         module: its name.
         arguments: passed to the module as JSON.
         listen: receives the events of the process.
         signalled: tells whether to stop.
-
-    Returns:
-        The last event.
 
     Raises:
         Stopped: a signal came, and the process has stopped.
@@ -57,22 +54,19 @@ def run_module(module: str, arguments: Metrics, listen: Listen, signalled: Signa
     with tempfile.TemporaryDirectory(prefix="seriatim-") as folder, tempfile.TemporaryFile() as errors:
         path = Path(folder) / "work.json"
         path.write_text(json.dumps(arguments), encoding="utf-8")
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
             env=_environment(),
             start_new_session=True,  # signals of the terminal reach it once, through the parent
-        )
-        assert process.stdout is not None
-        try:
-            last = _pass_on(process, process.stdout, listen, signalled)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            process.stdout.close()
+        ) as process:
+            try:
+                last = _pass_on(process, listen, signalled)
+            finally:
+                if process.poll() is None:
+                    process.kill()
         if last.get("event") == "done":
             return last
         if signalled() is not None:
@@ -80,18 +74,17 @@ def run_module(module: str, arguments: Metrics, listen: Listen, signalled: Signa
         raise _failure(process, last, errors)
 
 
-def _pass_on(process: "subprocess.Popen[bytes]", lines: IO[bytes], listen: Listen, signalled: Signalled) -> Metrics:
+def _pass_on(process: "subprocess.Popen[bytes]", listen: Listen, signalled: Signalled) -> Metrics:
     """Pass on events until the process ends, and signals to the process; return the last event."""
     events: queue.Queue[Metrics | None] = queue.Queue()
 
     def read() -> None:
-        for line in lines:
+        for line in process.stdout or ():
             events.put(_parse(line))
         events.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    last: Metrics = {}
-    forwarded = False
+    last, forwarded = Metrics(), False
     while True:
         if not forwarded and (number := signalled()) is not None:
             forwarded = True
@@ -172,12 +165,4 @@ def serve(work: Callable[[Metrics, Tell], None]) -> None:
 
 def one_line(error: Exception) -> str:
     """Return what went wrong, in one line."""
-    if isinstance(error, InputError | TrainingError):
-        return str(error)
-    reason = next(iter(str(error).strip().splitlines()), "")
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "alloc" in reason):
-        return "out of memory; lower training.batch_size, training.sequence_length or the sizes"
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}; check space and permissions"
-    return f"the training process failed ({type(error).__name__}: {reason})"
+    return known_reason(error) or f"the training process failed ({type(error).__name__}: {first_line(error)})"

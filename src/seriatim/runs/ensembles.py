@@ -19,18 +19,11 @@ def ensemble(runs: Sequence[Run]) -> Run:
     Raises:
         InputError: the runs have different tasks or vocabularies, or the task does not support ensembles.
     """
+    _check_alike(runs)
     first = runs[0]
-    for other in runs[1:]:
-        if (other.config.task, other.vocabulary.fingerprint()) != (first.config.task, first.vocabulary.fingerprint()):
-            raise InputError(
-                f"{other.path}: of another task or vocabulary than {first.path}; an ensemble needs runs trained on the "
-                "same data with the same tokenizer settings"
-            )
-        _check_units(first, other)
     if len(runs) == 1:
         return first
-    model = first.task.combine([run.model for run in runs])
-    return Run(first.path, first.task, first.vocabulary, model)
+    return Run(first.path, first.task, first.vocabulary, first.task.combine([run.model for run in runs]))
 
 
 def interpolate(
@@ -49,15 +42,10 @@ def interpolate(
     Raises:
         InputError: the runs are not language models of one vocabulary, or there is no text.
     """
-    first = runs[0]
     for run in runs:
         run.needs("lm")
-        if run.vocabulary.fingerprint() != first.vocabulary.fingerprint():
-            raise InputError(
-                f"{run.path}: reads text in other tokens than {first.path}; train both on the same data with the same "
-                "tokenizer settings"
-            )
-        _check_units(first, run)
+    _check_alike(runs)
+    first = runs[0]
     spec = held_out or first.task.validation_spec()
     if spec is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
@@ -71,14 +59,9 @@ def interpolate(
 def compare(
     first: Run, second: Run, data: str, *, file_format: str | None = None, **settings: object
 ) -> dict[str, Paired]:
-    """Test whether two runs of one task differ on some data, by paired bootstrap.
+    """Test by paired bootstrap whether two runs of one task differ on some data.
 
-    Args:
-        first: a run.
-        second: another run.
-        data: as in `Run.evaluate`, like the arguments that follow.
-        file_format: the format of the data.
-        settings: fields of the task's `evaluation_settings`.
+    The arguments ``data``, ``file_format`` and ``settings`` are those of `Run.evaluate`.
 
     Returns:
         The metrics of the first run minus those of the second, by key.
@@ -105,6 +88,20 @@ def compare(
             "both with one tokenizer, or compare bits_per_byte"
         )
     return {name: paired(measures[name].statistics, others[name].statistics, measures[name].compute) for name in names}
+
+
+def _check_alike(runs: Sequence[Run]) -> None:
+    """Raise InputError for runs whose models cannot be combined."""
+    if not runs:
+        raise InputError("no runs are given; give at least one run")
+    first = runs[0]
+    for other in runs[1:]:
+        if (other.config.task, other.vocabulary.fingerprint()) != (first.config.task, first.vocabulary.fingerprint()):
+            raise InputError(
+                f"{other.path}: of another task or vocabulary than {first.path}; train both on the same data with the "
+                "same tokenizer settings"
+            )
+        _check_units(first, other)
 
 
 def _check_units(first: Run, other: Run) -> None:

@@ -14,36 +14,29 @@ ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
 """Fields of ``model`` that earlier versions do not have, with the values that keep a model unchanged."""
 
 
-def run_folder(path: str | Path) -> Path:
-    """Return the folder of a run.
+def read_config(path: str | Path) -> Config:
+    """Read the configuration of a run, given its folder.
 
     Raises:
-        InputError: the name is empty, which would mean the current folder, or not UTF-8, which weights need.
+        InputError: there is none, or it is damaged; or the name of the folder is empty, which would mean the current
+            one, or not UTF-8, which weights need.
     """
     if not is_text(str(path)):
         raise InputError(f"{path}: the name of the run is not UTF-8; rename the folder")
     if not str(path):
         raise InputError("the name of the run is empty; give the folder that seriatim train --out wrote")
-    return Path(path)
-
-
-def read_config(folder: Path) -> Config:
-    """Read the configuration of a run.
-
-    Raises:
-        InputError: there is none, or it is damaged.
-    """
-    if not (folder / "config.yaml").is_file():
-        raise InputError(f"{folder}/config.yaml: missing; is {folder} the folder of a run?")
-    return resolve(folder / "config.yaml")
+    file = Path(path) / "config.yaml"
+    if not file.parent.is_dir():
+        raise InputError(f"{path}: no such run; give the folder that seriatim train --out wrote")
+    if not file.is_file():
+        raise InputError(f"{file}: missing; is {path} the folder of a run?")
+    return resolve(file)
 
 
 def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
     """Return what must agree between the files of a run."""
     settings = config.model.model_dump()
-    for name, default in ADDED.items():  # runs that were trained before a field was added are the same runs
-        if settings[name] == default:
-            del settings[name]
+    settings = {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
     model = json.dumps([config.task, settings], sort_keys=True)
     return {
         "format": "seriatim 1",
@@ -53,11 +46,7 @@ def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None:
-    """Check that weights, configuration and vocabulary come from one training.
-
-    Raises:
-        InputError: they do not; the message names the file that differs.
-    """
+    """Raise InputError if weights, configuration and vocabulary do not come from one training."""
     metadata, expected = read_metadata(weights), identity(config, vocabulary)
     files = {"tokenizer": "tokenizer.json", "model": "config.yaml"}
     wrong = [file for name, file in files.items() if metadata.get(name) != expected[name]]

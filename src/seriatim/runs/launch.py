@@ -3,15 +3,17 @@
 import platform
 import warnings
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import torch
 
-from ..config import Config, resolve
+from ..config import ConfigSource, resolve
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import load_vocabulary
+from ..evaluation.intervals import Metrics
 from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of, write_origins
 from ..layers.outside_code import refuse_while_importing
 from ..storage.atomic_files import remove, to_json, write_whole
@@ -21,37 +23,25 @@ from ..training.checkpoints import saving
 from ..training.estimator import Estimator, Job
 from ..training.hardware import choose_device, choose_precision
 from ..training.optimizers import FORMER_RATE, SGD_RATE, default_rate
-from ..training.reporting import Record, Reporter, SafeReporter, default_reporter
+from ..training.reporting import Record, Reporter, default_reporter
 from ..training.run_files import begin_run, check_out, check_space, has_begun, remove_partial_files
 from ..training.setup import prepare
 from ..training.task import AnyTask, Task
 from ..version import __version__
-from .identity import identity, read_config, run_folder
-from .model_card import model_card
+from .identity import identity, read_config
 from .run import Run, load
 
 FIXED = (
-    "task",
-    "data.format",
-    "data.unit",
-    "data.text",
-    "data.label",
-    "data.column",
-    "tokenizer",
-    "model",
-    "training.batch_size",
-    "training.sequence_length",
-    "training.accumulate",
-    "training.optimizer",
-    "training.seed",
-    "training.init",
-    "training.keep",
+    *("task", "tokenizer", "model"),
+    *("data.format", "data.unit", "data.text", "data.label", "data.column"),
+    *("training.batch_size", "training.sequence_length", "training.accumulate", "training.optimizer"),
+    *("training.seed", "training.init", "training.keep"),
 )
 """Fields that a resumed training cannot change. The data may have moved, but its content must be the same."""
 
 
 def train(
-    config: Config | Mapping[str, object] | str | Path,
+    config: ConfigSource,
     *,
     overrides: Mapping[str, object] | None = None,
     overwrite: bool = False,
@@ -61,7 +51,7 @@ def train(
     """Train a model.
 
     Args:
-        config: a config, a dict, or the path of a YAML file; its ``out`` names the folder to write.
+        config: a configuration, a dict, or the path of a YAML file; its ``out`` names the folder to write.
         overrides: values by dotted name, applied last.
         overwrite: replace the run in ``out``.
         reporter: shows or records the training; see `Reporter`. None shows progress in a notebook and nothing
@@ -89,7 +79,7 @@ def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
     device = choose_device(task.config.training.device)
     torch.manual_seed(task.config.training.seed)
     job = prepare(task, folder)
-    _settle(task, device)
+    _choose_precision_and_rate(task, device)
     check_space(folder, task.estimator.space_needed(job.model, job.vocabulary, task.config.training))
     with locked(folder):
         check_out(task.config.out, overwrite=overwrite)  # another training may have been faster
@@ -107,7 +97,7 @@ def resume(
     reporter: Reporter | None = None,
     allow_code: AllowCode = False,
 ) -> Run:
-    """Resume a training that was interrupted or whose budget was raised; without a checkpoint, from the beginning.
+    """Resume a training that was interrupted or whose budget was raised.
 
     Args:
         path: the folder of the run.
@@ -118,8 +108,7 @@ def resume(
     Raises:
         InputError: there is no run or no checkpoint, or a field changed that the checkpoint depends on.
     """
-    folder = run_folder(path)
-    saved = read_config(folder)
+    saved, folder = read_config(path), Path(path)
     if saved.training.learning_rate is None:
         saved.training.learning_rate = SGD_RATE if saved.training.optimizer == "sgd" else FORMER_RATE
     require_code(folder, stacks_of(saved), allow_code=allow_code)
@@ -129,22 +118,21 @@ def resume(
         if name not in (overrides or {}):
             check_named_by_run(spec, name, downloads=True)
     for name in FIXED:
-        if _field(config, name) != _field(saved, name):
-            raise InputError(f"{name}: cannot change when a run goes on; train a new one with --out")
+        if attrgetter(name)(config) != attrgetter(name)(saved):
+            raise InputError(f"{name}: cannot be changed when a run is resumed; train a new one with --out")
     if not task.estimator.resumable:
         if config.data.train is None:
             raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
         if (folder / "summary.json").exists() and (folder / "model.safetensors").exists():
-            warnings.warn(
-                f"{folder}: counted in one pass, nothing is left to do; count again with --overwrite", stacklevel=2
-            )
+            reason = "counted in one pass, nothing is left to do; count again with --overwrite"
+            warnings.warn(f"{folder}: {reason}", stacklevel=2)
             return load(folder)
     if not task.estimator.resumable or not has_begun(folder):
         return _start(find(resolve(config, {"out": str(folder)})), overwrite=True, reporter=reporter)
     with locked(folder):
         vocabulary = load_vocabulary(folder)
         device = choose_device(config.training.device)
-        _settle(task, device)
+        _choose_precision_and_rate(task, device)
         job = prepare(task, folder, vocabulary)
         check_space(folder, task.estimator.space_needed(job.model, vocabulary, config.training))
         estimator = _estimator(job, device, reporter)
@@ -158,44 +146,43 @@ def resume(
 
 
 def _estimator(job: Job[AnyTask], device: torch.device, reporter: Reporter | None) -> Estimator:
-    reporter = SafeReporter(reporter or default_reporter())
-    return job.task.estimator(job, device, reporter, identity(job.task.config, job.vocabulary))
+    metadata = identity(job.task.config, job.vocabulary)
+    return job.task.estimator(job, device, reporter or default_reporter(), metadata)
 
 
 def _fit(estimator: Estimator, job: Job[AnyTask]) -> Run:
     """Train, then write `summary.json` and the model card."""
     task, config = job.task, job.task.config
-    facts: Record = {
+    description: Record = {
         "parameters": sum(parameter.numel() for parameter in estimator.model.parameters()),
         "vocabulary_size": job.vocabulary.tokenizer.vocabulary_size,
         "precision": config.training.precision,
         "device": str(estimator.device),
     }
-    estimator.reporter.begin(
-        {
-            **facts,
-            "train": task.describe(job.train),
-            "valid": None if job.valid is None else task.describe(job.valid),
-            "figures": task.figures,
-            "step": estimator.progress.step,
-            "nothing_left": estimator.nothing_left(),
-            "work_unit": estimator.work_unit,
-        }
-    )
+    beginning = {
+        **description,
+        "train": task.describe(job.train),
+        "valid": None if job.valid is None else task.describe(job.valid),
+        "figures": task.figures,
+        "step": estimator.progress.step,
+        "nothing_left": estimator.nothing_left(),
+        "work_unit": estimator.work_unit,
+    }
+    estimator.report("begin", beginning)
     with freed_memory_kept():
         progress = estimator.fit()
     run = load(job.folder)
     run.summary = {
         "task": config.task,
         "layer": config.model.layer,
-        **facts,
+        **description,
         "tokens_per_second": progress.tokens / max(progress.training_seconds, 1e-9),
         "seconds": progress.seconds,
         "steps": progress.step,
         "epochs": progress.epoch,
         "ended": estimator.ended,
         "tokens": progress.tokens,
-        **task.facts(job.train),
+        **task.training_statistics(job.train),
         "skipped_steps": progress.skipped,
         "best_valid": progress.best_valid,
         "threads": torch.get_num_threads(),
@@ -207,22 +194,47 @@ def _fit(estimator: Estimator, job: Job[AnyTask]) -> Run:
         baseline = task.baseline(job.train, job.valid, job.vocabulary)
         run.summary["baseline"] = {"name": task.baseline_name, **baseline}
     with saving(job.folder):
-        write_whole(job.folder / "README.md", model_card(job.folder.name, task, run.summary, run.model))
+        write_whole(job.folder / "README.md", _model_card(run))
         write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: the run is complete
-    estimator.reporter.end(run.summary)
+    estimator.report("end", run.summary)
     return run
 
 
-def _settle(task: AnyTask, device: torch.device) -> None:
-    """Write the chosen precision and learning rate into the configuration, which the run saves."""
+def _choose_precision_and_rate(task: AnyTask, device: torch.device) -> None:
+    """Write the precision and the learning rate into the configuration, which the run saves."""
     training = task.config.training
     training.precision = choose_precision(training.precision, device)
     if training.learning_rate is None and task.uses_learning_rate:
         training.learning_rate = default_rate(task.config)
 
 
-def _field(config: Config, name: str) -> object:
-    value: object = config
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
+def _model_card(run: Run) -> str:
+    """Return the model card of a run in Markdown: its task, data, metrics and use."""
+    task, config, summary, name = run.task, run.config, run.summary, run.path.name
+    rows = [
+        ("task", config.task),
+        ("tokens", f"{config.tokenizer.kind}, {summary['vocabulary_size']:,} in the vocabulary"),
+        ("trained on", f"`{config.data.train}`"),
+        *task.card_rows(run.model, summary),
+        ("versions", ", ".join(f"{key} {value}" for key, value in summary["versions"].items())),
+    ]
+    lines = [f"# {name}", "", "A sequence model trained with Seriatim.", "", "| | |", "|---|---|"]
+    lines += [f"| {key} | {value} |" for key, value in rows]
+    lines += ["", "## Held-out text", "", *_figures(task, summary)]
+    lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
+    return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
+
+
+def _figures(task: AnyTask, summary: Metrics) -> list[str]:
+    if "valid" not in summary:
+        return ["None was given; how well the model does is unknown."]
+    metrics, baseline = summary["valid"], summary["baseline"]
+    counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.counts)
+    rows = []
+    for figure in task.figures:
+        if figure.key in metrics:
+            interval = figure.interval(metrics)
+            beside = figure.text(baseline) if figure.key in baseline else ""
+            rows.append(f"| {figure.name} | {figure.text(metrics)}{f' ({interval})' if interval else ''} | {beside} |")
+    head = [f"| | this model (95 % interval) | {baseline['name']} |", "|---|---|---|"]
+    return [f"`{task.validation_spec()}`: {counts}.", "", *head, *rows]

@@ -28,10 +28,16 @@ from ..tasks import find
 from ..tasks.overlong import warn_of_long
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
-from .identity import check_belongs, identity, read_config, run_folder
+from .identity import check_belongs, identity, read_config
 from .run_summary import read_summary
-from .stream import SamplingSettings, Score, Stream, check_known
-from .text_batches import draw_texts
+from .stream import SamplingSettings, Score, Stream, draw_texts
+
+
+class _GenerationSettings(SamplingSettings, total=False):
+    """The keyword arguments of `Run.iter_samples`."""
+
+    max_tokens: int
+    seed: int | None
 
 
 class Run:
@@ -43,7 +49,7 @@ class Run:
         config: the configuration, with all defaults filled in.
         vocabulary: tokenizers and labels.
         tokenizer: the tokenizer of the inputs.
-        model: the model, in evaluation mode, in float32.
+        model: in evaluation mode, in float32.
         device: where the model computes.
         summary: the content of `summary.json`; empty until the training has ended.
     """
@@ -55,21 +61,21 @@ class Run:
         self.device = next(model.parameters()).device
         self.summary: Metrics = read_summary(path / "summary.json", [figure.key for figure in task.figures])
 
-    def _facts(self) -> dict[str, str]:
-        """Return the facts that `repr` and notebooks show: task, layer, parameters and the main metrics."""
+    def _description(self) -> dict[str, str]:
+        """Return what `repr` and notebooks show: task, layer, parameters and the main metrics."""
         parameters = self.summary.get("parameters") or sum(value.numel() for value in self.model.parameters())
-        facts = {"task": self.config.task, "layer": self.config.model.layer, "parameters": f"{parameters:,}"}
+        shown = {"task": self.config.task, "layer": self.config.model.layer, "parameters": f"{parameters:,}"}
         metrics = self.summary.get("valid", {})
         headlines = [figure for figure in self.task.figures if figure.headline and metrics.get(figure.key) is not None]
-        return facts | {figure.name: figure.of(metrics) for figure in headlines}
+        return shown | {figure.name: figure.text(metrics) for figure in headlines}
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{name}={value}" for name, value in list(self._facts().items())[:4])
-        return f"Run({str(self.path)!r}, {facts})"
+        shown = ", ".join(f"{name}={value}" for name, value in list(self._description().items())[:4])
+        return f"Run({str(self.path)!r}, {shown})"
 
     def _repr_html_(self) -> str:
         """Return a table of the main facts, which notebooks show."""
-        rows = {"folder": str(self.path), **self._facts()}
+        rows = {"folder": str(self.path), **self._description()}
         cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
         return f"<table>{cells}</table>"
 
@@ -99,17 +105,9 @@ class Run:
         stream.feed(prompt)
         return stream.generate(max_tokens=max_tokens, seed=_seed(seed), **sampling)
 
-    def samples(
-        self,
-        count: int,
-        prompt: str = "",
-        *,
-        max_tokens: int = 200,
-        seed: int | None = None,
-        **sampling: Unpack[SamplingSettings],
-    ) -> list[str]:
-        """Return the texts of `iter_samples` as a list."""
-        return list(self.iter_samples(count, prompt, max_tokens=max_tokens, seed=seed, **sampling))
+    def samples(self, count: int, prompt: str = "", **settings: Unpack[_GenerationSettings]) -> list[str]:
+        """Return the texts of `iter_samples` as a list; the arguments are the same."""
+        return list(self.iter_samples(count, prompt, **settings))
 
     def iter_samples(
         self,
@@ -136,15 +134,10 @@ class Run:
         check_integer("samples", count, minimum=1)
         check_integer("max_tokens", max_tokens, minimum=0)
         settings, first = Sampling(**sampling), _seed(seed)
-        check_known(self.tokenizer, prompt)
+        self.tokenizer.check_known(prompt)
+        tokens, seeds = self.tokenizer.encode(prompt).tolist(), range(first, first + count)
         return draw_texts(
-            self.model,
-            self.tokenizer,
-            self.tokenizer.encode(prompt).tolist(),
-            settings,
-            max_tokens=max_tokens,
-            seeds=range(first, first + count),
-            stop=self.stop,
+            self.model, self.tokenizer, tokens, settings, max_tokens=max_tokens, seeds=seeds, stop=self.stop
         )
 
     def score(self, lines: Iterable[str]) -> list[Score]:
@@ -220,15 +213,11 @@ class Run:
         Raises:
             InputError: a single string, an item that the task cannot read, or a language model, which does not predict.
         """
-        answers = self.predict_batches(chunks(iterate_items(items, "predict"), self.task.together), **settings)
+        answers = self.predict_batches(chunks(iterate_items(items, "predict"), self.task.answer_batch_size), **settings)
         return answers if details else (answer["text"] for answer in answers)
 
     def predict_batches(self, batches: Iterable[list[Any]], **settings: object) -> Iterator[Metrics]:
-        """Predict as `predict` does with ``details``, for items in lists that are answered together.
-
-        Raises:
-            InputError: as in `predict`.
-        """
+        """Predict as `predict` does with ``details``, for items in lists that are answered together."""
         numbers = itertools.count()
         with contextlib.ExitStack() as stack:
             for index, items in enumerate(batches):
@@ -243,20 +232,12 @@ class Run:
                     yield {**answer, "seconds": seconds}
 
     def stream(self) -> Stream:
-        """Return a text that is read and generated piece by piece, at its beginning.
-
-        Raises:
-            InputError: the run is not a language model.
-        """
+        """Return an empty text that is read and generated piece by piece; only language models have streams."""
         self.needs("lm")
         return Stream(self.model, self.tokenizer, stop=self.stop, identity=identity(self.config, self.vocabulary))
 
     def needs(self, task: str) -> None:
-        """Check the task of the run.
-
-        Raises:
-            InputError: the run was trained for another task.
-        """
+        """Raise InputError if the run was trained for another task."""
         if self.config.task != task:
             raise InputError(
                 f"{self.path}: trained to {self.config.task}, which writes no text of its own; use predict, or a run "
@@ -285,10 +266,7 @@ def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = Fals
         InputError: a file is missing, damaged, or belongs to another run; or the run needs code that is not allowed,
             is missing or has changed.
     """
-    folder = run_folder(path)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such run; give the folder that seriatim train --out wrote")
-    config = read_config(folder)
+    config, folder = read_config(path), Path(path)
     require_code(folder, stacks_of(config), allow_code=allow_code)
     vocabulary = load_vocabulary(folder)
     weights = folder / "model.safetensors"
@@ -296,8 +274,7 @@ def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = Fals
         raise InputError(f"{weights}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(weights, config, vocabulary)
     task = find(config)
-    model = task.load_model(vocabulary, weights)
-    return Run(folder, task, vocabulary, model.to(choose_device(device)))
+    return Run(folder, task, vocabulary, task.load_model(vocabulary, weights).to(choose_device(device)))
 
 
 def _seed(seed: int | None) -> int:

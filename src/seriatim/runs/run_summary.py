@@ -21,9 +21,7 @@ BY_ORDER = "ngrams"
 def read_summary(path: Path, figures: Collection[str] = ()) -> Metrics:
     """Read what a training wrote when it ended; an empty dict if there is no file.
 
-    Args:
-        path: the file.
-        figures: metrics that are shown as numbers, each with its interval ``NAME_low`` to ``NAME_high``.
+    The metrics in ``figures`` are shown as numbers, each with its interval ``NAME_low`` to ``NAME_high``.
 
     Raises:
         InputError: the file is damaged, or a field has another type than `seriatim train` writes.

@@ -1,6 +1,10 @@
-"""Streams: a text is read and generated piece by piece, with the state of the model as the only memory of it."""
+"""Streams: a text is read and generated piece by piece, with the state of the model as the only memory of it.
 
-from collections.abc import Iterator
+Many texts from one prompt are generated in batches, so that the memory is bounded.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -8,27 +12,27 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.state import State, state_bytes, state_from_dict, state_leaves, state_to_dict
-from ..data.arguments import check_integer, check_text
+from ..core.state import State, select_state, state_bytes, state_from_dict, state_leaves, state_to_dict
+from ..data.arguments import check_integer
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.sampling import WINDOW, Sampling, read, sample
 from ..models.base_models import TextModel
 from ..storage.parameter_names import former_names
 from ..storage.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
 
+MEMORY = 1 << 28
+"""Largest size of a batch of texts in bytes, as estimated by `rows_per_batch`."""
+MAX_ROWS = 256
+COPIES = 8
+"""Arrays of a row's logits, in float64, that are in memory while a token is sampled."""
+
 
 class Score(NamedTuple):
-    """The probability of a text.
+    """The probability of a text."""
 
-    Attributes:
-        log_probability: in nats.
-        tokens: number of tokens that were predicted.
-        bytes: size of the text in UTF-8.
-    """
-
-    log_probability: float
-    tokens: int
-    bytes: int
+    log_probability: float  # in nats
+    tokens: int  # number of tokens that were predicted
+    bytes: int  # size of the text in UTF-8
 
 
 class SamplingSettings(TypedDict, total=False):
@@ -74,7 +78,7 @@ class Stream:
         Raises:
             InputError: a character or word that is not in the vocabulary.
         """
-        check_known(self.tokenizer, text)
+        self.tokenizer.check_known(text)
         tokens, total = self.tokenizer.encode(text).tolist(), 0.0
         for start in range(0, len(tokens), WINDOW):
             window = self._tensor(tokens[start : start + WINDOW])
@@ -100,17 +104,9 @@ class Stream:
         return self._generate(Sampling(**sampling), max_tokens, seed)
 
     def _generate(self, sampling: Sampling, max_tokens: int, seed: int) -> Iterator[str]:
-        decoder = self.tokenizer.decoder(after=self.last)
-        for drawn in sample(
-            self.model,
-            self.logits,
-            self.state,
-            sampling,
-            max_tokens=max_tokens,
-            seeds=[seed],
-            stop=self.stop,
-            banned=banned_tokens(self.tokenizer, self.stop),
-        ):
+        decoder, banned = self.tokenizer.decoder(after=self.last), banned_tokens(self.tokenizer, self.stop)
+        draw = partial(sample, max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned)
+        for drawn in draw(self.model, self.logits, self.state, sampling):
             (token,) = drawn.tokens
             assert token is not None
             self.logits, self.state, self.last = drawn.logits, drawn.state, token
@@ -142,11 +138,7 @@ class Stream:
         return self
 
     def _parse(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
-        """Return the logits, the state and the last token that `save` wrote.
-
-        Raises:
-            ValueError: the tensors are not those of one text read by this model.
-        """
+        """Return the logits, the state and the last token that `save` wrote; raise ValueError for other tensors."""
         inner = {name.removeprefix("state/"): tensors.pop(name) for name in list(tensors) if name.startswith("state/")}
         state = state_from_dict(inner, self.model.initial_state(1))
         logits, last = state_from_dict(tensors, _Position(self.logits, torch.tensor(self.last)))
@@ -159,16 +151,12 @@ class Stream:
             raise ValueError(f"{nonfinite[0]} holds NaN or infinity")
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
-        self._try(int(last), state)
-        return logits, state, int(last)
-
-    @torch.inference_mode()
-    def _try(self, last: int, state: State) -> None:
-        """Raise ValueError if the model cannot continue from a state."""
         try:
-            self.model(self._tensor([last]), state)
+            with torch.inference_mode():
+                self.model(self._tensor([int(last)]), state)
         except (IndexError, RuntimeError, ValueError) as error:
             raise ValueError(f"the saved state does not belong to this model ({error})") from None
+        return logits, state, int(last)
 
     def _owner(self) -> dict[str, str]:
         """Return what identifies the model of a state: the run, and some values of each of its parameters."""
@@ -181,22 +169,47 @@ class Stream:
         return torch.tensor([tokens], device=self.device)
 
 
-def check_known(tokenizer: Tokenizer, text: str) -> None:
-    """Check that a text contains only symbols that occur in training.
-
-    Raises:
-        InputError: it contains others, or is not a text.
-    """
-    check_text(text, "the text")
-    unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
-    if unknown:
-        shown = ", ".join(repr(piece) for piece in unknown[:3])
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        kind = "words" if tokenizer.kind == "word" else "characters"
-        raise InputError(f"the text has {kind} never seen in training: {shown}{more}; leave them out")
-
-
 def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
     """Return the tokens that are never generated: the unknown one, and the boundary if it ends no text and no line."""
     banned = [] if tokenizer.unknown_id is None else [tokenizer.unknown_id]
     return banned if stop == END or tokenizer.ends_lines else [*banned, END]
+
+
+def draw_texts(
+    model: TextModel,
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    sampling: Sampling,
+    *,
+    max_tokens: int,
+    seeds: range,
+    stop: int | None,
+) -> Iterator[str]:
+    """Generate texts that follow a prompt, in order; each depends on its own seed only.
+
+    The prompt has token ids without the boundary symbol that begins a text; a text ends with the token ``stop`` or
+    after ``max_tokens``.
+    """
+    tokens = [END, *prompt]
+    beginning = model.initial_state(1)
+    start = state_bytes(beginning)
+    logits, state = read(model, torch.tensor([tokens], device=model.device), beginning)
+    growth = max(0, state_bytes(state) - start) / len(tokens)
+    batch_size = rows_per_batch(state_bytes(state) + growth * max_tokens, logits.shape[1], max_tokens)
+    draw = partial(sample, max_tokens=max_tokens, stop=stop, banned=banned_tokens(tokenizer, stop))
+    for first in range(0, len(seeds), batch_size):
+        rows = seeds[first : first + batch_size]
+        decoders = [tokenizer.decoder(after=tokens[-1]) for _ in rows]
+        texts: list[list[str]] = [[] for _ in rows]
+        index = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
+        for step in draw(model, logits[index], select_state(state, index), sampling, seeds=rows):
+            for text, decoder, token in zip(texts, decoders, step.tokens, strict=True):
+                if token is not None:
+                    text.append(decoder.feed(token))
+        yield from ("".join(text) + decoder.finish() for text, decoder in zip(texts, decoders, strict=True))
+
+
+def rows_per_batch(state_size: float, vocabulary_size: int, max_tokens: int) -> int:
+    """Return the number of texts that are generated as one batch, given the bytes of a text's state at its end."""
+    row = 2 * state_size + COPIES * 8 * vocabulary_size + 64 * min(max_tokens, 1 << 20)  # 64: a piece of text
+    return max(1, min(MAX_ROWS, int(MEMORY / row)))

@@ -10,17 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PARTIAL = ".partial"
-"""The suffix of files that are not complete."""
+PARTIAL = ".partial"  # the suffix of files that are not complete
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; on success the file there replaces ``path``, after an error it is removed.
-
-    Raises:
-        OSError: the file cannot be written; the error names ``path``.
-    """
+    """Yield a temporary path; the file there replaces ``path``, or is removed after an error, which names ``path``."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")  # unique among processes
     try:
         yield temporary

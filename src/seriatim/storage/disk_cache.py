@@ -17,16 +17,14 @@ from .atomic_files import PARTIAL, flush, write_whole
 DAY = 24 * 60 * 60
 CHECKSUMS = "checksums.json"
 """The file with the CRC-32 of every other file of a cached folder, which detects damage at the speed of memory."""
-BLOCK = 1 << 20
-"""The number of bytes that are read at once."""
+BLOCK = 1 << 20  # the number of bytes that are read at once
 
 
 def cache_folder() -> Path:
     """Return ``$SERIATIM_CACHE``, or the user's cache folder, or a temporary folder if neither can be written."""
     named = os.environ.get("SERIATIM_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME")
     try:
-        folder = Path(named) if named else (Path(base) if base else Path.home() / ".cache") / "seriatim"
+        folder = Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seriatim")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
@@ -38,23 +36,20 @@ def _temporary_folder() -> Path:
     """Return a temporary folder that only this user can write: its files are opened, and some are executed."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir()) / f"seriatim-cache-{user}"
-    try:
+    with suppress(OSError):  # there may be something else of this name
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
-    except OSError:  # there is something else of this name
-        return Path(tempfile.mkdtemp(prefix="seriatim-cache-"))
-    private = (status.st_uid, stat.S_IMODE(status.st_mode)) == (user, 0o700) and stat.S_ISDIR(status.st_mode)
-    return folder if private or os.name != "posix" else Path(tempfile.mkdtemp(prefix="seriatim-cache-"))
+        private = (status.st_uid, stat.S_IMODE(status.st_mode)) == (user, 0o700) and stat.S_ISDIR(status.st_mode)
+        if private or os.name != "posix":
+            return folder
+    return Path(tempfile.mkdtemp(prefix="seriatim-cache-"))
 
 
 def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder ``name`` of the cache; ``make`` fills it if it is missing or damaged.
+    """Return the folder ``name`` of the cache; ``make`` fills it if it is missing or damaged, which gives a warning.
 
     The folder is filled under another name, flushed and renamed, so that no reader sees an incomplete folder. Folders
     that a killed process left incomplete are removed after a day.
-
-    Warns:
-        UserWarning: a file has changed since it was written.
     """
     folder = cache_folder() / name
     if folder.is_dir():
@@ -64,7 +59,10 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
         if damaged != CHECKSUMS:  # folders of earlier versions have no checksums
             warnings.warn(f"{folder / damaged}: damaged; this entry of the cache is built again", stacklevel=2)
         shutil.rmtree(folder, ignore_errors=True)
-    _remove_old_partials(folder.parent)
+    for old in folder.parent.glob(f"*{PARTIAL}"):
+        with suppress(OSError):  # another process may be renaming it
+            if time.time() - old.stat().st_mtime > DAY:
+                shutil.rmtree(old)
     partial = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=PARTIAL, dir=folder.parent))
     try:
         make(partial)
@@ -113,16 +111,8 @@ def _files(folder: Path) -> list[str]:
 
 
 def _checksum(path: Path) -> int:
-    """Return the CRC-32 of a file."""
     checksum = 0
     with path.open("rb") as file:
         while block := file.read(BLOCK):
             checksum = zlib.crc32(block, checksum)
     return checksum
-
-
-def _remove_old_partials(cache: Path) -> None:
-    for partial in cache.glob(f"*{PARTIAL}"):
-        with suppress(OSError):  # another process may be renaming it
-            if time.time() - partial.stat().st_mtime > DAY:
-                shutil.rmtree(partial)

@@ -15,25 +15,22 @@ LOCK = ".seriatim.lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Prevent other processes from writing into a folder, which is created if it does not exist.
-
-    Raises:
-        InputError: another process has locked the folder, or the folder cannot be written.
-    """
+    """Keep other processes from writing into a folder, which is created; raise InputError if that is impossible."""
     lock = FileLock(folder / LOCK, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise InputError(
-            f"{folder}: another process is writing this run; wait until it ends, or use another folder"
-        ) from None
+        problem = "another process is writing this run; wait until it ends, or use another folder"
+        raise InputError(f"{folder}: {problem}") from None
     except NotImplementedError:  # raised by some versions of filelock
-        warnings.warn(f"{folder}: this disk has no locks; make sure that no other process writes there", stacklevel=3)
+        warnings.warn(
+            f"{folder}: this file system does not support file locks; make sure that no other process writes there",
+            stacklevel=3,
+        )
     except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be written ({error.strerror}); check the folder, or use another one"
-        ) from None
+        problem = f"cannot be written ({error.strerror}); check the folder, or use another one"
+        raise InputError(f"{folder}: {problem}") from None
     try:
         yield
     finally:

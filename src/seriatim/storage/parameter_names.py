@@ -33,8 +33,7 @@ FORMER_NAMES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """For each class of modules, the present names of its parameters and submodules, and the former ones."""
-FORMERLY_LAYERS = ("TorchCell",)
-"""Classes of cells whose parameters belonged to the layer around the cell."""
+FORMERLY_LAYERS = ("TorchCell",)  # classes of cells whose parameters belonged to the layer around the cell
 
 
 def former_names(model: nn.Module) -> dict[str, str]:
@@ -43,11 +42,8 @@ def former_names(model: nn.Module) -> dict[str, str]:
     for path, module in model.named_modules():
         classes = {cls.__name__ for cls in type(module).__mro__}
         prefix = f"{path}." if path else ""
-        names = {
-            prefix + new: prefix + old
-            for cls in classes & FORMER_NAMES.keys()
-            for new, old in FORMER_NAMES[cls].items()
-        }
+        renamed = (pair for cls in classes & FORMER_NAMES.keys() for pair in FORMER_NAMES[cls].items())
+        names = {prefix + new: prefix + old for new, old in renamed}
         if classes.intersection(FORMERLY_LAYERS):
             outside = path
             while outside.rpartition(".")[2] == "cell":
@@ -63,12 +59,7 @@ def former_names(model: nn.Module) -> dict[str, str]:
 def with_present_names(model: nn.Module, entries: Mapping[str, T]) -> dict[str, T]:
     """Rename the entries of a file that belong to parameters of a model under their former names.
 
-    Args:
-        model: the model that receives the entries.
-        entries: by the name of a parameter, or by this name, ``|`` and a further name, as an optimizer's state has it.
-
-    Returns:
-        The same entries; those with other names keep these.
+    The keys are names of parameters, with ``|`` and a further name in an optimizer's state. Others stay as they are.
     """
     present = {old: new for new, old in former_names(model).items() if old != new}
     known = {name for name, _ in model.named_parameters()}

@@ -1,6 +1,4 @@
-"""YAML restricted to plain values: nothing is executed, and a small file needs little memory.
-
-Tags, anchors, aliases, merge keys and duplicate keys are refused (YAML silently takes the last of duplicate keys).
+"""YAML restricted to plain values; tags, anchors, aliases, merge keys and duplicate keys are refused.
 
 Numbers are decimal, as in YAML 1.2. PyYAML implements YAML 1.1, in which ``010`` is 8, ``1:30`` is 90, and ``yes``,
 ``no``, ``on`` and ``off`` are truth values; here ``010`` is 10 and the others are text.
@@ -22,10 +20,8 @@ SCALARS = (
     ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
 )
 """The values without quotes that are not text: tag, form and possible first characters."""
-MAX_DEPTH = 20
-"""The deepest nesting of mappings and lists."""
-MAX_DIGITS = 40
-"""The largest number of characters of a number."""
+MAX_DEPTH = 20  # the deepest nesting of mappings and lists
+MAX_DIGITS = 40  # the largest number of characters of a number
 
 
 class _Loader(yaml.SafeLoader):

@@ -3,18 +3,18 @@
 import json
 import os
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 
 
 def open_regular(path: Path) -> int:
     """Return a descriptor for reading a regular file or a link to one, without waiting for a pipe.
 
     Raises:
-        OSError: the file cannot be opened.
-        ValueError: it is not a regular file, or the path is not valid.
+        OSError, ValueError: the file cannot be opened, it is not a regular file, or the path is not valid.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -24,12 +24,7 @@ def open_regular(path: Path) -> int:
 
 
 def read_text(path: Path, *, max_bytes: int, remedy: str) -> str:
-    """Read a UTF-8 text file.
-
-    Args:
-        path: the file.
-        max_bytes: the largest accepted size.
-        remedy: what the user can do if the file cannot be read.
+    """Read a UTF-8 text file of at most ``max_bytes``; ``remedy`` ends the message if that is not possible.
 
     Raises:
         InputError: the file is missing, not a regular file, too large, or not text.
@@ -46,16 +41,25 @@ def read_text(path: Path, *, max_bytes: int, remedy: str) -> str:
 
 
 def read_json(path: Path, *, max_bytes: int, remedy: str) -> Any:
-    """Return the value of a JSON file; the arguments are those of `read_text`.
-
-    Raises:
-        InputError: as for `read_text`, or the file is not JSON.
-    """
+    """Return the value of a JSON file; as `read_text`, and raise InputError if it is not JSON."""
     text = read_text(path, max_bytes=max_bytes, remedy=remedy)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise InputError(f"{path}: damaged, or not JSON; {remedy}") from None
+
+
+class DuplicateFieldError(ValueError):
+    """A JSON object has a field twice; a JSON reader would silently drop one of the values."""
+
+
+def unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the fields of a JSON object; raise DuplicateFieldError if two have the same name."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise DuplicateFieldError(f"duplicate field {shown(counts.most_common(1)[0][0])}")
+    return fields
 
 
 def is_text(text: str) -> bool:

@@ -1,4 +1,8 @@
-"""Parameters in safetensors files: nothing is unpickled, and every name and shape is checked."""
+"""Parameters in safetensors files: nothing is unpickled, and every name and shape is checked.
+
+A file begins with the length of its header (8 bytes, little endian), and the header in JSON: the type, shape and place
+of each tensor by name, and some texts, the metadata.
+"""
 
 import hashlib
 import json
@@ -6,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -17,23 +21,52 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from .atomic_files import whole
 from .parameter_names import with_present_names
-from .safetensors_header import Entry, read_header
+from .safe_files import open_regular, unique_fields
 
-HEADER_BYTES = 1 << 16
-"""The space reserved for the header of a file that is written array by array."""
+MAX_HEADER_BYTES = 1 << 22  # the largest size of a header: about 30,000 tensors
+HEADER_BYTES = 1 << 16  # the space reserved for the header of a file that is written array by array
 TYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
 DIGEST, DIGEST_OF_BYTES = "sha256", "sha256 of bytes"
 """The names of two digests in the metadata: of the tensors, and of all bytes that follow the header."""
-MAX_CHECKED_BYTES = 1 << 28
-"""A larger file with a digest of its bytes is not read when it is opened."""
+MAX_CHECKED_BYTES = 1 << 28  # a larger file with a digest of its bytes is not read when it is opened
+INCOMPLETE = "check that the folder of the run is complete"
 
 
-class _StreamedEntry(TypedDict):
-    """One array in the header of a file."""
+class _Entry(TypedDict):
+    """One tensor in the header of a file."""
 
     dtype: str
     shape: list[int]
     data_offsets: list[int]
+
+
+class _Header(NamedTuple):
+    """The type and shape of each tensor, and the texts of a file."""
+
+    tensors: dict[str, tuple[str, tuple[int, ...]]]
+    metadata: dict[str, str]
+
+
+def _read_header(path: Path) -> _Header:
+    """Read the header of a file, and check its size and metadata; the safetensors library checks the tensors."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(MAX_HEADER_BYTES, os.fstat(file.fileno()).st_size - 8):
+                raise ValueError(f"a header of {length:,} bytes")
+            fields = json.loads(file.read(length), object_pairs_hook=unique_fields)
+        metadata = fields.pop("__metadata__", None) or {}
+        if not {str}.issuperset(map(type, metadata.values())):
+            raise ValueError("metadata that is not text")
+        return _Header({name: (entry["dtype"], tuple(entry["shape"])) for name, entry in fields.items()}, metadata)
+    except OSError as error:
+        raise InputError(f"{path}: missing or unreadable ({error.strerror}); {INCOMPLETE}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, problem: object) -> InputError:
+    return InputError(f"{path}: damaged ({problem}); restore it, or train again")
 
 
 def save_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -48,15 +81,15 @@ def load_weights(model: nn.Module, path: Path) -> None:
         InputError: the file is missing, damaged, not finite, or holds the weights of another model.
     """
     expected = dict(model.named_parameters())
-    entries = with_present_names(model, read_header(path).tensors)
+    entries = with_present_names(model, _read_header(path).tensors)
     if differing := sorted(set(entries) ^ set(expected)):
         raise InputError(f"{path}: weights of another model ({differing[0]} differs); restore the file of the run")
     for name, parameter in expected.items():
-        stored, required = entries[name], Entry(TYPES[parameter.dtype], tuple(parameter.shape))
-        if stored != required:
+        (dtype, shape), required = entries[name], (TYPES[parameter.dtype], tuple(parameter.shape))
+        if (dtype, shape) != required:
             raise InputError(
-                f"{path}: {name} has shape {stored.shape} of {stored.dtype}, the model needs {required.shape} of "
-                f"{required.dtype}; restore the file of the run"
+                f"{path}: {name} has shape {shape} of {dtype}, the model needs {required[1]} of {required[0]}; restore "
+                "the file of the run"
             )
     tensors = load_tensors(path)
     refuse_nonfinite(tensors, path)
@@ -119,14 +152,14 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
     may end in blanks; it is written last.
     """
     end, sums = 0, hashlib.sha256()
-    entries: dict[str, _StreamedEntry] = {}
+    entries: dict[str, _Entry] = {}
     with whole(path) as temporary, temporary.open("wb") as file:
         file.seek(HEADER_BYTES)
         for name, values in arrays:
             values.tofile(file)
             sums.update(np.ascontiguousarray(values).data)
             dtype = TYPES[torch.from_numpy(values[:0]).dtype]
-            new = _StreamedEntry(dtype=dtype, shape=[0, *values.shape[1:]], data_offsets=[end, end])
+            new = _Entry(dtype=dtype, shape=[0, *values.shape[1:]], data_offsets=[end, end])
             entry = entries.setdefault(name, new)
             assert entry["data_offsets"][1] == end  # arrays of one name are successive
             end += values.nbytes
@@ -145,16 +178,16 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         InputError: the file is missing or damaged.
     """
-    metadata = read_header(path).metadata
+    metadata = _read_header(path).metadata
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except OSError:
-        raise InputError(f"{path}: missing or unreadable; check that the folder of the run is complete") from None
+        raise InputError(f"{path}: missing or unreadable; {INCOMPLETE}") from None
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{path}: damaged ({error}); restore it, or train again") from None
+        raise _damaged(path, error) from None
     if not _digests_agree(path, tensors, metadata):
-        raise InputError(f"{path}: damaged (its values have changed); restore it, or train again")
+        raise _damaged(path, "its values have changed")
     return tensors
 
 
@@ -188,9 +221,5 @@ def unusable(path: Path) -> str | None:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return the texts that were stored with the tensors.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
-    return {name: text for name, text in read_header(path).metadata.items() if name not in (DIGEST, DIGEST_OF_BYTES)}
+    """Return the texts that were stored with the tensors; raise InputError if the file is missing or damaged."""
+    return {name: text for name, text in _read_header(path).metadata.items() if name not in (DIGEST, DIGEST_OF_BYTES)}

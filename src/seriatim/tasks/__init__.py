@@ -4,16 +4,26 @@ To add a task, write a subclass of `seriatim.training.task.Task` in a file of th
 task outside the package is added by `register`.
 """
 
-from ..config import Config
-from ..core.errors import InputError, closest, nearest, shown
+import inspect
+from collections.abc import Iterable
+
+import torch
+
+from ..config import Config, Model
+from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
+from ..core.errors import InputError, closest, first_line, nearest, shown
 from ..layers import current, names, split_names
-from ..layers.origins import import_references, stacks_of
+from ..layers import find as find_layer
+from ..layers.declared_options import accepted
+from ..layers.origins import import_references, outside_names, stacks_of
+from ..layers.registry import REGISTRY
+from ..testing import LawError, check_quickly
 from ..training.task import AnyTask
+from .base_tasks import with_model
 from .classification import Classification
 from .counting import Counting
 from .language_modelling import LanguageModelling
 from .masking import Masking
-from .own_layers import check_own_layers
 from .seq2seq import SequenceToSequence
 from .tagging import Tagging
 
@@ -75,19 +85,58 @@ def layer_names() -> list[str]:
 
 
 def with_current_layer(config: Config) -> Config:
-    """Return the configuration of a new training with the present names of its layers.
+    """Return the configuration of a new training with the present names of its layers, and warn of former ones.
 
     Layers that are written as ``FILE:Class`` are imported, and layers of the user's own are checked.
 
     Raises:
         InputError: code that cannot be imported, or a layer that breaks the contract.
-
-    Warns:
-        UserWarning: the configuration has a former name.
     """
     fields: dict[str, object] = {"layer": current(import_references(config.model.layer))}
     if isinstance(decoder := config.model.options.get("decoder"), str):
         fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
-    current_config = config.model_copy(update={"model": config.model.model_copy(update=fields)})
-    check_own_layers(stacks_of(current_config), current_config.model)
-    return current_config
+    config = with_model(config, **fields)
+    check_own_layers(stacks_of(config), config.model)
+    return config
+
+
+def check_own_layers(stacks: Iterable[str], model: Model) -> None:
+    """Build each layer from outside the library once, and check the contract with one short batch.
+
+    ``stacks`` are names of layers, or several with commas between them; ``model`` gives the width and the options.
+
+    Raises:
+        InputError: a layer cannot be built or breaks the contract; the message names the file, the class and the law.
+    """
+    for name in outside_names(stacks):
+        if name not in REGISTRY:
+            continue
+        architecture = find_layer(name)
+        try:
+            with torch.random.fork_rng():
+                size = model.hidden_size
+                part = architecture(size, size, **accepted(architecture, model.options))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{_place(architecture, '__init__')}: {architecture.__qualname__}({size}, {size}) cannot be built "
+                f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
+                "hidden_size first"
+            ) from None
+        if isinstance(part, MemoryLayer):
+            continue
+        try:
+            check_quickly(part)
+        except LawError as error:
+            raise InputError(f"{_place(architecture, 'forward')}: {error}") from None
+
+
+def _place(architecture: type[SequenceLayer] | type[RecurrentCell], method: str) -> str:
+    """Return where a class defines a method, or the class itself, as ``FILE:LINE``."""
+    for part in (vars(architecture).get(method), architecture):
+        try:
+            return f"{inspect.getsourcefile(part)}:{inspect.getsourcelines(part)[1]}"  # type: ignore[arg-type]
+        except (TypeError, OSError):
+            continue
+    return f"layer {architecture.__qualname__}"

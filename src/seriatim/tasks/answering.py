@@ -4,7 +4,6 @@ import functools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from pydantic import SkipValidation
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from ..config import Section
 from ..core.errors import InputError
-from ..core.state import State, select_state
+from ..core.state import select_state
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search
@@ -20,6 +19,7 @@ from ..decoding.ctc_search import best_alignments, search
 from ..decoding.sampling import Sampling, sample
 from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
+from ..models.encoder_decoder import EncoderDecoder
 
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
 """An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""
@@ -30,11 +30,10 @@ SEARCHING = ("beam", "length_penalty", "min_length")
 
 
 class AnswerSettings(Section):
-    """How answers are found: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
+    """How answers are computed: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
 
     ``alignments`` adds the source tokens that each answer attends to, which takes a second pass. The samples of a
-    source depend on the source and on ``seed`` only; without a seed they differ from call to call. The values are
-    checked where they are used.
+    source depend on it and on ``seed`` only; without a seed they differ. Values are checked where they are used.
     """
 
     beam: SkipValidation[int] = 1
@@ -50,11 +49,7 @@ class AnswerSettings(Section):
 
     @property
     def sampled(self) -> bool:
-        """Whether answers are sampled.
-
-        Raises:
-            InputError: settings of sampling and of beam search together.
-        """
+        """Whether answers are sampled; settings of sampling and of beam search together are refused."""
         sampling = [name for name in SAMPLING if name in self.model_fields_set]
         searching = [name for name in SEARCHING if name in self.model_fields_set]
         if sampling and searching:
@@ -68,44 +63,9 @@ class AnswerSettings(Section):
         return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
 
 
-class StepwiseTranslator(Protocol):
-    """A translator that writes one token after another: an encoder-decoder, or an ensemble of them."""
-
-    def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
-        """Return the state before the first target token of each source ``(batch, time)``."""
-
-    def initial_state(self, batch_size: int) -> State:
-        """Return the state before any source."""
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the logits ``(batch, vocabulary)`` after ids ``(batch,)``, and the state."""
-
-    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the logits ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
-
-    def token_losses(
-        self, source: Tensor, source_lengths: Tensor | None, target_inputs: Tensor, targets: Tensor,
-        target_lengths: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Return −log P of every target ``(batch, time)``."""
-
-    def attention(
-        self, source: Tensor, source_lengths: Tensor | None, target_inputs: Tensor,
-        target_lengths: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Return the attention of every target to the source ``(batch, time, source_time)``."""
-
-
 @dataclass(frozen=True)
 class Sources:
-    """Sources to answer.
-
-    Attributes:
-        ids: ``(batch, time)``.
-        lengths: ``(batch,)``.
-        max_lengths: largest number of tokens of each answer ``(batch,)``.
-        excluded: tokens that no answer may contain.
-    """
+    """Sources ``(batch, time)`` and their lengths, the largest length of each answer, and tokens that none contains."""
 
     ids: Tensor
     lengths: Tensor
@@ -127,22 +87,20 @@ def answer_limits(lengths: Tensor, longest: int) -> Tensor:
     return (lengths * LENGTH_FACTOR + LENGTH_MARGIN).clamp(max=longest)
 
 
-def search_stepwise(model: StepwiseTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
-    """Find the best answers to each source by beam search."""
-    return beam_search(
-        model,
-        model.encode(sources.ids, sources.lengths),
-        beam=settings.beam,
+def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+    """Find the best answers to each source by beam search. ``model`` may also be an ensemble of encoder-decoders."""
+    beam = Beam(
+        settings.beam,
         length_penalty=settings.length_penalty,
         n_best=settings.n_best,
         min_length=settings.min_length,
-        max_length=sources.max_lengths,
         stop=END,
         banned=sources.excluded,
     )
+    return beam_search(model, model.encode(sources.ids, sources.lengths), beam, max_length=sources.max_lengths)
 
 
-def sample_stepwise(model: StepwiseTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
     """Sample ``n_best`` answers to each source from the distribution of the model.
 
     An answer that reaches its largest length ends there; its probability includes that end.
@@ -179,11 +137,7 @@ def sample_stepwise(model: StepwiseTranslator, sources: Sources, settings: Answe
 
 
 def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
-    """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1.
-
-    Raises:
-        InputError: a setting that a model of whole targets does not have.
-    """
+    """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1."""
     if settings.length_penalty or settings.min_length:
         raise InputError("--length-penalty, --min-length: not supported for a model that writes whole answers at once")
     Beam(settings.beam, n_best=settings.n_best)  # checks both values
@@ -198,7 +152,7 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSetti
 
 
 def alignments(
-    model: StepwiseTranslator, sources: Sources, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
+    model: EncoderDecoder, sources: Sources, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
 ) -> Iterator[Metrics]:
     """Yield for each answer the attention weights over the source, one row for each token and one for the end."""
     inputs, _, sizes = _decoder_tensors(answers, sources.ids)

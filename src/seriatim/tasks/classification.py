@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
-from ..config import Config, Rate, Section
+from ..config import Rate, Section
 from ..core.errors import InputError, nearest, shown
 from ..core.state import State
 from ..data.batching import Buckets
-from ..data.readers import LABELLED_SUFFIXES, Source, find_sources
+from ..data.readers import LABELLED_SUFFIXES, Source
 from ..data.tables import Labelled, read_labelled
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
@@ -22,12 +22,10 @@ from ..evaluation.label_metrics import classification_measures, classification_m
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.base_models import drop_words
-from ..training.loop import Trainer
-from ..training.task import Task
 from ..training.task_data import Figure
+from .base_tasks import LabelledTask
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, probabilities
-from .options import seeing_everything, settled_options, split_options, with_kind
 from .overlong import read_lengths, warn_of_long
 
 
@@ -43,16 +41,16 @@ class Options(Section):
     """Whether every class has the same total weight in training (balanced), however rare it is."""
 
 
-class Classification(Task[Documents, DocumentBatch, Classifier]):
+class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     """Label texts."""
 
+    options: Options
     selects = "accuracy"
     more_is_better = True
     own_options = Options
     works_causally = True
     items_name = "texts"
     suffixes = LABELLED_SUFFIXES
-    estimator = Trainer
     baseline_name = "the commonest label"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."
@@ -64,28 +62,10 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
     )
     counts = ("texts", "tokens", "unknown_tokens")
 
-    @classmethod
-    def settle(cls, config: Config) -> Config:
-        """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
-        return settled_options(Options, seeing_everything(with_kind(config, "word")))
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.options, self.layer_options = split_options(Options, self.config)
-
-    def view(self) -> type[ClassifierView]:
-        """Return the view of classifiers."""
-        return ClassifierView
-
     def model_view(self, model: Classifier, vocabulary: Vocabulary) -> ClassifierView:
         """Return the view of one classifier."""
-
-        def read_documents(spec: str, file_format: str | None) -> Documents:
-            return self.read(spec, "test", vocabulary, file_format=file_format)
-
-        def read_rows(spec: str, file_format: str | None) -> Iterator[Labelled]:
-            return self.rows(spec, "test", file_format)
-
+        read_rows = functools.partial(self.rows, split="test")
+        read_documents = functools.partial(self.read, split="test", vocabulary=vocabulary)
         return ClassifierView(self.config, model, vocabulary, read_rows, read_documents)
 
     def learn_vocabulary(self) -> Vocabulary:
@@ -101,20 +81,14 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
 
     def make_model(self, vocabulary: Vocabulary) -> Classifier:
         """Build a classifier."""
-        return Classifier.from_config(
-            self.config.model,
-            vocabulary.tokenizer.vocabulary_size,
-            len(vocabulary.labels),
-            pooling=self.options.pooling,
-            options=self.layer_options,
-        )
+        sizes, pooling = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)), self.options.pooling
+        return Classifier.from_config(self.config.model, *sizes, pooling=pooling, options=self.layer_options)
 
     def rows(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Labelled]:
         """Read the texts of ``spec`` with their labels."""
         data = self.config.data
         wanted = file_format or data.format
-        sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
-        return read_labelled(sources, file_format=wanted, text=data.text, label=data.label)
+        return read_labelled(self.sources(spec, split, wanted), file_format=wanted, text=data.text, label=data.label)
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield texts with their labels."""
@@ -130,26 +104,19 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
                 raise InputError(f"{row.name}:{row.line}: the label {shown(row.label)} never stood in training; {hint}")
             texts.append(row.text)
             labels.append(numbers[row.label])
-        found = encode(texts, labels, vocabulary)
-        warn_of_long(found.lengths, self.config, name=spec, items="texts")
-        return found
-
-    def skim(self, spec: str, split: str) -> None:
-        """Read the data and discard it; see `Task.skim`."""
-        for _ in self.rows(spec, split):
-            pass
+        data = encode(texts, labels, vocabulary)
+        warn_of_long(data.texts.lengths, self.config, name=spec, items="texts")
+        return data
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Return statistics of texts and labels."""
-        documents = self.read(spec, split, vocabulary)
-        counts = Counter(vocabulary.labels[label] for label in documents.labels)
+        data = self.read(spec, split, vocabulary)
+        labels = Counter(vocabulary.labels[label] for label in data.labels)
         return {
-            "texts": len(documents.labels),
-            "tokens": int(documents.lengths.sum()),
-            "unknown_tokens": documents.unknown(),
-            "longest_text": int(documents.lengths.max()),
-            "empty_texts": int((documents.lengths == 0).sum()),
-            "labels": [f"{label} {count:,}" for label, count in counts.most_common()],
+            **data.counts(),
+            "longest_text": int(data.texts.lengths.max()),
+            "empty_texts": int((data.texts.lengths == 0).sum()),
+            "labels": [f"{label} {count:,}" for label, count in labels.most_common()],
         }
 
     def batches(self, data: Documents) -> Buckets[DocumentBatch]:
@@ -157,10 +124,10 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
         counts = np.bincount(data.labels, minlength=len(data.vocabulary.labels))
         balanced = len(data.labels) / (np.count_nonzero(counts) * counts.clip(1))
         weights = balanced if self.options.class_weights == "balanced" else None
-        tokenizer = data.vocabulary.tokenizer
-        once = None if tokenizer.unknown_id is None else np.bincount(data.ids, minlength=tokenizer.vocabulary_size) == 1
+        tokenizer, ids = data.vocabulary.tokenizer, data.texts.ids
+        once = None if tokenizer.unknown_id is None else np.bincount(ids, minlength=tokenizer.vocabulary_size) == 1
         make = functools.partial(batch_of, data, weights=weights, once=once)
-        return Buckets(data.lengths, self.config.training.batch_size, make)
+        return Buckets(data.texts.lengths, self.config.training.batch_size, make)
 
     def loss(
         self, model: Classifier, batch: DocumentBatch, state: State | None, *, progress: float = 0.0
@@ -174,8 +141,7 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
     def evaluate(self, model: Classifier, data: Documents, **settings: object) -> Metrics:
         """Compute the metrics of `seriatim.evaluation.label_metrics`."""
         metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
-        counts = {"texts": len(data.labels), "tokens": int(data.lengths.sum()), "unknown_tokens": data.unknown()}
-        return {**metrics, **counts}
+        return metrics | data.counts()
 
     def measures(self, model: Classifier, data: Documents, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each text."""
@@ -191,7 +157,8 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
 
     def describe(self, data: Documents) -> str:
         """Return the number of texts and tokens."""
-        return f"{len(data.labels):,} texts ({data.lengths.sum():,} tokens, {data.unknown():,} unknown)"
+        counts = data.counts()
+        return f"{counts['texts']:,} texts ({counts['tokens']:,} tokens, {counts['unknown_tokens']:,} unknown)"
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
         """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
@@ -203,10 +170,10 @@ class Classification(Task[Documents, DocumentBatch, Classifier]):
     ) -> list[Metrics]:
         """Return the most probable label of each text, and the probability of each label; see `overlong`."""
         data = encode(items, [0] * len(items), vocabulary)
-        data = data._replace(lengths=read_lengths(data.lengths, learned_positions(model)))
-        warn_of_long(data.lengths, self.config, name="predict", items="texts")
-        found = probabilities(model, data)
+        lengths = read_lengths(data.texts.lengths, learned_positions(model))
+        warn_of_long(lengths, self.config, name="predict", items="texts")
+        shares = probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths)))
         return [
-            {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, shares, strict=True))}
-            for best, shares in zip(found.argmax(1).tolist(), found.tolist(), strict=True)
+            {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, row, strict=True))}
+            for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
         ]

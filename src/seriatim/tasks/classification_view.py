@@ -15,53 +15,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..data.batching import padded
+from ..data.encoded_pairs import Side, encode_side
 from ..data.tables import Labelled
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..training.task_view import Example, LabelEffect, StateReader, TaskView, layer_reader, no_words
-from .documents import Documents, encode, probabilities
-
-MAX_BATCH_TOKENS = 1 << 14
-"""Tokens of a batch of shortened texts."""
+from ..training.task_view import Example, LabelEffect, TaskView, no_words
+from .documents import Documents, probabilities
 
 
 @dataclass(frozen=True)
 class ClassifierView(TaskView[Classifier]):
-    """View of a classifier.
+    """View of a classifier, with `Classification.rows` and `Classification.read` to read data."""
 
-    Attributes:
-        read_rows: reads the rows of some data, in some format (None for that of the configuration).
-        read_documents: reads and encodes the same.
-    """
-
-    read_rows: Callable[[str, str | None], Iterator[Labelled]]
-    read_documents: Callable[[str, str | None], Documents]
+    read_rows: Callable[..., Iterator[Labelled]]
+    read_documents: Callable[..., Documents]
 
     title = "classifier"
-    answer_name = "the label"
     prediction_name = "the distribution of the label"
     correct_name = "labels correct"
     context_name = "the label"
     first_section = "label-effect"
 
     def ids(self, text: str) -> np.ndarray:
-        """Return the tokens of a text without line ends ``(tokens,)``.
-
-        Raises:
-            InputError: there are none.
-        """
-        ids = encode([text], [0], self.vocabulary).ids
+        """Return the tokens of a text without line ends ``(tokens,)``, and refuse a text without tokens."""
+        ids = encode_side([text], self.tokenizer).ids
         if not len(ids):
             raise no_words()
         return ids
 
     def read(self, item: object) -> list[Example]:
         """Return the text with the label that the model predicts."""
-        ids = encode([str(item)], [0], self.vocabulary).ids.tolist()[: learned_positions(self.model)]
+        ids = encode_side([str(item)], self.tokenizer).ids.tolist()[: learned_positions(self.model)]
         if not ids:
             return []
         with torch.no_grad():
@@ -86,23 +73,14 @@ class ClassifierView(TaskView[Classifier]):
         ids = self.ids(text)[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
         size = len(ids)
         prefixes = self.probabilities([ids[: i + 1] for i in range(size)]) if self.model.layer.causal else None
-        return LabelEffect(
-            [token_text(self.tokenizer, token) for token in ids.tolist()],
-            list(self.vocabulary.labels),
-            self.probabilities([ids])[0],
-            prefixes,
-            self.probabilities([np.delete(ids, i) for i in range(size)]),
-        )
+        without = self.probabilities([np.delete(ids, i) for i in range(size)])
+        tokens = [token_text(self.tokenizer, token) for token in ids.tolist()]
+        return LabelEffect(tokens, list(self.vocabulary.labels), self.probabilities([ids])[0], prefixes, without)
 
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
         """Return P(label) of texts given as token ids ``(texts, labels)``."""
-        ids, lengths = np.concatenate(texts), np.array([len(text) for text in texts])
-        starts, rows = lengths.cumsum() - lengths, max(1, MAX_BATCH_TOKENS // max(1, int(lengths.max())))
-        parts = []
-        for i in range(0, len(texts), rows):
-            inputs = torch.from_numpy(padded(ids, starts[i : i + rows], lengths[i : i + rows])).to(self.device)
-            parts.append(self.model.probabilities(inputs, torch.from_numpy(lengths[i : i + rows])).cpu().numpy())
-        return np.concatenate(parts)
+        labels = np.zeros(len(texts), dtype=np.int64)
+        return probabilities(self.model, Documents(Side.join(texts), labels, self.vocabulary))
 
     def context_use(self, text: str) -> ContextUse:
         """Return −log P of the predicted label when only the last tokens of the text are seen."""
@@ -111,40 +89,24 @@ class ClassifierView(TaskView[Classifier]):
         shares = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
         return answer_losses(sizes, shares[:, int(shares[-1].argmax())], tokens)
 
-    def embeddings(self) -> Tensor:
-        """Return the embeddings of the tokens."""
-        return self.model.embedding.weight
-
-    def state_reader(self) -> StateReader:
-        """Return a way to read by the layer, if it reads from left to right."""
-        return layer_reader(self.model.layer)
-
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
-        labels, whole = list(self.vocabulary.labels), self.read_documents(spec, file_format)
-        data = whole._replace(
-            starts=whole.starts[:MAX_ITEMS], lengths=whole.lengths[:MAX_ITEMS], labels=whole.labels[:MAX_ITEMS]
-        )
-        texts = [row.text for row in itertools.islice(self.read_rows(spec, file_format), MAX_ITEMS)]
+        labels, whole = list(self.vocabulary.labels), self.read_documents(spec, file_format=file_format)
+        ids, starts, lengths = whole.texts
+        data = Documents(Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS]), whole.labels[:MAX_ITEMS], self.vocabulary)
+        texts = [row.text for row in itertools.islice(self.read_rows(spec, file_format=file_format), MAX_ITEMS)]
         shares = probabilities(self.model, data)
         predicted, confidence = shares.argmax(1), shares.max(1)
         wrong = np.flatnonzero(predicted != data.labels)
-        order = wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
-        worst = [
-            WrongExample(float(confidence[i]), texts[i], labels[int(data.labels[i])], labels[int(predicted[i])])
-            for i in order
-        ]
         truth, guesses = ([labels[label] for label in indices.tolist()] for indices in (data.labels, predicted))
-        return compare_labels(
-            truth,
-            guesses,
-            confidence,
-            evaluated=part_of(len(texts), len(whole.labels), "texts"),
-            worst=worst,
-            score_name="confidence in the wrong label",
-        )
+        worst = [
+            WrongExample(float(confidence[i]), texts[i], truth[i], guesses[i])
+            for i in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
+        ]
+        part, name = part_of(len(texts), len(whole.labels), "texts"), "confidence in the wrong label"
+        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name)
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first texts of some data that are not blank."""
-        rows = itertools.islice(self.read_rows(spec, file_format), count)
+        rows = itertools.islice(self.read_rows(spec, file_format=file_format), count)
         return [row.text for row in rows if row.text.strip()]

@@ -1,20 +1,22 @@
 """Language modelling with n-grams, which are counted in one pass over the text."""
 
+import functools
+import itertools
 import math
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
-from ..config import Config, Positive, Rate, Section, explain
+from ..config import Config, Positive, Rate, Section
 from ..core.errors import InputError, nearest
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
-from ..evaluation.perplexity import WINDOW, block_losses, each_loss, sum_blocks, text_metrics
-from ..layers.declared_options import task_options
+from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
+from ..layers.declared_options import resolve_options, task_options
 from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
@@ -24,27 +26,27 @@ from ..models.ngrams.estimation import smoothed
 from ..models.ngrams.resources import ArrayAllocator
 from ..models.ngrams.smoothing import Smoothing
 from ..models.ngrams.sorted_windows import PART_SIZE
-from ..models.ngrams.unseen import seen_of, sparsity, tallied
+from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..models.unigram_cache import UnigramCache
-from ..storage.weights import load_tensors
-from ..training.one_pass import OnePassEstimator
+from ..storage.weights import load_tensors, stream_tensors
+from ..training.estimator import OnePassEstimator
 from ..training.task import Task, read_settings
 from ..training.task_data import MetricsTable
+from .base_tasks import with_kind, with_model
 from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
-from .options import with_kind
 from .text_view import NgramView
 
 LAYER = "ngram"
 SORTING = 64
 """Memory for sorting a window, in bytes."""
-MOST = 100
+MAX_ORDER = 100
 """The largest order of n-grams."""
 
 
 class Options(Section):
     """Options of an n-gram model."""
 
-    order: Annotated[int, Field(ge=1, le=MOST, strict=True)] = 5
+    order: Annotated[int, Field(ge=1, le=MAX_ORDER, strict=True)] = 5
     """Length n of the longest n-grams."""
     smoothing: Literal["kneser-ney", "absolute", "witten-bell", "add-k", "maximum-likelihood", "stupid-backoff"] = (
         "kneser-ney"
@@ -92,12 +94,10 @@ class Counting(LanguageModelling):
         self.options = read_options(self.config)
 
     @classmethod
-    def settle(cls, config: Config) -> Config:
+    def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults: character tokens, all options, and the precision float32."""
-        settled = with_kind(config, "char")
-        model = settled.model.model_copy(update={"options": read_options(settled).model_dump()})
-        training = settled.training.model_copy(update={"precision": "float32"})
-        return settled.model_copy(update={"model": model, "training": training})
+        config = with_model(with_kind(config, "char"), options=read_options(config).model_dump())
+        return config.model_copy(update={"training": config.training.model_copy(update={"precision": "float32"})})
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """Return a model without parameters, since the size of the tables is not known before counting."""
@@ -105,7 +105,8 @@ class Counting(LanguageModelling):
 
     def model_view(self, model: TextModel, vocabulary: Vocabulary) -> NgramView:
         """Return the view of one n-gram model."""
-        return NgramView(self.config, model, vocabulary, self.test_reader(vocabulary), counts_of(model))
+        read_corpus = functools.partial(self.read, split="test", vocabulary=vocabulary)
+        return NgramView(self.config, model, vocabulary, read_corpus, counts_of(model))
 
     def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> None:
         """Count a text, and write the tables of its n-grams."""
@@ -119,7 +120,7 @@ class Counting(LanguageModelling):
         levels = count_ngrams(train.ids, self.options.order, size, arrays=arrays, part_size=part_size)
         levels = tallied(levels, record)
         pieces = smoothed(levels, size, self.options.smoothing_settings(), unknown=tokenizer.unknown_id, arrays=arrays)
-        NGram.write(pieces, weights, metadata, lambda: seen_of(record))
+        stream_tensors(itertools.chain(pieces, seen_pieces(record)), weights, metadata)
 
     def with_cache(self, model: NGram) -> TextModel:
         """Return the model, mixed with a cache of the last tokens if the options ask for one."""
@@ -140,43 +141,48 @@ class Counting(LanguageModelling):
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
         return self.with_cache(model)
 
-    def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
-        """Compute the metrics of a language model, and how sparse the counts are (`models.ngrams.unseen`)."""
-        return self._examined(model, data, read_settings(EvaluationSettings, settings).window)[0]
-
-    def examine(self, model: TextModel, data: Corpus) -> tuple[Metrics, dict[str, Measure]]:
-        """Compute both results in one pass."""
-        return self._examined(model, data)
-
-    def tables(self, metrics: Metrics) -> list[MetricsTable]:
-        """Return tables of how sparse the counts are."""
-        return sparsity_tables(metrics)
-
-    def _examined(self, model: TextModel, data: Corpus, window: int = WINDOW) -> tuple[Metrics, dict[str, Measure]]:
+    def examine(self, model: TextModel, data: Corpus, **settings: object) -> tuple[Metrics, dict[str, Measure]]:
+        """Compute metrics and measures of a language model, and how sparse the counts are (`models.ngrams.unseen`)."""
         counts = counts_of(model)
         if counts is None:  # a mixture with a model that was trained
-            losses, sizes = block_losses(model, data, window)
-            return text_metrics(losses, sizes, data.statistics), block_measures(losses, sizes)
-        found = counts.look_up(data.ids)
-        each = found.losses if counts is model else each_loss(model, data, window=window)
+            return super().examine(model, data, **settings)
+        lookups = counts.look_up(data.ids)
+        window = read_settings(EvaluationSettings, settings).window
+        each = lookups.losses if counts is model else each_loss(model, data, window=window)
         losses, sizes = sum_blocks(data, [(np.arange(len(each)), each)])
         impossible = int(np.count_nonzero(np.isinf(each)))
         metrics = text_metrics(losses, sizes, data.statistics)
-        metrics |= sparsity(found, counts.seen, counts.vocabulary_size, impossible)
+        metrics |= sparsity(lookups, counts.seen, counts.vocabulary_size, impossible)
         return metrics, block_measures(losses, sizes)
+
+    def tables(self, metrics: Metrics) -> list[MetricsTable]:
+        """Return a table of how sparse the counts are, if the metrics have the figures of `models.ngrams.unseen`."""
+        if not metrics.get("ngrams"):
+            return []
+        cells = [
+            [
+                str(row["order"]),
+                f"{row['possible']:,}" if isinstance(row["possible"], int) else f"{row['possible'] or math.inf:.2g}",
+                *("not known" if row[key] is None else f"{row[key]:,}" for key in ("types", "once")),
+                "not known" if row["unseen_share"] is None else f"{row['unseen']:,} ({row['unseen_share']:.2%})",
+            ]
+            for row in metrics["ngrams"]
+        ]
+        headings = ("n", "possible n-grams", "in the training text", "seen once", "unseen n-grams of this text")
+        zero = f"tokens of probability zero: {_impossible(metrics, '')}"
+        likelihood = f"under maximum likelihood: {_impossible(metrics, 'maximum_likelihood_')}"
+        return [MetricsTable(headings, cells, f"{zero}; {likelihood}")]
 
     def card_rows(self, model: TextModel, summary: Metrics) -> list[tuple[str, str]]:
         """Return the order, the smoothing, and the number of n-grams; there is no optimizer."""
         options = self.options
         counted = next(part for part in model.modules() if isinstance(part, NGram))
         sizes = [f"{len(order.probability):,} of order {n}" for n, order in enumerate(counted.table.orders, 1)]
-        mixed = (
-            [("cache", f"weight {options.cache:g}, the last {options.cache_size:,} tokens")] if options.cache else []
-        )
+        cache = ("cache", f"weight {options.cache:g}, the last {options.cache_size:,} tokens")
         return [
             ("model", f"n-gram counts of order {options.order}, smoothing {options.smoothing}"),
             ("n-grams", ", ".join(sizes)),
-            *mixed,
+            *([cache] if options.cache else []),
             ("training", f"one pass over {summary['tokens']:,} tokens, {summary['seconds']:.0f} s"),
         ]
 
@@ -208,44 +214,15 @@ def counts_of(model: TextModel) -> NGram | None:
     return counts[0] if len(counts) == 1 and not others else None
 
 
-def sparsity_tables(metrics: Metrics) -> list[MetricsTable]:
-    """Return the figures of `seriatim.models.ngrams.unseen` as tables; an empty list if a text has none."""
-    rows = metrics.get("ngrams")
-    if not rows:
-        return []
-    cells = [
-        [
-            str(row["order"]),
-            f"{row['possible']:,}" if isinstance(row["possible"], int) else f"{row['possible'] or math.inf:.2g}",
-            *("not known" if row[key] is None else f"{row[key]:,}" for key in ("types", "once")),
-            "not known" if row["unseen_share"] is None else f"{row['unseen']:,} ({row['unseen_share']:.2%})",
-        ]
-        for row in rows
-    ]
-    headings = ("n", "possible n-grams", "in the training text", "seen once", "unseen n-grams of this text")
-    zero = f"tokens of probability zero: {_tokens(metrics, '')}"
-    return [
-        MetricsTable(headings, cells, f"{zero}; under maximum likelihood: {_tokens(metrics, 'maximum_likelihood_')}")
-    ]
-
-
-def _tokens(metrics: Metrics, prefix: str) -> str:
+def _impossible(metrics: Metrics, prefix: str) -> str:
     """Return the number of tokens with probability zero, and their share."""
     count, share = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
     return "not known" if count is None or share is None else f"{count:,} ({share:.2%})"
 
 
 def read_options(config: Config) -> Options:
-    """Read ``model.options`` of an n-gram model.
-
-    Raises:
-        InputError: one that does not exist, or does not fit.
-    """
-    given = config.model.options
-    for key in given:
-        if key not in Options.model_fields:
-            raise InputError(f"model.options.{key}: no such option; {nearest(key, list(Options.model_fields))}")
-    try:
-        return Options.model_validate(given)
-    except ValidationError as error:
-        raise InputError(f"model.options.{explain(error)}") from None
+    """Read ``model.options`` of an n-gram model, and refuse one that does not exist or does not fit."""
+    options, rest = resolve_options(Options, (), config.model.options)
+    for key in rest:
+        raise InputError(f"model.options.{key}: no such option; {nearest(key, list(Options.model_fields))}")
+    return options

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching import Buckets, padded
-from ..data.tokenizers import END
+from ..data.batching import Buckets
+from ..data.encoded_pairs import Side, encode_side
 from ..data.vocabulary import Vocabulary
 from ..models import Classifier
 from ..training.task import evaluating
@@ -20,19 +20,9 @@ TOGETHER = 64
 
 
 class Documents(NamedTuple):
-    """Encoded texts, one after another in one array, and their labels.
+    """Encoded texts, the index of the label of each one ``(texts,)``, and their vocabulary."""
 
-    Attributes:
-        ids: token ids of all texts ``(tokens,)``.
-        starts: place in ``ids`` of the first token of each text ``(documents,)``.
-        lengths: number of tokens of each text ``(documents,)``.
-        labels: index of the label of each text ``(documents,)``.
-        vocabulary: tokenizer and labels.
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
+    texts: Side
     labels: np.ndarray
     vocabulary: Vocabulary
 
@@ -40,28 +30,22 @@ class Documents(NamedTuple):
     def key(self) -> str:
         """An identifier that is equal for equal data, and only then."""
         key = hashlib.blake2b(f"classify {self.vocabulary.fingerprint()}".encode(), digest_size=16)
-        for values in (self.ids, self.lengths, self.labels):
+        for values in (self.texts.ids, self.texts.lengths, self.labels):
             key.update(values.tobytes())
         return key.hexdigest()
 
-    def unknown(self) -> int:
-        """Return the number of tokens that are not in the vocabulary."""
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of texts, of tokens, and of tokens that are not in the vocabulary."""
         unknown_id = self.vocabulary.tokenizer.unknown_id
-        return 0 if unknown_id is None else int((self.ids == unknown_id).sum())
+        unknown = 0 if unknown_id is None else int((self.texts.ids == unknown_id).sum())
+        return {"texts": len(self.labels), "tokens": int(self.texts.lengths.sum()), "unknown_tokens": unknown}
 
 
 @dataclass
 class DocumentBatch:
-    """A batch of texts.
+    """A batch of texts ``(batch, time)``, with the length, label, weight in the loss and row of each ``(batch,)``.
 
-    Attributes:
-        inputs: token ids ``(batch, time)``.
-        once: whether each token occurs once in the training data ``(batch, time)``; None if that is not used.
-        lengths: number of tokens of each text ``(batch,)``.
-        labels: index of the label of each text ``(batch,)``.
-        weights: weight of each text in the loss ``(batch,)``; None for equal weights.
-        rows: indices of the texts in the data ``(batch,)``.
-        fresh: always True, since no state is carried from batch to batch.
+    ``once`` says which tokens occur once in the training data ``(batch, time)``. It and ``weights`` may be None.
     """
 
     inputs: Tensor
@@ -85,7 +69,7 @@ class DocumentBatch:
 
 def probabilities(model: Classifier, data: Documents) -> np.ndarray:
     """Return P(label) of every text ``(texts, labels)``."""
-    batches = Buckets(data.lengths, TOGETHER, lambda rows: batch_of(data, rows))
+    batches = Buckets(data.texts.lengths, TOGETHER, lambda rows: batch_of(data, rows))
     shares = np.zeros((len(data.labels), model.output.out_features))
     with evaluating(model) as device:
         for batch in batches.read(batches.in_order()):
@@ -95,33 +79,21 @@ def probabilities(model: Classifier, data: Documents) -> np.ndarray:
 
 def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
     """Encode texts, given with the indices of their labels."""
-    tokenizer, parts = vocabulary.tokenizer, []
-    for text in texts:
-        ids = tokenizer.encode(text)
-        parts.append(ids[ids != END] if tokenizer.ends_lines else ids)
-    lengths = np.array([len(part) for part in parts], dtype=np.int64)
-    ids = np.concatenate([*parts, np.zeros(0, np.int32)])
-    starts = lengths.cumsum() - lengths
-    return Documents(ids, starts, lengths, np.array(labels, dtype=np.int64), vocabulary)
+    return Documents(encode_side(texts, vocabulary.tokenizer), np.array(labels, dtype=np.int64), vocabulary)
 
 
 def batch_of(
     data: Documents, rows: np.ndarray, *, weights: np.ndarray | None = None, once: np.ndarray | None = None
 ) -> DocumentBatch:
-    """Return some of the texts as a batch.
+    """Return the texts ``rows`` as a batch.
 
-    Args:
-        data: all texts.
-        rows: indices of the texts ``(batch,)``.
-        weights: weight of each label in the loss ``(labels,)``; None for equal weights.
-        once: whether each token of the vocabulary occurs once in the training data; None if that is not used.
+    The loss has ``weights`` of labels ``(labels,)``; ``once`` says which of all tokens occur once ``(vocabulary,)``.
     """
-    labels = data.labels[rows]
-    inputs = padded(data.ids, data.starts[rows], data.lengths[rows])
+    (inputs, lengths), labels = data.texts.rows(rows), data.labels[rows]
     return DocumentBatch(
-        torch.from_numpy(inputs),
-        None if once is None else torch.from_numpy(once[inputs]),
-        torch.from_numpy(data.lengths[rows]),
+        inputs,
+        None if once is None else torch.from_numpy(once[inputs.numpy()]),
+        lengths,
         torch.from_numpy(labels),
         None if weights is None else torch.from_numpy(weights[labels]).float(),
         rows,

@@ -1,7 +1,7 @@
 """Filling of gaps in lines: a masked language model replaces each ``[MASK]`` by one token."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +22,9 @@ SHOWN = 5
 
 
 class Gaps(NamedTuple):
-    """A line with gaps.
+    """A line with gaps: the pieces of text around them, and its tokens with the mask symbol in the gaps and its end.
 
-    Attributes:
-        pieces: the text around the gaps, one more than those.
-        spaced: whether each gap takes the space before it: a token that holds its own.
-        ids: the line's tokens, its end included, with the mask symbol in the gaps.
+    ``spaced`` says for each gap whether it is filled by a token that begins with a space.
     """
 
     pieces: list[str]
@@ -40,24 +37,17 @@ def fill(
 ) -> list[Metrics]:
     """Fill each gap of every line with its most probable token, given the line without all of them.
 
-    The boundary, the unknown and line ends are never filled in. A line without a gap comes back as it is.
-
-    Args:
-        model: in evaluation mode.
-        tokenizer: the model's.
-        lines: without line ends.
-        unit: how the model has seen lines end, by the boundary symbol or as a stretch of a running text.
-        length: tokens read at once; a longer line is cut.
+    The boundary, the unknown and line ends are never filled in. A line without a gap comes back as it is. ``unit`` is
+    ``line`` if lines end with the boundary symbol; ``length`` tokens are read at once, and longer lines are cut.
 
     Returns:
         Per line ``text``, and ``masks``: for every gap the likeliest tokens with their probabilities, in a list of
         ``token`` and ``probability``.
     """
     answers: list[Metrics] = [{"text": line, "masks": []} for line in lines]
-    rows = [row for row, line in enumerate(lines) if MASK_TEXT in line]
-    gaps = [find_gaps(lines[row], tokenizer, model.mask, unit) for row in rows]
-    for row, own, shares in zip(rows, gaps, probabilities(model, [one.ids for one in gaps], length), strict=True):
-        answers[row] = _filled(own, tokenizer, shares)
+    gaps = {row: find_gaps(line, tokenizer, model.mask, unit) for row, line in enumerate(lines) if MASK_TEXT in line}
+    for row, shares in zip(gaps, probabilities(model, [each.ids for each in gaps.values()], length), strict=True):
+        answers[row] = _filled(gaps[row], tokenizer, shares)
     return answers
 
 
@@ -74,31 +64,25 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
     return Gaps(pieces, spaced, np.concatenate([*ids, end]).astype(np.int64))
 
 
-def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], length: int) -> Iterator[Tensor]:
-    """Yield the probability of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
+def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], length: int) -> Sequence[Tensor]:
+    """Return the probability of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
 
-    Args:
-        model: in evaluation mode.
-        lines: ids, with the mask symbol in the gaps.
-        length: of a window at most.
+    The lines are ids with at least one mask symbol each, which are read in windows of ``length`` tokens.
     """
     device = model.embedding.weight.device
     windows = [ids[start : start + length] for ids in lines for start in range(0, len(ids), length)]
     windows = [window for window in windows if (window == model.mask).any()]
     lengths = np.array([len(window) for window in windows], dtype=np.int64)
     buckets = Buckets(lengths, TOGETHER, lambda rows: rows)
-    found = [torch.empty(0)] * len(windows)
+    results = [torch.empty(0, 0)] * len(windows)
     for rows in buckets.read(buckets.in_order()):
         ids = pad_sequence([torch.from_numpy(windows[row]) for row in rows], batch_first=True).to(device)
         gaps = ids == model.mask
         logits = model(ids, gaps.flatten().nonzero().squeeze(1), lengths=torch.from_numpy(lengths[rows]))
         shares = torch.split(torch.softmax(logits.double(), dim=1).cpu(), gaps.sum(1).tolist())
         for row, part in zip(rows.tolist(), shares, strict=True):
-            found[row] = part
-    rest = iter(found)
-    for line in lines:
-        pieces = [line[start : start + length] for start in range(0, len(line), length)]
-        yield torch.cat([next(rest) for piece in pieces if (piece == model.mask).any()])
+            results[row] = part
+    return torch.split(torch.cat(results), [int((line == model.mask).sum()) for line in lines]) if windows else ()
 
 
 def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> Metrics:
@@ -116,10 +100,7 @@ def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> Metrics:
 def writable(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
     """Return the tokens that may fill a gap, and those of them that begin with a space."""
     written = {token: tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)}
-    plain = [
-        token
-        for token, raw in written.items()
-        if token not in (END, tokenizer.unknown_id) and raw and not set(raw) & set(b"\r\n")
-    ]
+    special = (END, tokenizer.unknown_id)
+    plain = [token for token, raw in written.items() if token not in special and raw and not set(raw) & set(b"\r\n")]
     with_space = [token for token in plain if written[token].startswith(b" ")]
     return torch.tensor(plain), torch.tensor(with_space, dtype=torch.long)

@@ -1,9 +1,10 @@
 """Masked language modelling: every token from those before and after it, over windows of a running text or over lines.
 
 J. Devlin et al., "BERT", NAACL 2019: a share of the positions is chosen; of these 80 % become the mask symbol, 10 % a
-random token, and 10 % stay; the loss is over them alone. They are chosen anew at every step.
+random token, and 10 % stay; the loss is over them alone. They are chosen again at every step.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -13,25 +14,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..config import Config, Section
+from ..config import Section
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
-from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
-from ..data.readers import Source, find_sources, read_items
+from ..data.readers import Source, read_items
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
-from ..training.loop import Trainer
-from ..training.task import Task, evaluating, read_settings
+from ..training.task import evaluating, read_settings
 from ..training.task_data import Figure
+from .base_tasks import LayeredTask, TextTask
 from .filling import fill
-from .language_modelling import refuse_unknown
 from .masking_view import MaskedLanguageModelView
-from .options import seeing_everything, settled_options, split_options, with_kind
 
 MASKED, REPLACED = 0.8, 0.1
 
@@ -65,14 +63,15 @@ class EvaluationSettings(Section):
     exact: bool = False
 
 
-class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
+class Masking(
+    LayeredTask[Windows, WindowBatch, MaskedLanguageModel], TextTask[Windows, WindowBatch, MaskedLanguageModel]
+):
     """Predict masked tokens of texts."""
 
     own_options = Options
+    options: Options
     evaluation_settings = EvaluationSettings
     items_name = "windows"
-    estimator = Trainer
-    baseline_name = "a unigram"
     usage = "seriatim predict {run} LINES"
     caution = (
         "It fills each [MASK] of a line with text like what it was trained on. Its figures are pseudo-likelihoods: "
@@ -85,35 +84,16 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
         Figure("accuracy", "accuracy of masked tokens", 4, headline=True),
         Figure("bits_per_byte", "pseudo-bits per byte", 4),
     )
-    counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
 
-    @classmethod
-    def settle(cls, config: Config) -> Config:
-        """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
-        return settled_options(Options, seeing_everything(with_kind(config, "word")))
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.options, self.layer_options = split_options(Options, self.config)
-        self.length = self.config.training.sequence_length
-
-    def view(self) -> type[MaskedLanguageModelView]:
-        """Return the view of masked language models."""
-        return MaskedLanguageModelView
+    @property
+    def length(self) -> int:
+        """Largest number of tokens of a window."""
+        return self.config.training.sequence_length
 
     def model_view(self, model: MaskedLanguageModel, vocabulary: Vocabulary) -> MaskedLanguageModelView:
         """Return the view of one masked language model."""
-
-        def read_corpus(spec: str, file_format: str | None) -> Corpus:
-            return self.read(spec, "test", vocabulary, file_format=file_format).corpus
-
+        read_corpus = functools.partial(self.read_corpus, split="test", vocabulary=vocabulary)
         return MaskedLanguageModelView(self.config, model, vocabulary, read_corpus, self.every)
-
-    def learn_vocabulary(self) -> Vocabulary:
-        """Learn the tokenizer from the training text."""
-        data = self.config.data
-        sources = find_sources(self.training_spec(), file_format=data.format, split="train")
-        return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=data.unit)})
 
     def make_model(self, vocabulary: Vocabulary) -> MaskedLanguageModel:
         """Build a masked language model."""
@@ -122,16 +102,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Windows:
         """Read and encode a text in windows of at most ``training.sequence_length`` tokens; see `Task.read`."""
-        sources = find_sources(spec, file_format=file_format or self.config.data.format, split=split)
-        corpus = encode_corpus(sources, vocabulary.tokenizer, unit=self.config.data.unit)
-        refuse_unknown(corpus, vocabulary.tokenizer, sources)
-        return cut(corpus, self.length)
-
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return the statistics of a text."""
-        data = self.config.data
-        sources = find_sources(spec, file_format=data.format, split=split)
-        return count_text(sources, vocabulary.tokenizer, unit=data.unit)
+        return cut(self.read_corpus(spec, split, vocabulary, file_format=file_format), self.length)
 
     def batches(self, data: Windows) -> Buckets[WindowBatch]:
         """Return batches of windows of similar length."""
@@ -155,8 +126,7 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:
         """Compute the metrics of `seriatim.evaluation.pseudo_likelihood`.
 
-        As many tokens are masked at once as in training (every 7th at the usual ``mask_rate``); ``exact`` masks each
-        alone, which takes as many passes as a window has tokens.
+        As many tokens are masked at once as in training; ``exact`` masks each alone, which takes a pass for each.
         """
         with evaluating(model):
             return evaluate_masked_language_model(model, data, every=self.spacing(settings))
@@ -188,12 +158,11 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     def check(self, train: Windows, valid: Windows | None) -> None:
         """Raise InputError if a window has more tokens than there are learned positions."""
         self.check_held_out()
-        options = self.layer_options
-        most = options.get("max_length", MAX_LENGTH)
-        if options.get("position") == "learned" and most < self.length:
+        limit = self.layer_options.get("max_length", MAX_LENGTH)
+        if self.layer_options.get("position") == "learned" and limit < self.length:
             raise InputError(
-                f"training.sequence_length: {self.length} tokens and {most} learned positions; at most {most}, or set "
-                f"model.options.max_length to {self.length}"
+                f"training.sequence_length: {self.length} tokens and {limit} learned positions; at most {limit}, or "
+                f"set model.options.max_length to {self.length}"
             )
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
@@ -206,13 +175,11 @@ class Masking(Task[Windows, WindowBatch, MaskedLanguageModel]):
     ) -> list[Metrics]:
         """Fill the gaps of each line; see `seriatim.tasks.filling`."""
         with evaluating(model):
-            return fill(model, vocabulary.tokenizer, items, unit=self.config.data.unit, length=self.length)
+            return fill(model, vocabulary.tokenizer, items, unit=self.unit, length=self.length)
 
 
 def choose(batch: WindowBatch, vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Choose the tokens to predict, and mask them.
-
-    Exactly ``batch.terms`` positions are chosen, as the mean over a step needs their number beforehand.
+    """Choose the tokens to predict, exactly ``batch.terms``, and mask them.
 
     Returns:
         Ids ``(batch, time)`` with the mask symbol's, ``vocabulary_size``, among them; positions and targets, both

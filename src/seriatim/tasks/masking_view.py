@@ -13,7 +13,7 @@ from ..data.batching import cut
 from ..data.corpus import Corpus
 from ..evaluation.context_use import ContextUse
 from ..models import MaskedLanguageModel
-from ..training.task_view import Example, StateReader, layer_reader
+from ..training.task_view import Example
 from .filling import find_gaps
 from .text_view import TextView
 
@@ -23,16 +23,11 @@ COPIES_TOGETHER = 32
 
 @dataclass(frozen=True)
 class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
-    """View of a masked language model.
-
-    Attributes:
-        every: distance of the tokens that are masked together in evaluation.
-    """
+    """View of a masked language model; in evaluation, tokens at the distance ``every`` are masked together."""
 
     every: int
 
     title = "masked language model"
-    answer_name = "the masked token"
     prediction_name = "the distribution of the last token, masked"
     correct_name = "masked tokens predicted correctly by the top guess"
     two_ends = True
@@ -109,11 +104,3 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
     def context_use(self, text: str) -> ContextUse:
         """Raise an error, since no tokens are the last ones before a token."""
         raise InputError("a masked model reads from both sides, so that there are no last k tokens before a gap")
-
-    def embeddings(self) -> Tensor:
-        """Return the embeddings of the tokens."""
-        return self.model.embedding.weight
-
-    def state_reader(self) -> StateReader:
-        """Return a way to read by the layer, if it reads from left to right."""
-        return layer_reader(self.model.layer)

@@ -12,39 +12,22 @@ LONG = 10_000
 
 
 def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) -> None:
-    """Warn if attention without a window will read a very long sequence.
-
-    Args:
-        lengths: number of tokens of each sequence ``(sequences,)``.
-        config: the configuration of the run.
-        name: the name of the data, for the message.
-        items: a plural noun for the sequences.
-    """
-    longest = int(lengths.max(initial=0))
-    if longest <= LONG or not _sees_everything(config):
+    """Warn if attention without a window will read a very long sequence; ``items`` is a plural noun for sequences."""
+    longest, options = int(lengths.max(initial=0)), config.model.options
+    if longest <= LONG:
         return
-    warnings.warn(
-        f"{name}: one of the {items} (number {int(lengths.argmax()) + 1:,}) has {longest:,} tokens; the time that "
-        f"model.layer {config.model.layer} takes grows with the square of that; split it, or train with "
-        "model.options.window, for instance 512",
-        stacklevel=2,
-    )
-
-
-def _sees_everything(config: Config) -> bool:
-    """Return whether a layer attends to all inputs: it has the option of a window, and none is set."""
-    options = config.model.options
     layers = set(split_names(config.model.layer)) & set(names())  # a counted model has no layer
-    known = [options_of(layer, options) for layer in layers]
-    return any("window" in each and options.get("window") is None for each in known)
+    if any("window" in options_of(layer, options) and options.get("window") is None for layer in layers):
+        warnings.warn(
+            f"{name}: one of the {items} (number {int(lengths.argmax()) + 1:,}) has {longest:,} tokens; the time that "
+            f"model.layer {config.model.layer} takes grows with the square of that; split it, or train with "
+            "model.options.window, for instance 512",
+            stacklevel=2,
+        )
 
 
 def read_lengths(lengths: np.ndarray, limit: int | None) -> np.ndarray:
-    """Return how many tokens of each text are read ``(texts,)``: at most ``limit``.
-
-    Warns:
-        UserWarning: a text is longer.
-    """
+    """Return how many tokens of each text are read ``(texts,)``: at most ``limit``, and warn of longer texts."""
     if limit is None or int(lengths.max(initial=0)) <= limit:
         return lengths
     warnings.warn(

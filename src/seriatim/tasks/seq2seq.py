@@ -1,10 +1,11 @@
 """Sequence to sequence: a text for every text."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config import Config
 from ..core.errors import InputError
@@ -24,10 +25,8 @@ from ..evaluation.translation import translation_measures, translation_metrics
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..models.stepping import Stepper, decoder_stepper
 from ..models.translator import Options, settled, translator
-from ..training.loop import Trainer
-from ..training.task import Task, evaluating, read_settings
+from ..training.task import evaluating, read_settings
 from ..training.task_data import Figure
 from .answering import (
     AnswerSettings,
@@ -40,22 +39,22 @@ from .answering import (
     search_at_once,
     search_stepwise,
 )
-from .options import seeing_everything, split_options, with_kind
+from .base_tasks import LabelledTask, seeing_everything, split_options, with_kind, with_model
 from .overlong import read_lengths, warn_of_long
-from .seq2seq_view import CTCView, EncoderDecoderView, TranslatorView
+from .seq2seq_view import CTCView, EncoderDecoderView
 
 TOGETHER = 32
 Translator: TypeAlias = EncoderDecoder | CTCTranslator
 
 
-class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
+class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
     """Write one text for another."""
 
+    options: Options
     own_options = Options
     timed_work = "writing an answer"
     items_name = "pairs"
     suffixes = PAIRED_SUFFIXES
-    estimator = Trainer
     baseline_name = "the source itself"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
@@ -72,99 +71,72 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
     counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
 
     @classmethod
-    def settle(cls, config: Config) -> Config:
+    def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults: byte-pair tokens, an encoder that reads in both directions, and all options."""
         config = with_kind(config, "bpe")
-        own, rest = split_options(Options, config)
-        encoder = seeing_everything(
-            config.model_copy(update={"model": config.model.model_copy(update={"options": rest})})
-        )
-        implied = settled(own, encoder.model, encoder.model.options)
-        options = {**encoder.model.options, **implied.model_dump()}
-        return encoder.model_copy(update={"model": encoder.model.model_copy(update={"options": options})})
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.options, self.layer_options = split_options(Options, self.config)
-
-    def view(self) -> type[TranslatorView[Translator]]:
-        """Return the view of translators."""
-        return TranslatorView
+        options, rest = split_options(Options, config)
+        config = seeing_everything(with_model(config, options=rest))
+        implied = settled(options, config.model, config.model.options)
+        return with_model(config, options={**config.model.options, **implied.model_dump()})
 
     def model_view(self, model: Translator, vocabulary: Vocabulary) -> CTCView | EncoderDecoderView:
         """Return the view of one translator."""
-
-        def read_pairs(spec: str, file_format: str | None) -> Iterator[Pair]:
-            return self.pairs(spec, "test", file_format)
-
+        read_pairs = functools.partial(self.pairs, split="test")
         rest = vocabulary, read_pairs, self.answer, self.options.max_target_length
         if isinstance(model, CTCTranslator):
             return CTCView(self.config, model, *rest)
         return EncoderDecoderView(self.config, model, *rest)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn one tokenizer for both sides, or one for each.
-
-        Raises:
-            InputError: the pairs cannot be read, or every target is empty, so that there is nothing to learn.
-        """
+        """Learn one tokenizer for both sides, or one for each; refuse pairs without any target."""
         pairs = list(self.pairs(self.training_spec(), "train"))
         if not any(pair.target for pair in pairs):
             where = f"{pairs[0].name}:{pairs[0].line}"
             raise InputError(f"{where}: the targets of all {len(pairs):,} pairs are empty; write SOURCE<TAB>TARGET")
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        if self.options.shared_vocabulary:
-            return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, [*sources, *targets])})
         settings = self.config.tokenizer
-        kind = self.options.target_kind or settings.kind
-        target = fit_tokenizer(settings.model_copy(update={"kind": kind}), targets)
+        if self.options.shared_vocabulary:
+            return Vocabulary({"tokenizer": fit_tokenizer(settings, [*sources, *targets])})
+        target_settings = settings.model_copy(update={"kind": self.options.target_kind or settings.kind})
+        target = fit_tokenizer(target_settings, targets)
         return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
 
-    def make_model(self, vocabulary: Vocabulary) -> EncoderDecoder | CTCTranslator:
+    def make_model(self, vocabulary: Vocabulary) -> Translator:
         """Build an encoder-decoder, or a model that writes whole targets at once."""
         sizes = vocabulary.tokenizer.vocabulary_size, vocabulary.target.vocabulary_size
         return translator(self.options, self.config.model, self.layer_options, *sizes)
 
     def pairs(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Pair]:
         """Read the pairs of ``spec``."""
-        wanted = file_format or self.config.data.format
-        return read_pairs(spec, file_format=wanted, split=split)
+        return read_pairs(spec, file_format=file_format or self.config.data.format, split=split)
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield sources with their targets."""
         return ((pair.source, pair.target) for pair in self.pairs(spec, split))
-
-    def stepper(self, model: nn.Module) -> Stepper | None:
-        """Return what runs the decoder step by step; None where a target is predicted at once."""
-        return decoder_stepper(model) if isinstance(model, EncoderDecoder) else None
 
     def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
         """Return the number of tokens of the answer, its end included."""
         return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
-        """Read and encode pairs; see `Task.read`.
-
-        Raises:
-            InputError: a target longer than answers may be.
-        """
+        """Read and encode pairs, and refuse targets that are longer than answers may be; see `Task.read`."""
         pairs = list(self.pairs(spec, split, file_format))
-        found, most = encode_pairs(pairs, vocabulary), self.options.max_target_length
-        warn_of_long(found.source.lengths, self.config, name=spec, items="sources")
-        for row in np.flatnonzero(found.target.lengths > most)[:1]:
+        data, limit = encode_pairs(pairs, vocabulary), self.options.max_target_length
+        sizes, target_sizes = data.source.lengths, data.target.lengths
+        warn_of_long(sizes, self.config, name=spec, items="sources")
+        for row in np.flatnonzero(target_sizes > limit)[:1]:
             raise InputError(
-                f"{pairs[row].name}:{pairs[row].line}: the target has {found.target.lengths[row]} tokens, "
-                f"model.options.max_target_length is {most}; raise it, or split the pair"
+                f"{pairs[row].name}:{pairs[row].line}: the target has {target_sizes[row]} tokens, "
+                f"model.options.max_target_length is {limit}; raise it, or split the pair"
             )
         if self.at_once:
-            for row, needed in enumerate(found.places_needed()):
-                places = int(found.source.lengths[row]) * self.options.upsample
-                if needed > places:
-                    raise InputError(
-                        f"{pairs[row].name}:{pairs[row].line}: the target needs {needed} places, its source gives "
-                        f"{places}; raise model.options.upsample, or leave the pair out"
-                    )
-        return found
+            needed, places = data.places_needed(), sizes * self.options.upsample
+            for row in np.flatnonzero(needed > places)[:1]:
+                raise InputError(
+                    f"{pairs[row].name}:{pairs[row].line}: the target needs {needed[row]} places, its source gives "
+                    f"{places[row]}; raise model.options.upsample, or leave the pair out"
+                )
+        return data
 
     @property
     def at_once(self) -> bool:
@@ -175,23 +147,19 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         """Return the tokenizer of the targets."""
         return vocabulary.target
 
-    def skim(self, spec: str, split: str) -> None:
-        """Read the data and discard it; see `Task.skim`."""
-        for _ in self.pairs(spec, split):
-            pass
-
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Return statistics of the pairs and of both sides."""
         pairs = self.read(spec, split, vocabulary)
+        sources, targets = pairs.source.lengths, pairs.target.lengths
         return {
-            "pairs": len(pairs.sources),
-            "source_tokens": int(pairs.source.lengths.sum()),
-            "tokens": int(pairs.target.lengths.sum()),
+            "pairs": len(sources),
+            "source_tokens": int(sources.sum()),
+            "tokens": int(targets.sum()),
             "unknown_tokens": pairs.unknown(),
-            "longest_source": int(pairs.source.lengths.max()),
-            "longest_target": int(pairs.target.lengths.max()),
-            "empty_sources": int((pairs.source.lengths == 0).sum()),
-            "empty_targets": int((pairs.target.lengths == 0).sum()),
+            "longest_source": int(sources.max()),
+            "longest_target": int(targets.max()),
+            "empty_sources": int((sources == 0).sum()),
+            "empty_targets": int((targets == 0).sum()),
         }
 
     def batches(self, data: Pairs) -> Buckets[PairBatch]:
@@ -205,15 +173,9 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
         if isinstance(model, CTCTranslator):
             return alignment_losses(model, batch).sum(), None
         device = model.output.weight.device
-        total = model.loss(
-            batch.source.to(device),
-            batch.source_lengths,
-            batch.inputs.to(device),
-            batch.targets.to(device),
-            batch.target_lengths,
-            own_predictions=self.options.own_predictions(progress),
-        )
-        return total, None
+        source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+        arguments = source, batch.source_lengths, inputs, targets, batch.target_lengths
+        return model.loss(*arguments, own_predictions=self.options.own_predictions(progress)), None
 
     def validate(self, model: Translator, data: Pairs) -> Metrics:
         """Compute the loss only, since writing every answer would take as long as an epoch."""
@@ -225,14 +187,12 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
 
     def measures(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each pair."""
-        losses = Measure(self.losses(model, data), mean)
-        return {"loss": losses, **translation_measures(self.texts(model, data, **settings), data.targets)}
+        return _measures(self.losses(model, data), self.texts(model, data, **settings), data)
 
     def examine(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
         """Compute both results from the same answers."""
         losses, answers = self.losses(model, data), self.texts(model, data)
-        measures = {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
-        return _metrics(losses, answers, data), measures
+        return _metrics(losses, answers, data), _measures(losses, answers, data)
 
     def texts(self, model: Translator, data: Pairs, **settings: object) -> list[str]:
         """Return the answer to every source."""
@@ -241,26 +201,21 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
     def losses(self, model: Translator, data: Pairs) -> np.ndarray:
         """Return for every pair the summed −log P in nats and the number of target tokens ``(pairs, 2)``."""
         batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
-        found = np.zeros((len(data.sources), 2))
+        losses = np.zeros((len(data.sources), 2))
         with evaluating(model) as device:
             for batch in batches.read(batches.in_order()):
-                lengths, inputs, targets = batch.target_lengths, batch.inputs.to(device), batch.targets.to(device)
+                lengths = batch.target_lengths
                 if isinstance(model, CTCTranslator):
                     total = alignment_losses(model, batch)
                 else:
-                    source = batch.source.to(device)
-                    losses = model.token_losses(source, batch.source_lengths, inputs, targets, lengths)
-                    total = losses.double().sum(1)
-                found[batch.rows, 0] = total.cpu().numpy()
-                found[batch.rows, 1] = lengths.numpy()
-        return found
+                    source, inputs, targets = (x.to(device) for x in (batch.source, batch.inputs, batch.targets))
+                    total = model.token_losses(source, batch.source_lengths, inputs, targets, lengths).double().sum(1)
+                losses[batch.rows, 0] = total.cpu().numpy()
+                losses[batch.rows, 1] = lengths.numpy()
+        return losses
 
     def combine(self, models: Sequence[Translator]) -> EncoderDecoders:
-        """Return a model with the mean of the probabilities at every step.
-
-        Raises:
-            InputError: all of an answer is given at once, so that there are no steps.
-        """
+        """Return a model with the mean of the probabilities at every step; there are no steps with ctc."""
         if self.at_once:
             raise InputError("model.options.factorisation: ensembles are not supported for ctc; give one run")
         return EncoderDecoders(models)
@@ -309,28 +264,33 @@ class SequenceToSequence(Task[Pairs, PairBatch, Translator]):
                     best = search_at_once(model, sources, chosen)
                 else:
                     best = (sample_stepwise if chosen.sampled else search_stepwise)(model, sources, chosen)
-                texts = [answer_of(hypotheses, vocabulary.target) for hypotheses in best]
+                for row, hypotheses in zip(rows.tolist(), best, strict=True):
+                    answers[row] = answer_of(hypotheses, vocabulary.target)
                 if chosen.alignments and attends and not isinstance(model, CTCTranslator):
                     aligned = alignments(model, sources, [hypotheses[0].tokens for hypotheses in best], vocabulary)
-                    texts = [answer | alignment for answer, alignment in zip(texts, aligned, strict=True)]
-                for row, answer in zip(rows.tolist(), texts, strict=True):
-                    answers[row] = answer
+                    for row, alignment in zip(rows.tolist(), aligned, strict=True):
+                        answers[row] |= alignment
         return answers
 
 
 def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
     """Return −log P of each target ``(batch,)``, summed over its alignments with the source."""
-    device = model.output.weight.device
-    source, targets = batch.source.to(device), batch.targets.to(device)
+    source, targets = (part.to(model.output.weight.device) for part in (batch.source, batch.targets))
     return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
 
 
 def _likelihood(losses: np.ndarray) -> Metrics:
     """Return loss and perplexity with intervals, from the result of `losses`."""
-    found = with_interval("loss", losses, mean)
-    return found | {
-        name.replace("loss", "perplexity"): None if value is None else safe_exp(value) for name, value in found.items()
+    metrics = with_interval("loss", losses, mean)
+    return metrics | {
+        name.replace("loss", "perplexity"): None if value is None else safe_exp(value)
+        for name, value in metrics.items()
     }
+
+
+def _measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[str, Measure]:
+    """Return the contribution of each pair to each metric."""
+    return {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
 
 
 def _metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:

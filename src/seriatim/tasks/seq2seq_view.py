@@ -32,19 +32,11 @@ SOURCE_TOKENS = 20
 
 
 class Translation(NamedTuple):
-    """An answer as tokens.
-
-    Attributes:
-        source: ids ``(1, source_time)``.
-        lengths: number of tokens of the source ``(1,)``.
-        tokens: ids of the answer without its end.
-        log_probability: log P of the answer with its end, in nats.
-    """
+    """An answer as ids ``tokens``, without its end, to a source ``(1, source_time)`` of ``lengths`` ``(1,)``."""
 
     source: Tensor
     lengths: Tensor
     tokens: tuple[int, ...]
-    log_probability: float
 
     def shifted(self) -> tuple[Tensor, Tensor]:
         """Return the inputs and the targets of the decoder, both ``(1, time)``."""
@@ -53,20 +45,13 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True)
 class TranslatorView(TaskView[ModelT]):
-    """View of any translator.
+    """View of any translator, with `SequenceToSequence.pairs` to read data, and `SequenceToSequence.answer`."""
 
-    Attributes:
-        read_pairs: reads the pairs of some data, in some format (None for that of the configuration).
-        answer_all: answers sources as `Task.answer` does, with its settings.
-        max_target_length: largest number of tokens of an answer.
-    """
-
-    read_pairs: Callable[[str, str | None], Iterator[Pair]]
+    read_pairs: Callable[..., Iterator[Pair]]
     answer_all: Callable[..., list[Metrics]]
     max_target_length: int
 
     title = "translator"
-    answer_name = "the translation"
     prediction_name = "the distribution of each token of the answer"
     correct_name = "answers exactly correct"
     context_name = "each token of the answer"
@@ -98,7 +83,7 @@ class TranslatorView(TaskView[ModelT]):
 
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the answers with the lowest chrF."""
-        pairs = list(itertools.islice(self.read_pairs(spec, file_format), MAX_PAIRS + 1))
+        pairs = list(itertools.islice(self.read_pairs(spec, file_format=file_format), MAX_PAIRS + 1))
         more = len(pairs) > MAX_PAIRS
         evaluated = f"the first {MAX_PAIRS:,} pairs" if more else f"all {len(pairs):,} pairs"
         pairs = pairs[:MAX_PAIRS]
@@ -117,7 +102,7 @@ class TranslatorView(TaskView[ModelT]):
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first pairs of some data whose source is not blank."""
-        pairs = itertools.islice(self.read_pairs(spec, file_format), count)
+        pairs = itertools.islice(self.read_pairs(spec, file_format=file_format), count)
         return [(pair.source, pair.target) for pair in pairs if pair.source.strip()]
 
 
@@ -142,8 +127,8 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
         """Return the distribution of each token of the targets."""
         return torch.softmax(self.model.output(self.forward(batch)).double(), dim=-1)
 
-    def translate(self, text: str, *, beam: int = 1) -> Translation:
-        """Return the answer to a source as tokens; with learned positions, the source is cut to their number."""
+    def translate(self, text: str) -> Translation:
+        """Return the greedy answer to a source as tokens; with learned positions, the source is cut to their number."""
         positions, limit = learned_positions(self.model), self.max_target_length
         source, lengths = encode_side([text], self.tokenizer).rows(np.array([0]))
         if positions is not None:
@@ -151,8 +136,8 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
         excluded = excluded_tokens(self.vocabulary.target)
         with torch.no_grad():
             sources = Sources(source.to(self.device), lengths, answer_limits(lengths, limit), excluded)
-            (best,) = search_stepwise(self.model, sources, AnswerSettings(beam=beam))
-        return Translation(source, lengths, best[0].tokens, best[0].log_probability)
+            (best,) = search_stepwise(self.model, sources, AnswerSettings())
+        return Translation(source, lengths, best[0].tokens)
 
     def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
         """Return the surprisal of each token of the greedy answer, with its end."""
@@ -183,10 +168,6 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
         losses = self.model.token_losses(windows, torch.from_numpy(lengths), inputs, targets).double().mean(1)
         keys: list[int | None] = [*sizes, None]
         return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
-
-    def embeddings(self) -> Tensor:
-        """Return the embeddings of the source's tokens."""
-        return self.model.source_embedding.weight
 
     def state_reader(self) -> StateReader:
         """Return a way to write zeros by the decoder, after a source of zeros."""
@@ -225,10 +206,6 @@ class CTCView(TranslatorView[CTCTranslator]):
         source, targets = self.tensors(batch)
         sizes = [torch.full((len(batch),), side.shape[1]) for side in (source, targets[:, :-1])]
         return self.model.losses(source, sizes[0], targets[:, :-1], sizes[1])
-
-    def embeddings(self) -> Tensor:
-        """Return the embeddings of the source's tokens."""
-        return self.model.source_embedding.weight
 
     def state_reader(self) -> StateReader:
         """Raise an error, since the model has no state that goes from token to token."""

@@ -1,46 +1,46 @@
 """Tagging: a tag for every word of a sentence."""
 
+import functools
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..config import Config
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_text
 from ..data.batching import Buckets
 from ..data.conll import Sentence, read_sentences, read_untagged, write
-from ..data.readers import TAGGED_SUFFIXES, Source, find_sources
+from ..data.readers import TAGGED_SUFFIXES, Source
 from ..data.repairs import Repairs
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
 from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
-from ..evaluation.label_metrics import CHUNK, tagging_measures, tagging_metrics
+from ..evaluation.label_metrics import marks_chunks, tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
-from ..models.tagger import Tagger, Taggers
-from ..models.word_tagger import Options, refuse_contradictions, tagger
-from ..training.loop import Trainer
-from ..training.task import Task, evaluating
+from ..models.tagger import Options, Tagger, Taggers, refuse_contradictions, tagger
+from ..training.task import evaluating
 from ..training.task_data import Figure
-from .options import seeing_everything, settled_options, split_options, with_kind
+from .base_tasks import LabelledTask
 from .overlong import parts_of, warn_of_long
-from .tagging_view import TOGETHER, TOKENS_TOGETHER, TaggerView, tag_corpus
+from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
 
 Item: TypeAlias = Sentence | str | Sequence[str]
 """What can be tagged: a sentence of a file in columns, a line of text, or a list of words."""
 
 
-class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
+class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     """Tag words."""
 
+    options: Options
+    vectors: tuple[list[str], np.ndarray] | None = None
     selects = "accuracy"
     more_is_better = True
     own_options = Options
@@ -48,9 +48,8 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     tags_words = True
     items_name = "sentences"
     suffixes = TAGGED_SUFFIXES
-    estimator = Trainer
     baseline_name = "each word's commonest tag"
-    together = 1024
+    answer_batch_size = 1024
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
     figures: ClassVar[tuple[Figure, ...]] = (
@@ -62,31 +61,12 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
     )
     counts: ClassVar[tuple[str, ...]] = ("sentences", "tokens", "unknown_tokens", "unseen_tags")
 
-    @classmethod
-    def settle(cls, config: Config) -> Config:
-        """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
-        return settled_options(Options, seeing_everything(with_kind(config, "word")))
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.options, self.layer_options = split_options(Options, self.config)
-        self.vectors: tuple[list[str], np.ndarray] | None = None
-
-    def view(self) -> type[TaggerView]:
-        """Return the view of taggers."""
-        return TaggerView
-
     def model_view(self, model: Tagger, vocabulary: Vocabulary) -> TaggerView:
         """Return the view of one tagger."""
-        return TaggerView(self.config, model, vocabulary, lambda spec, form: self.sentences(spec, "test", form))
+        return TaggerView(self.config, model, vocabulary, functools.partial(self.sentences, split="test"))
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn words, characters and tags from the training sentences, and read the initial vectors.
-
-        Raises:
-            InputError: also for settings that do not go together, and vectors that are damaged, or not as wide as the
-                model's.
-        """
+        """Learn words, characters and tags from the training sentences, and read the initial vectors, if any."""
         refuse_contradictions(self.config, self.options)
         sentences = self.sentences(self.training_spec(), "train")
         characters = self.options.characters != "none"
@@ -138,11 +118,9 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         self, spec: str, split: str, file_format: str | None = None, repairs: Repairs | None = None
     ) -> Iterator[Sentence]:
         """Read the sentences of ``spec`` with their tags; ``repairs`` records what was repaired."""
-        data = self.config.data
-        repairs = repairs or Repairs(strict=data.strict)
-        wanted = file_format or data.format
-        sources = find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
-        scheme = self.options.scheme
+        data, scheme = self.config.data, self.options.scheme
+        wanted, repairs = file_format or data.format, repairs or Repairs(strict=data.strict)
+        sources = self.sources(spec, split, wanted)
         return read_sentences(sources, file_format=wanted, column=data.column, scheme=scheme, repairs=repairs)
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
@@ -150,46 +128,36 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
-        """Read and encode sentences; see `Task.read`.
-
-        Warns:
-            UserWarning: something was repaired, or a tag never occurs in training and so counts as wrong.
-        """
+        """Read and encode sentences; warn of repairs, and of tags that never occur in training and count as wrong."""
         repairs = Repairs(strict=self.config.data.strict)
-        found = TaggedCorpus(self.sentences(spec, split, file_format, repairs), vocabulary)
-        warn_of_long(found.lengths, self.config, name=spec, items="sentences")
-        found.repairs = repairs
+        corpus = TaggedCorpus(self.sentences(spec, split, file_format, repairs), vocabulary)
+        warn_of_long(corpus.lengths, self.config, name=spec, items="sentences")
+        corpus.repairs = repairs
         repairs.warn()
-        for tag, where in list(found.unseen.items())[:1]:
-            others = f" and {len(found.unseen) - 1} more" if len(found.unseen) > 1 else ""
+        for tag, where in list(corpus.unseen.items())[:1]:
+            others = f" and {len(corpus.unseen) - 1} more" if len(corpus.unseen) > 1 else ""
+            count = corpus.unseen_tags()
             warnings.warn(
-                f"{where}: the tag {tag!r}{others} never stood in training; {found.unseen_tags()} words count as wrong",
-                stacklevel=2,
+                f"{where}: the tag {tag!r}{others} never stood in training; {count} words count as wrong", stacklevel=2
             )
-        return found
+        return corpus
 
     def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
-        """Check that the loss and the metric that selects weights can be measured.
-
-        Raises:
-            InputError: the held-out data has other tags than the training data.
-        """
+        """Check that the loss and the metric that selects weights can be measured on the held-out data."""
         super().check(train, valid)
-        if valid is not None and valid.unseen_tags() == len(valid.words):
+        if valid is None or valid.tags is None:
+            return
+        if valid.unseen_tags() == len(valid.words):
             raise InputError(
                 f"{self.validation_spec()}: none of its tags occurs in the training data; give held-out data with the "
                 "same tags"
             )
-        if valid is not None and self.selection_metric(train.vocabulary) == "f1" and not marks_chunks(tags_of(valid)):
+        tags = [valid.tag_names[tag] for tag in np.unique(valid.tags).tolist()]
+        if marks_chunks(train.vocabulary.labels) and not marks_chunks(tags):
             raise InputError(
                 f"{self.validation_spec()}: no chunks marked there (or other tags beside them), as there are in "
                 "training; give held-out data tagged alike"
             )
-
-    def skim(self, spec: str, split: str) -> None:
-        """Read the data and discard it; see `Task.skim`."""
-        for _ in self.sentences(spec, split):
-            pass
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Return statistics of sentences, words and tags."""
@@ -203,7 +171,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
             "words_seen_once": int(corpus.seen_once().sum()),
             "longest_sentence": int(corpus.lengths.max()),
             "unseen_tags": corpus.unseen_tags(),
-            **self.facts(corpus),
+            **self.training_statistics(corpus),
             "tags": [f"{tag} {count:,}" for tag, count in counts.most_common()],
             **({"repairs": corpus.repairs.lines()} if any(corpus.repairs) else {}),
         }
@@ -221,32 +189,29 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
 
     def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: object) -> Metrics:
         """Compute the loss of tags that occur in training (NaN if none does), and `tagging_metrics` of all tags."""
-        losses, found = self.tagged(model, data)
+        losses, predicted = self.tagged(model, data)
         counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
-        metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), found), **counts}
+        metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), predicted), **counts}
         if data.unseen:
             metrics["unseen"] = list(data.unseen)
         return metrics | ({"repairs": data.repairs.facts()} if any(data.repairs) else {})
 
     def measures(self, model: Tagger, data: TaggedCorpus, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each sentence."""
-        losses, found = self.tagged(model, data)
-        return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), found)}
+        losses, predicted = self.tagged(model, data)
+        return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), predicted)}
 
     def tagged(self, model: Tagger, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
         """Return for every sentence the summed −log P in nats with its number of tags, and the best tags."""
-        batches = Buckets(data.lengths, TOGETHER, data.batch, max_tokens=TOKENS_TOGETHER)
-        found: list[list[str]] = [[]] * len(data.lengths)
-        losses = np.zeros((len(found), 2))
-        with evaluating(model) as device:
-            for batch in batches.read(batches.in_order()):
-                there = batch.to(device)
-                scores = model(there)
-                losses[batch.rows, 0] = model.losses(scores, there).double().cpu().numpy()
-                losses[batch.rows, 1] = batch.known().sum(1).numpy()
+        predicted: list[list[str]] = [[]] * len(data.lengths)
+        losses = np.zeros((len(predicted), 2))
+        with evaluating(model):
+            for batch, scores in scored_batches(model, data):
+                losses[batch.rows, 0] = model.losses(scores, batch).double().cpu().numpy()
+                losses[batch.rows, 1] = batch.known().sum(1).cpu().numpy()
                 for row, tags in zip(batch.rows.tolist(), model.decode(scores, batch.lengths), strict=True):
-                    found[row] = [data.tag_names[tag] for tag in tags]
-        return losses, found
+                    predicted[row] = [data.tag_names[tag] for tag in tags]
+        return losses, predicted
 
     def combine(self, models: Sequence[Tagger]) -> Taggers:
         """Return a tagger with the mean of the probabilities of each word's tags."""
@@ -260,16 +225,16 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         commonest = int(np.bincount(train.tags).argmax())
         best[WordTokenizer.unknown_id] = commonest
         words = iter(valid.words.tolist())
-        found = [[train.tag_names[best.get(next(words), commonest)] for _ in range(size)] for size in valid.lengths]
-        metrics = tagging_metrics(valid.truth(), found)
+        tags = [[train.tag_names[best.get(next(words), commonest)] for _ in range(size)] for size in valid.lengths]
+        metrics = tagging_metrics(valid.truth(), tags)
         return {figure.key: metrics[figure.key] for figure in self.figures if figure.key in metrics}
 
     def describe(self, data: TaggedCorpus) -> str:
         """Return the number of sentences and words, and how many words are known."""
-        vectors = "".join(f", {count:,} words with a vector" for count in self.facts(data).values())
+        vectors = "".join(f", {count:,} words with a vector" for count in self.training_statistics(data).values())
         return f"{len(data.lengths):,} sentences ({len(data.words):,} words, {data.unknown_words():,} unknown){vectors}"
 
-    def facts(self, train: TaggedCorpus) -> Metrics:
+    def training_statistics(self, train: TaggedCorpus) -> Metrics:
         """Return how many different words have a vector, if vectors were read."""
         if self.vectors is None:
             return {}
@@ -281,11 +246,7 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         return read_untagged(sources, file_format=file_format, column=self.config.data.column)
 
     def check_item(self, item: object, name: str) -> None:
-        """Accept a line of text, a list of words, or a `Sentence` of a file in columns.
-
-        Raises:
-            InputError: anything else, or a word that is empty.
-        """
+        """Accept a line of text, a list of words, or a `Sentence` of a file in columns; see `Task.check_item`."""
         if isinstance(item, Sentence):
             return
         if not isinstance(item, list | tuple):
@@ -302,41 +263,25 @@ class Tagging(Task[TaggedCorpus, TaggedBatch, Tagger]):
         Where positions are learned, a sentence longer than they are is tagged in parts.
         """
         sentences = [_sentence(item) for item in items]
-        most = learned_positions(model)
-        parts = [parts_of(sentence.words, most) for sentence in sentences]
-        corpus = TaggedCorpus(map(_of_words, itertools.chain(*parts)), vocabulary, labelled=False)
+        limit = learned_positions(model)
+        parts = [part for sentence in sentences for part in parts_of(sentence.words, limit)]
+        corpus = TaggedCorpus(map(untagged, parts), vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
-        tagged: list[list[tuple[str, float]]] = [[]] * len(corpus.lengths)
+        tagged: list[list[tuple[str, float]]] = [[]] * len(parts)
         with evaluating(model):
             for row, tags, shares in tag_corpus(model, corpus):
                 tagged[row] = [(vocabulary.labels[tag], share) for tag, share in zip(tags, shares, strict=True)]
-        rest = iter(tagged)
+        words = itertools.chain(*tagged)
         return [
-            _answer(item, sentence, list(itertools.chain(*itertools.islice(rest, len(own)))))
-            for item, sentence, own in zip(items, sentences, parts, strict=True)
+            _answer(item, sentence, list(itertools.islice(words, len(sentence.words))))
+            for item, sentence in zip(items, sentences, strict=True)
         ]
-
-
-def marks_chunks(tags: Iterable[str]) -> bool:
-    """Return whether tags mark chunks as BIO does, by the rule of `tagging_metrics`."""
-    others = set(tags) - {"O"}
-    return bool(others) and all(CHUNK.fullmatch(tag) for tag in others)
-
-
-def tags_of(data: TaggedCorpus) -> set[str]:
-    """Return the tags that occur in some data."""
-    assert data.tags is not None
-    return {data.tag_names[tag] for tag in np.unique(data.tags).tolist()}
 
 
 def _sentence(item: Item) -> Sentence:
     if isinstance(item, Sentence):
         return item
-    return _of_words(item.split() if isinstance(item, str) else list(item))
-
-
-def _of_words(words: list[str]) -> Sentence:
-    return Sentence(words, [], [], [], 0, "", 0)
+    return untagged(item.split() if isinstance(item, str) else item)
 
 
 def _answer(item: Item, sentence: Sentence, tagged: list[tuple[str, float]]) -> Metrics:

@@ -18,7 +18,7 @@ from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExa
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, TagModel
-from ..training.task_view import Example, StateReader, TaskView, layer_reader, no_words
+from ..training.task_view import Example, TaskView, no_words
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
 """Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""
@@ -26,16 +26,11 @@ TOGETHER, TOKENS_TOGETHER = 256, 8192
 
 @dataclass(frozen=True)
 class TaggerView(TaskView[Tagger]):
-    """View of a tagger.
+    """View of a tagger, with `Tagging.sentences` to read data."""
 
-    Attributes:
-        read_sentences: reads the sentences of some data, in some format (None for that of the configuration).
-    """
-
-    read_sentences: Callable[[str, str | None], Iterator[Sentence]]
+    read_sentences: Callable[..., Iterator[Sentence]]
 
     title = "tagger"
-    answer_name = "the tag"
     prediction_name = "the distribution of the last word's tag"
     correct_name = "tags correct"
     context_name = "the tag of the last word"
@@ -114,25 +109,17 @@ class TaggerView(TaskView[Tagger]):
         last = shares[torch.arange(len(shares)), batch.lengths - 1].double().cpu().numpy()
         return answer_losses(sizes, last[:, int(last[-1].argmax())], len(words))
 
-    def embeddings(self) -> Tensor:
-        """Return the embeddings of the words."""
-        return self.model.embedding.weight
-
-    def state_reader(self) -> StateReader:
-        """Return a way to read by the layer, if it reads from left to right."""
-        return layer_reader(self.model.layer)
-
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the sentences with the largest number of wrong tags."""
-        sentences = list(itertools.islice(self.read_sentences(spec, file_format), MAX_ITEMS + 1))
+        sentences = list(itertools.islice(self.read_sentences(spec, file_format=file_format), MAX_ITEMS + 1))
         more = len(sentences) > MAX_ITEMS
         evaluated = f"the first {MAX_ITEMS:,} sentences" if more else f"all {len(sentences):,} sentences"
         sentences = sentences[:MAX_ITEMS]
         corpus = TaggedCorpus(sentences, self.vocabulary)
         tags: list[list[str]] = [[]] * len(sentences)
         confidence: list[Sequence[float]] = [[]] * len(sentences)
-        for row, row_tags, shares in tag_corpus(self.model, corpus):
-            tags[row], confidence[row] = [corpus.tag_names[tag] for tag in row_tags], shares
+        for row, row_tags, values in tag_corpus(self.model, corpus):
+            tags[row], confidence[row] = [corpus.tag_names[tag] for tag in row_tags], values
         truth = [list(sentence.tags) for sentence in sentences]
         wrong = [
             [(i, true, tag) for i, (true, tag) in enumerate(zip(*pair, strict=True)) if true != tag]
@@ -144,30 +131,31 @@ class TaggerView(TaskView[Tagger]):
             marked = [" ".join(f"{words[mistake[0]]}/{mistake[side]}" for mistake in wrong[row]) for side in (1, 2)]
             if wrong[row]:
                 worst.append(WrongExample(len(wrong[row]), " ".join(words), *marked))
-        return compare_labels(
-            list(itertools.chain(*truth)),
-            list(itertools.chain(*tags)),
-            np.array(list(itertools.chain(*confidence))),
-            evaluated=evaluated,
-            worst=worst,
-            score_name="wrong tags",
-        )
+        true_tags, guesses = (list(itertools.chain(*rows)) for rows in (truth, tags))
+        shares = np.array(list(itertools.chain(*confidence)))
+        return compare_labels(true_tags, guesses, shares, evaluated=evaluated, worst=worst, score_name="wrong tags")
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first sentences of some data."""
-        return list(itertools.islice(self.read_sentences(spec, file_format), count))
+        return list(itertools.islice(self.read_sentences(spec, file_format=file_format), count))
 
 
 def tag_corpus(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[int, list[int], list[float]]]:
     """Yield for each sentence its row, its predicted tags and the probability of each tag."""
+    for batch, scores in scored_batches(model, corpus):
+        tags = model.decode(scores, batch.lengths)
+        yield from zip(batch.rows.tolist(), tags, model.probabilities(scores, batch.lengths, tags), strict=True)
+
+
+def scored_batches(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[TaggedBatch, Tensor]]:
+    """Yield batches of the sentences with the scores of their tags ``(batch, time, tags)``, without gradients."""
     batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
     device = next(model.parameters()).device
     for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
+        batch = batch.to(device)
         with torch.no_grad():
-            scores = model(batch.to(device))
-            tags = model.decode(scores, batch.lengths)
-            shares = model.probabilities(scores, batch.lengths, tags)
-        yield from zip(batch.rows.tolist(), tags, shares, strict=True)
+            scores = model(batch)
+        yield batch, scores
 
 
 def untagged(words: Sequence[str]) -> Sentence:

@@ -6,6 +6,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,22 +15,21 @@ from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.arguments import check_text
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
-from ..data.tokenizers import END, Tokenizer
+from ..data.tokenizers import END
 from ..evaluation.context_use import ContextUse, by_context, context_sizes, last_logits
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
 from ..evaluation.intervals import Metrics
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name
-from ..layers.positions import learned_positions
 from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.ngram import NGram
 from ..models.ngrams.unseen import sparsity
 from ..training.task_view import Example, ModelT, StateReader, TaskView
 
+TextModelT = TypeVar("TextModelT", bound=TextModel, covariant=True)
 BLOCK = 50
 """Tokens of a running text that count as one example in the list of mistakes."""
 LINES_TOGETHER, WINDOW = 16, 256
@@ -39,13 +39,9 @@ MAX_LOGITS = 1 << 22
 
 @dataclass(frozen=True)
 class TextView(TaskView[ModelT]):
-    """View of a task whose model predicts the tokens of the text itself.
+    """View of a task whose model predicts the tokens of the text itself, with `TextTask.read_corpus` to read data."""
 
-    Attributes:
-        read_corpus: reads the encoded text of some data, in some format (None for that of the configuration).
-    """
-
-    read_corpus: Callable[[str, str | None], Corpus]
+    read_corpus: Callable[..., Corpus]
 
     correct_name = "tokens predicted correctly by the top guess"
     windowed = True
@@ -62,14 +58,32 @@ class TextView(TaskView[ModelT]):
 
     def excerpt(self, text: str) -> tuple[str, list[str]]:
         """Return the whole text, of which `encode` uses the beginning, and sentences on what is left out."""
-        ids, notes = encode_text(self.tokenizer, self.config.data.unit, text).ids, []
+        ids, notes = self.encode_whole(text).ids, []
         if len(ids) > self.max_tokens:
             notes.append(f"The text has {len(ids):,} tokens; only the first {self.max_tokens:,} are inspected.")
         return text, notes + self.note_unknown(ids)
 
     def encode(self, text: str) -> Corpus:
         """Return the tokens of the beginning of a text that is inspected."""
-        return beginning(encode_text(self.tokenizer, self.config.data.unit, text), self.max_tokens)
+        return beginning(self.encode_whole(text), self.max_tokens)
+
+    def encode_whole(self, text: str) -> Corpus:
+        """Return the tokens of a text that is read as if from a file; unknown words are read as ``<unk>``.
+
+        Characters that did not occur in training, and texts without any known word, are refused.
+        """
+        tokenizer, ends = self.tokenizer, None
+        if tokenizer.kind != "word":
+            tokenizer.check_known(text if self.running_text else text.replace("\n", ""))
+        if self.running_text:
+            ids = tokenizer.encode(text)
+        else:
+            ids, sizes = tokenizer.encode_lines(text if text.endswith("\n") else f"{text}\n")
+            ends = sizes.cumsum()
+        if not np.any((ids != END) & (ids != tokenizer.unknown_id)):
+            tokenizer.check_known(text)
+            raise InputError("the text is empty; give some with --text or --text-file")
+        return Corpus(ids, ends, Statistics())
 
     def token_count(self, text: str) -> int:
         """Return the number of tokens of a text that are inspected."""
@@ -78,9 +92,7 @@ class TextView(TaskView[ModelT]):
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield for each window the places of its tokens, and log P of the vocabulary there ``(places, vocabulary)``.
 
-        Args:
-            corpus: a text; every token of it is predicted once.
-            every: for masked models, the distance between tokens that are masked together; None masks each alone.
+        Every token is predicted once. Masked models mask tokens at a distance of ``every`` together; None each alone.
         """
         raise self.not_offered("no probabilities of single tokens")
 
@@ -104,7 +116,7 @@ class TextView(TaskView[ModelT]):
 
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
-        whole = self.read_corpus(spec, file_format)
+        whole = self.read_corpus(spec, file_format=file_format)
         corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
         size = len(corpus.ids)
         losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
@@ -120,20 +132,13 @@ class TextView(TaskView[ModelT]):
             WrongExample(float(means[i]), self.tokenizer.decode(corpus.ids[starts[i] : ends[i]].tolist()))
             for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
         ]
-        truth, predicted = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
-        return compare_labels(
-            truth,
-            predicted,
-            confidence,
-            evaluated=part_of(size, len(whole.ids), "tokens"),
-            worst=worst,
-            score_name="nats per token",
-            matrix=False,
-        )
+        truth, guesses = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
+        part, name = part_of(size, len(whole.ids), "tokens"), "nats per token"
+        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name, matrix=False)
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
-        corpus = beginning(self.read_corpus(spec, file_format), count * tokens)
+        corpus = beginning(self.read_corpus(spec, file_format=file_format), count * tokens)
         if not len(corpus.ids):
             return []
         if self.running_text:
@@ -144,23 +149,16 @@ class TextView(TaskView[ModelT]):
 
 
 @dataclass(frozen=True)
-class CausalTextView(TextView[ModelT]):
+class CausalTextView(TextView[TextModelT]):
     """View of a language model, which predicts each token from those before it."""
 
     title = "language model"
-    answer_name = "the next token"
     prediction_name = "the distribution of the next token"
     max_tokens = 10_000
 
-    @property
-    def text_model(self) -> TextModel:
-        """The model as a `TextModel`."""
-        assert isinstance(self.model, TextModel)
-        return self.model
-
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield the predictions window by window, with the state carried from one window to the next."""
-        model, rows = self.text_model, 1 if corpus.ends is None else LINES_TOGETHER
+        model, rows = self.model, 1 if corpus.ends is None else LINES_TOGETHER
         window = max(1, min(WINDOW, MAX_LOGITS // (rows * model.vocabulary_size)))
         batches, state = Batches(corpus, rows, window), None
         for batch in batches.read(batches.in_order()):
@@ -175,28 +173,26 @@ class CausalTextView(TextView[ModelT]):
 
     def read(self, item: object) -> list[Example]:
         """Return the running text, or each line with its end, as an example."""
-        text, examples = str(item), []
-        if self.running_text:
-            sequences = [self.tokenizer.encode(text)] if text else []
-        else:
-            sequences = [np.append(self.tokenizer.encode(line), END) for line in text.split("\n") if line.strip()]
-        for ids in sequences:
-            inputs = [END, *ids[:-1].tolist()]
-            examples.append(Example(tuple(inputs), tuple(ids.tolist()), self.token_names(inputs)))
-        return examples
+        end = () if self.running_text else (END,)
+        targets = [(*ids, *end) for ids in self.sequences(str(item))]
+        inputs = [(END, *ids)[: len(ids)] for ids in targets]
+        return [Example(*pair, self.token_names(pair[0])) for pair in zip(inputs, targets, strict=True)]
+
+    def sequences(self, text: str) -> list[list[int]]:
+        """Return the tokens of the running text, or of each line that is not blank."""
+        lines = [text] if self.running_text else [line for line in text.split("\n") if line.strip()]
+        return [self.tokenizer.encode(line).tolist() for line in lines]
 
     def shortened(self, text: str, max_tokens: int) -> tuple[Example, int]:
         """Return the first tokens of a text, or of its first line, without the boundary symbol in front."""
-        lines = [text] if self.running_text else [line for line in text.split("\n") if line.strip()]
-        ids = self.tokenizer.encode(lines[0]).tolist() if lines else []
-        limit = min(max_tokens, learned_positions(self.model) or max_tokens)
-        first = ids[: limit - 1]
-        names = ["↵" if token == END else self.tokenizer.describe(token) for token in first]
-        return Example(tuple(first), (), tuple(names)), len(ids)
+        ids = next(iter(self.sequences(text)), [])
+        first = tuple(ids[: max_tokens - 1])
+        names = ("↵" if token == END else self.tokenizer.describe(token) for token in first)
+        return Example(first, (), tuple(names)), len(ids)
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(next token) after each example, which has no boundary symbol in front."""
-        logits = last_logits(self.text_model, self.with_boundary(batch))
+        logits = last_logits(self.model, self.with_boundary(batch))
         return torch.softmax(logits.double(), dim=-1).unsqueeze(1)
 
     def with_boundary(self, batch: Sequence[Example]) -> Tensor:
@@ -207,11 +203,16 @@ class CausalTextView(TextView[ModelT]):
         """Return loss and accuracy when only the last tokens of the text are seen."""
         corpus = self.encode(text)
         sizes = context_sizes(len(corpus.ids))
-        return ContextUse(by_context(self.text_model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
+        return ContextUse(by_context(self.model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
 
     def state_reader(self) -> StateReader:
         """Return a way to read tokens by the language model."""
-        return text_reader(self.text_model)
+        model = self.model
+
+        def read(count: int, state: State) -> State:
+            return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
+
+        return StateReader(model.initial_state(1), read)
 
 
 @dataclass(frozen=True)
@@ -236,18 +237,10 @@ class LanguageModelView(CausalTextView[LanguageModel]):
         logits = self.model.output(self.hidden(self.with_boundary(batch))[:, -1])
         return torch.softmax(logits.double(), dim=-1).unsqueeze(1)
 
-    def embeddings(self) -> Tensor:
-        """Return the embeddings of the tokens."""
-        return self.model.embedding.weight
-
 
 @dataclass(frozen=True)
 class NgramView(CausalTextView[TextModel]):
-    """View of an n-gram model.
-
-    Attributes:
-        counts: the n-grams of the model; None if a trained model is mixed with them.
-    """
+    """View of an n-gram model with its n-grams, ``counts``; None if a trained model is mixed with them."""
 
     counts: NGram | None
 
@@ -268,57 +261,10 @@ class NgramView(CausalTextView[TextModel]):
         )
 
 
-def text_reader(model: TextModel) -> StateReader:
-    """Return a way to read tokens by a language model."""
-
-    def read(count: int, state: State) -> State:
-        return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
-
-    return StateReader(model.initial_state(1), read)
-
-
-def encode_text(tokenizer: Tokenizer, unit: str, text: str) -> Corpus:
-    """Encode a text as it would be read from a file: as one running text, or as lines with their ends.
-
-    Args:
-        tokenizer: the tokenizer of the run.
-        unit: ``stream`` or ``line``, as in ``data.unit`` of a configuration.
-        text: the text. Unknown words are read as ``<unk>``.
-
-    Raises:
-        InputError: there are characters that did not occur in training, or no known word.
-    """
-    if tokenizer.kind != "word":
-        refuse_unknown(tokenizer, "".join(text.split("\n")) if unit == "line" else text)
-    if unit == "line":
-        ids, sizes = tokenizer.encode_lines(text if text.endswith("\n") else f"{text}\n")
-        corpus = Corpus(ids, sizes.cumsum(), Statistics())
-    else:
-        corpus = Corpus(tokenizer.encode(text), None, Statistics())
-    if not np.any((corpus.ids != END) & (corpus.ids != tokenizer.unknown_id)):
-        refuse_unknown(tokenizer, text)
-        raise InputError("the text is empty; give some with --text or --text-file")
-    return corpus
-
-
-def refuse_unknown(tokenizer: Tokenizer, text: str) -> None:
-    """Raise an InputError if a text has words or characters that did not occur in training."""
-    check_text(text, "the text")
-    unknown = list(dict.fromkeys(tokenizer.unknown_pieces(text)))
-    if unknown:
-        names = ", ".join(repr(piece) for piece in unknown[:3])
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        kind = "words" if tokenizer.kind == "word" else "characters"
-        raise InputError(f"the text has {kind} never seen in training: {names}{more}; leave them out")
-
-
 def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corpus:
     """Return the first tokens of a text, in whole lines if it has lines.
 
-    Args:
-        corpus: the text.
-        tokens: largest number of tokens.
-        whole_lines: whether to keep all of the first line if it is longer than that, instead of cutting it.
+    A first line that is longer than that is cut, unless ``whole_lines``.
     """
     if corpus.ends is None:
         return Corpus(np.asarray(corpus.ids[:tokens]), None, Statistics())

@@ -1,1 +1,1 @@
-"""Training: objectives, optimizers and schedules, the loop, checkpoints."""
+"""Training: the loop, optimizers and schedules, checkpoints, and the interface of a task."""

@@ -19,13 +19,12 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
-from ..config import Training
 from ..core.errors import InputError, TrainingError, shown
 from ..core.state import State, state_from_dict, state_to_dict
 from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
 from ..storage.safe_files import open_regular, read_json, read_text
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
-from .optimizers import MOMENTS, optimizer_tensors, restore_optimizer
+from .optimizers import optimizer_tensors, restore_optimizer
 from .training_state import Progress
 
 MAX_CHECKPOINTS = 2
@@ -36,8 +35,6 @@ MANIFEST, DAMAGED = "manifest.json", ".damaged"
 REQUIRED_FILES = {"model.safetensors", "optimizer.safetensors", "progress.json"}
 MAX_BYTES = 1 << 16
 """Largest size of a manifest or of the progress."""
-OTHER_BYTES = 1 << 20
-"""Disk space for everything but weights: configuration, vocabulary, metrics."""
 REMEDY = "restore the run's own, or train from the start with --overwrite"
 
 
@@ -49,15 +46,9 @@ def save_checkpoint(
     progress: Progress,
     metadata: dict[str, str],
 ) -> None:
-    """Write a checkpoint and remove the oldest ones.
+    """Write a checkpoint into ``checkpoints/`` of a run, and remove the oldest ones.
 
-    Args:
-        folder: ``checkpoints/`` of the run; created if it does not exist.
-        model: the model.
-        optimizer: the optimizer.
-        state: the state carried between batches, if any.
-        progress: how far the training has come.
-        metadata: identifies the run that the weights belong to.
+    The state is carried between batches, if any; the metadata identifies the run that the weights belong to.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -104,28 +95,18 @@ def _order(checkpoint: Path) -> tuple[int, int]:
 
 @contextmanager
 def saving(folder: Path) -> Iterator[None]:
-    """Turn errors of writing into one line that says how to continue.
-
-    Raises:
-        TrainingError: the disk is full or cannot be written.
-    """
+    """Turn an `OSError` of writing into a `TrainingError` that says how to continue."""
     try:
         yield
     except OSError as error:
         saved = checkpoints(folder / "checkpoints")
-        hint = "make room, and begin again"
-        if saved:
-            hint = f"{saved[-1].name} is complete; make room, and resume with --resume"
+        hint = f"{saved[-1].name} is complete; make room, and resume with --resume" if saved else ""
         where, reason = error.filename or folder, error.strerror or error
-        raise TrainingError(f"{where}: cannot be written ({reason}); {hint}") from None
+        raise TrainingError(f"{where}: cannot be written ({reason}); {hint or 'make room, and begin again'}") from None
 
 
 def checkpoint_weights(folder: Path) -> list[Path]:
-    """Return the file of parameters of every checkpoint, oldest first.
-
-    Raises:
-        InputError: there is no checkpoint.
-    """
+    """Return the file of parameters of every checkpoint, oldest first; raise InputError if there is none."""
     _refuse_link(folder)
     paths = [path / "model.safetensors" for path in checkpoints(folder)]
     if not paths:
@@ -160,17 +141,9 @@ def damage(checkpoint: Path) -> str | None:
 def load_checkpoint(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, like: State | None, metadata: dict[str, str]
 ) -> tuple[State | None, Progress]:
-    """Load the last complete checkpoint into a model and an optimizer.
+    """Load the last complete checkpoint; return the carried state, or None, and the progress.
 
-    Args:
-        folder: ``checkpoints/`` of a run.
-        model: receives the parameters.
-        optimizer: receives its state.
-        like: a state of the model, for its structure; None if no state is carried.
-        metadata: the argument of `save_checkpoint`.
-
-    Returns:
-        The carried state, or None, and the progress.
+    The state has the structure of ``like``; None if no state is carried. The rest is as in `save_checkpoint`.
 
     Raises:
         InputError: there is no complete checkpoint, or it belongs to another run.
@@ -204,35 +177,28 @@ def _read_progress(path: Path) -> Progress:
         least = -1 if name == "evaluated_at" else 0
         if isinstance(value, int) and not least <= value < 2**53:
             raise InputError(f"{path}: {name} must be at least {least}, got {shown(value)}; {REMEDY}")
-    for name in ("seconds", "training_seconds"):
-        if not 0 <= getattr(progress, name) < math.inf:
-            raise InputError(f"{path}: {name} must be a number of seconds, got {getattr(progress, name)}; {REMEDY}")
+        if name in ("seconds", "training_seconds") and not 0 <= value < math.inf:
+            raise InputError(f"{path}: {name} must be a number of seconds, got {value}; {REMEDY}")
     return progress
 
 
 def _last_complete(folder: Path) -> Path:
     """Return the last undamaged checkpoint; rename later ones, with a warning for each."""
-    problems: list[tuple[Path, str]] = []
+    problems: dict[Path, str] = {}
     for path in (weights.parent for weights in reversed(checkpoint_weights(folder))):
         problem = damage(path)
         if problem is None:
-            for other, text in reversed(problems):
-                names = itertools.chain([""], (f".{i}" for i in itertools.count(1)))
-                places = (folder / f"{other.name}{DAMAGED}{number}" for number in names)
+            for other, text in reversed(problems.items()):
+                suffixes = itertools.chain([""], (f".{i}" for i in itertools.count(1)))
+                places = (folder / f"{other.name}{DAMAGED}{suffix}" for suffix in suffixes)
                 other.rename(next(place for place in places if not place.exists()))
                 warnings.warn(f"{text}; going on from the checkpoint before, {path}", stacklevel=2)
             return path
-        problems.append((path, problem))
-    raise InputError(f"{problems[0][1]}, and no earlier checkpoint is complete; train from the start with --overwrite")
+        problems[path] = problem
+    reason = next(iter(problems.values()))
+    raise InputError(f"{reason}, and no earlier checkpoint is complete; train from the start with --overwrite")
 
 
 def _sum(path: Path) -> str:
     with open(open_regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def checkpoint_space(model: nn.Module, config: Training) -> int:
-    """Return the bytes that a run takes at most: while a further checkpoint and new weights are written."""
-    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    checkpoint = weights * (1 + MOMENTS[config.optimizer])
-    return (MAX_CHECKPOINTS + 1) * checkpoint + 2 * weights + OTHER_BYTES

@@ -1,70 +1,57 @@
-"""The interface of the algorithms that fit a model: gradient descent in many steps, or counting in one pass."""
+"""The algorithms that fit a model: their interface, and counting in one pass; see `loop` for gradient descent."""
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import nn
 
 from ..config import Training
+from ..core.allocator import freed_memory_kept
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
-from .reporting import Reporter
+from .metrics_log import MetricsLog
+from .reporting import Record, Reporter
 from .task_data import TaskBatch, TaskBatches
 from .training_state import Progress
 
+BLOCK_BYTES = 1 << 23
+"""Size of the blocks of memory that are kept for reuse while counting; larger ones are allocated once."""
+BYTES_PER_WORD = 16
+"""Disk space for a word: its probability, and its backoff weight."""
+OTHER_BYTES = 1 << 20
+"""Disk space for everything but parameters: configuration, vocabulary, metrics."""
 TaskType = TypeVar("TaskType")
 
 
 @dataclass
 class Job(Generic[TaskType]):
-    """Everything that fitting a model needs; see `seriatim.training.setup.prepare`.
-
-    Attributes:
-        task: the task.
-        folder: the folder of the run.
-        vocabulary: encodes the data.
-        model: the model before training.
-        batches: the batches of ``train``.
-        train: the training data, as the task reads it.
-        valid: the held-out data, or None.
-    """
+    """Everything that fitting a model needs; see `seriatim.training.setup.prepare`."""
 
     task: TaskType
-    folder: Path
+    folder: Path  # of the run
     vocabulary: Vocabulary
-    model: nn.Module
-    batches: TaskBatches[TaskBatch]
-    train: Any
-    valid: Any
+    model: nn.Module  # before training
+    batches: TaskBatches[TaskBatch]  # of ``train``
+    train: Any  # the training data, as the task reads it
+    valid: Any  # the held-out data, or None
 
 
 class Estimator(ABC):
-    """Fits the model of a job and writes its weights into the folder of the run.
+    """Fits the model of a job on a device, and writes its weights into the folder of the run.
 
-    Args:
-        job: the task with its data and its model.
-        device: where to compute.
-        reporter: is told the progress.
-        metadata: is written with the weights, to tell them from those of other runs.
-
-    Attributes:
-        model: the model, once `start` or `resume` has returned.
-        progress: how far the training has come.
-        metrics: the last validation if the weights of the run are those that it measured, else None.
-        ended: why the training ended, in words.
-        resumable: whether `fit` writes checkpoints that `resume` restores.
-        work_unit: plural noun for the work that was done: a field of `Progress` and of reports, as ``steps``.
+    The reporter receives the progress. The metadata is written with the weights, to tell them from those of other runs.
     """
 
-    resumable: ClassVar[bool]
-    work_unit: ClassVar[str]
-    model: nn.Module
+    resumable: ClassVar[bool]  # whether `fit` writes checkpoints that `resume` restores
+    work_unit: ClassVar[str]  # plural noun for the work that was done: a field of `Progress` and of reports
+    model: nn.Module  # once `start` or `resume` has returned
     progress: Progress
-    metrics: Metrics | None = None
-    ended: str = ""
+    metrics: Metrics | None = None  # the last validation if it measured the weights of the run
+    ended: str = ""  # why the training ended, in words
 
     def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
         self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
@@ -78,13 +65,17 @@ class Estimator(ABC):
     def start(self) -> None:
         """Prepare a new training. Afterwards ``model`` has its parameters."""
 
-    @abstractmethod
     def resume(self) -> None:
         """Restore the last checkpoint of the run.
 
         Raises:
             InputError: there is none, or it belongs to another run or other data.
         """
+        raise NotImplementedError
+
+    def nothing_left(self) -> str:
+        """Return why there is nothing left to do, in words; an empty string if there is."""
+        return ""
 
     @abstractmethod
     def fit(self) -> Progress:
@@ -94,6 +85,53 @@ class Estimator(ABC):
             TrainingError: the training failed.
         """
 
-    @abstractmethod
-    def nothing_left(self) -> str:
-        """Return why there is nothing left to do, in words; an empty string if there is."""
+    def report(self, event: Literal["begin", "step", "validation", "end"], record: Record) -> None:
+        """Tell the reporter, until it fails to write: the training continues without it."""
+        try:
+            getattr(self.reporter, event)(record)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) and "closed file" not in str(error):
+                raise
+            self.reporter = Reporter()
+
+
+class OnePassEstimator(Estimator):
+    """Counts the training data of a job. The task has a method ``write_model``."""
+
+    resumable = False
+    work_unit = "tokens"
+    ended = "counting is one pass over the text"
+
+    def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
+        super().__init__(job, device, reporter, metadata)
+        self.progress = Progress(data=job.train.key)
+
+    @classmethod
+    def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:
+        """Return the space for the words, in bytes; that of longer n-grams is not known before they are counted."""
+        return BYTES_PER_WORD * vocabulary.tokenizer.vocabulary_size + OTHER_BYTES
+
+    def start(self) -> None:
+        """Count the training data, and open the tables, which are in the folder of the run."""
+        job, weights, started = self.job, self.job.folder / "model.safetensors", time.perf_counter()
+        with freed_memory_kept(up_to=BLOCK_BYTES):
+            job.task.write_model(job.train, job.vocabulary, weights, self.metadata)
+        self.model = job.task.load_model(job.vocabulary, weights)
+        self.progress.training_seconds = time.perf_counter() - started
+
+    def fit(self) -> Progress:
+        """Measure the held-out data."""
+        job, progress = self.job, self.progress
+        began = time.perf_counter() - progress.training_seconds
+        progress.step = progress.epoch = 1
+        progress.tokens = len(job.train.ids)
+        if job.valid is not None:
+            self.metrics = metrics = job.task.validate(self.model, job.valid)
+            progress.best_valid = float(metrics[job.task.selection_metric(job.vocabulary)])
+            record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": time.perf_counter() - began, **metrics}
+            log = MetricsLog(job.folder, step=0, records=0)
+            log.write(record)
+            log.close()
+            self.report("validation", {**record, "best": True})
+        progress.seconds = time.perf_counter() - began
+        return progress

@@ -6,7 +6,6 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -24,11 +23,7 @@ MIN_SPEEDUP = 1.3
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is CUDA if there is one, else the CPU.
-
-    Raises:
-        InputError: this machine has no such device.
-    """
+    """Return the device of that name if this machine has it; ``auto`` is CUDA if there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -57,26 +52,20 @@ def choose_precision(name: Literal["float32", "bfloat16", "auto"], device: torch
 
 
 def _write_faster(folder: Path) -> None:
-    """Create a file named after the faster precision."""
-    best = _best_seconds((torch.float32, torch.bfloat16))
-    faster = "bfloat16" if best[torch.float32] > MIN_SPEEDUP * best[torch.bfloat16] else "float32"
-    (folder / faster).touch()
-
-
-def _best_seconds(dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, float]:
-    """Time a matrix product in each type, in turns so that other work on the machine affects all types alike."""
-    factors = {dtype: torch.ones(PROBE_SIZE, PROBE_SIZE, dtype=dtype) for dtype in dtypes}
-    best = dict.fromkeys(dtypes, math.inf)
+    """Create a file named after the faster precision, timed in turns so that other work affects both alike."""
+    factors = {dtype: torch.ones(PROBE_SIZE, PROBE_SIZE, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
+    best = dict.fromkeys(factors, math.inf)
     for _ in range(PROBE_ROUNDS):
         for dtype, factor in factors.items():
             start = time.perf_counter()
             torch.mm(factor, factor)
             best[dtype] = min(best[dtype], time.perf_counter() - start)
-    return best
+    faster = "bfloat16" if best[torch.float32] > MIN_SPEEDUP * best[torch.bfloat16] else "float32"
+    (folder / faster).touch()
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """Return versions, processor, device and threads, on which the last bits of a training depend."""
+    """Return what the last bits of a training depend on: versions, processor, compiler, device and threads."""
     return {
         "seriatim": __version__,
         "python": platform.python_version(),

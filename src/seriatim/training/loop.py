@@ -1,8 +1,7 @@
 """The training loop: teacher forcing, truncated backpropagation through time, one optimizer step after another.
 
 Everything random depends only on the seed and on the step or epoch, so that a training that resumes from a checkpoint
-continues with the same bits. The loss is computed in `Trainer.backward`, and checkpoints are written by
-`Trainer.checkpoint`.
+continues with the same bits.
 """
 
 import math
@@ -23,11 +22,12 @@ from ..core.state import State, map_state
 from ..data.vocabulary import Vocabulary
 from ..layers.experts import count_experts
 from ..storage.weights import save_weights, unusable
-from .checkpoints import checkpoint_space, load_checkpoint, save_checkpoint, saving
-from .estimator import Estimator, Job
+from .checkpoints import MAX_CHECKPOINTS, load_checkpoint, save_checkpoint, saving
+from .estimator import OTHER_BYTES, Estimator, Job
 from .hardware import describe_changes, environment
 from .metrics_log import MetricsLog
 from .optimizers import (
+    MOMENTS,
     check_parameters,
     clip_gradients,
     finite_state,
@@ -47,7 +47,7 @@ MAX_SKIPPED = 10
 
 
 class Trainer(Estimator):
-    """Trains the model of a job by gradient descent. See `Estimator` for the arguments and attributes."""
+    """Trains the model of a job by gradient descent; see `Estimator`."""
 
     resumable = True
     work_unit = "steps"
@@ -65,40 +65,36 @@ class Trainer(Estimator):
 
     @classmethod
     def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:
-        """Return the largest space that checkpoints and weights take at once, in bytes."""
-        return checkpoint_space(model, config)
+        """Return the bytes that a run takes at most: while a further checkpoint and new weights are written."""
+        weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        checkpoint = weights * (1 + MOMENTS[config.optimizer])
+        return (MAX_CHECKPOINTS + 1) * checkpoint + 2 * weights + OTHER_BYTES
 
     def start(self) -> None:
-        """Do nothing, since the job's model has its initial parameters."""
+        """Do nothing: the job's model has its initial parameters."""
 
     def resume(self) -> None:
-        """Restore the last checkpoint of the run.
-
-        Raises:
-            InputError: there is none, or it belongs to another run or other data.
+        """Restore the last checkpoint; see `Estimator.resume`.
 
         Warns:
-            UserWarning: the best weights are lost, or the machine differs, so that the last bits will.
+            UserWarning: the best weights are lost, or the machine differs, so that results differ by rounding.
         """
-        like = self.task.carried(self.model)
+        like = self.task.carried_state(self.model)
         folder = self.job.folder / "checkpoints"
         self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
         progress, data = self.progress, self.task.config.data
-        train, held_out = self.data_keys()
-        if progress.data != train:
-            raise InputError(f"{data.train}: not the text that the run began with; restore it, or start a new training")
-        if progress.held_out not in (None, held_out):
-            raise InputError(
-                f"{data.valid}: not the held-out text that the run began with; restore it, or start a new training"
-            )
+        names, keys = ((data.train, "text"), (data.valid, "held-out text")), (progress.data, progress.held_out)
+        for (name, text), before, now in zip(names, keys, self.data_keys(), strict=True):
+            if before is not None and before != now:
+                raise InputError(f"{name}: not the {text} that the run began with; restore it, or start a new training")
         if progress.best_valid is not None and (reason := unusable(self.job.folder / "model.safetensors")):
             warnings.warn(f"{reason}; the search for the best weights begins again", stacklevel=2)
             progress.best_valid, progress.evaluated_at = None, -1
         if changes := describe_changes(progress.environment, environment(self.device)):
-            warnings.warn(f"{self.job.folder}: goes on with {changes}; the last bits will differ", stacklevel=2)
+            warnings.warn(f"{self.job.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2)
 
     def data_keys(self) -> tuple[str, str]:
-        """Return the keys of the training data and of the held-out data, the latter empty if there is none."""
+        """Return the keys of the training data and of the held-out data; the latter is empty if there is none."""
         return self.job.train.key, "" if self.job.valid is None else self.job.valid.key
 
     def fit(self) -> Progress:
@@ -115,7 +111,7 @@ class Trainer(Estimator):
                 self.checkpoint()
             with noted() as signal:
                 self.train(signal)
-                self.ended = self.why_ended(time.perf_counter() - self.began)
+                self.ended = self.nothing_left()
                 self.validate()
                 self.write_metrics()
                 self.progress.seconds = time.perf_counter() - self.began
@@ -127,11 +123,11 @@ class Trainer(Estimator):
 
     def train(self, signal: Callable[[], int | None]) -> None:
         """Run epochs of steps until the training is finished or ``signal`` returns a signal."""
-        while not self.finished():
+        while not self.nothing_left():
             for batches in self.steps_of_epoch():
                 self.step(batches)
                 self.after_step()
-                if self.finished():
+                if self.nothing_left():
                     break
                 if (number := signal()) is not None:
                     self.checkpoint()
@@ -146,21 +142,9 @@ class Trainer(Estimator):
         if number is not None:
             raise Interrupted(f"interrupted at step {self.progress.step}, which is saved", number)
 
-    def finished(self) -> bool:
-        """Return whether the budget is spent or early stopping ends the training."""
-        return self.spent() >= 1 or self.progress.impatient(self.config)
-
-    def why_ended(self, seconds: float) -> str:
-        """Return why the training has ended after so many seconds, in words; an empty string if it has not."""
-        return self.progress.ended(self.config, windows=self.windows, seconds=seconds)
-
     def nothing_left(self) -> str:
-        """Return why there is nothing left to do, in words; an empty string if there is."""
-        return self.why_ended(self.progress.seconds)
-
-    def spent(self) -> float:
-        """Return the share of the budget that is spent."""
-        return self.progress.spent(self.config, windows=self.windows, seconds=time.perf_counter() - self.began)
+        """Return why the training has ended: a budget, or early stopping; an empty string if it has not."""
+        return self.progress.ended(self.config, self.windows)
 
     def steps_of_epoch(self) -> Iterator[list[TaskBatch]]:
         """Yield the batches of each step in the rest of the epoch, ``training.accumulate`` at a time."""
@@ -178,7 +162,7 @@ class Trainer(Estimator):
         """Take one optimizer step on the mean loss over the terms of all its batches."""
         progress, started = self.progress, time.perf_counter()
         torch.manual_seed(self.config.seed * 1_000_003 + progress.step)
-        share = self.spent()
+        share = progress.spent(self.config, self.windows)
         rate = learning_rate(self.config, step=progress.step, progress=share, annealed=progress.annealed)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -209,19 +193,12 @@ class Trainer(Estimator):
             progress.skipped_in_a_row = 0
             progress.loss_sum += sum(losses)
             progress.loss_terms += terms
-        progress.training_seconds += time.perf_counter() - started
+        now = time.perf_counter()
+        progress.training_seconds += now - started
+        progress.seconds = now - self.began
 
     def backward(self, batch: TaskBatch, terms: int, share: float) -> float:
-        """Compute the loss of a batch, add its gradient, and carry the state on.
-
-        Args:
-            batch: one of the batches of the step.
-            terms: number of terms in all batches of the step, by which the loss is divided.
-            share: the share of the budget that is spent.
-
-        Returns:
-            The summed loss of the batch, in nats.
-        """
+        """Add the gradient of the loss, divided by ``terms``, carry the state on, and return the loss in nats."""
         start = None if batch.fresh else self.state
         precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
         with precision, collect() as contributions:
@@ -237,16 +214,7 @@ class Trainer(Estimator):
         return leaf.detach().to(self.dtype) if leaf.is_floating_point() else leaf.detach()
 
     def skip(self, problem: str, indices: range, batches: list[TaskBatch]) -> None:
-        """Skip a step whose loss or gradient is not finite, if the configuration allows that.
-
-        Args:
-            problem: what is not finite, in words.
-            indices: the batches that cause the problem.
-            batches: the batches of the step.
-
-        Raises:
-            TrainingError: the configuration does not allow it, or `MAX_SKIPPED` steps in a row had problems.
-        """
+        """Skip a step that the batches at ``indices`` made infinite or NaN, or raise TrainingError."""
         progress = self.progress
         first, epoch = progress.window - len(batches) + 1, progress.epoch + 1
         names = [f"batch {first + i} of epoch {epoch} ({self.task.name_batch(batches[i])})" for i in indices]
@@ -266,15 +234,12 @@ class Trainer(Estimator):
     def after_step(self) -> None:
         """Report the step, and log, validate and write a checkpoint if they are due."""
         progress = self.progress
-        progress.seconds = time.perf_counter() - self.began
         speed = progress.tokens / max(progress.training_seconds, 1e-9)
         if progress.step % LOG_EVERY == 0:
             self.write_metrics()
-        share = min(self.spent(), 1.0)
-        seconds_left = progress.seconds * (1 - share) / share if share else None
-        self.reporter.step(
-            {**progress.last, "tokens_per_second": speed, "progress": share, "seconds_left": seconds_left}
-        )
+        share = min(progress.spent(self.config, self.windows), 1.0)
+        left = progress.seconds * (1 - share) / share if share else None
+        self.report("step", {**progress.last, "tokens_per_second": speed, "progress": share, "seconds_left": left})
         if self.config.evaluate_every and progress.step % self.config.evaluate_every == 0:
             self.validate()
         if progress.step % self.config.checkpoint_every == 0:
@@ -290,11 +255,7 @@ class Trainer(Estimator):
             progress.loss_sum, progress.loss_terms = 0.0, 0
 
     def validate(self) -> None:
-        """Measure the held-out data unless this step did, and save the weights if the configuration keeps them.
-
-        Raises:
-            TrainingError: the loss or the metric that selects weights is not finite.
-        """
+        """Measure the held-out data unless this step did, and save the weights if the configuration keeps them."""
         progress = self.progress
         if progress.evaluated_at == progress.step:
             return
@@ -321,7 +282,7 @@ class Trainer(Estimator):
         if experts:
             record["experts"] = {name: counts.tolist() for name, counts in experts.items()}
         self.write(record)
-        self.reporter.validation({**record, "best": best})
+        self.report("validation", {**record, "best": best})
 
     def write(self, record: Record) -> None:
         """Write a line of `metrics.jsonl`."""
@@ -335,11 +296,7 @@ class Trainer(Estimator):
             save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
 
     def checkpoint(self) -> None:
-        """Write a checkpoint, and without held-out data also the weights of the run.
-
-        Raises:
-            TrainingError: a parameter is not finite, or the disk is full.
-        """
+        """Write a checkpoint, and without held-out data also the weights of the run."""
         check_parameters(self.model, step=self.progress.step)
         train, held_out = self.data_keys()
         progress = replace(self.progress, data=train, held_out=held_out, environment=environment(self.device))

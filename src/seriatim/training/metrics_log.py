@@ -6,23 +6,18 @@ import json
 import os
 import warnings
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..core.errors import InputError
 from ..storage.atomic_files import to_json, whole
 from ..storage.safe_files import open_regular
 from .reporting import Record
 
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
 MAX_CHARACTERS = 1 << 20
 """Largest length of a record."""
-
-
-class Board(Protocol):
-    """The methods of TensorBoard's writer that are used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...  # noqa: D102
-
-    def close(self) -> None: ...  # noqa: D102
 
 
 class MetricsLog:
@@ -33,9 +28,6 @@ class MetricsLog:
         step: the step from which the training resumes.
         records: the number of records at that step; later ones, of a training that was interrupted, are dropped. None
             (in checkpoints of version 0.1) drops the records of later steps.
-
-    Attributes:
-        records: the present number of records.
 
     Warns:
         UserWarning: records are damaged or missing.
@@ -48,11 +40,11 @@ class MetricsLog:
             lost = f"line {self.records + 1} is damaged or missing, and {records - self.records} lines with it"
             warnings.warn(f"{self.path}: {lost}; the training goes on without them", stacklevel=2)
         self.file = self.path.open("a", encoding="utf-8")
-        self.board: Board | None = None
+        self.board: SummaryWriter | None = None
         if importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
+            from torch.utils import tensorboard
 
-            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
+            self.board = tensorboard.SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
 
     def write(self, record: Record) -> None:
         """Write a record as one line of JSON."""
@@ -84,15 +76,11 @@ class MetricsLog:
             descriptor = open_regular(self.path)
         except ValueError as error:
             raise InputError(f"{self.path}: {error}; remove it to go on without it") from None
-        with (
-            open(descriptor, encoding="utf-8", errors="replace") as source,
-            whole(self.path) as temporary,
-            temporary.open("w", encoding="utf-8") as target,
-        ):
-            lines = itertools.takewhile(
-                lambda line: _is_before(line, step), iter(lambda: source.readline(MAX_CHARACTERS), "")
-            )
-            return sum(target.write(line) > 0 for line in itertools.islice(lines, records))
+        source = open(descriptor, encoding="utf-8", errors="replace")  # noqa: SIM115
+        with source, whole(self.path) as temporary, temporary.open("w", encoding="utf-8") as target:
+            lines = iter(lambda: source.readline(MAX_CHARACTERS), "")
+            complete = itertools.takewhile(lambda line: _is_before(line, step), lines)
+            return sum(target.write(line) > 0 for line in itertools.islice(complete, records))
 
 
 def _is_before(line: str, step: int) -> bool:

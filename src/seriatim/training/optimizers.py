@@ -12,6 +12,7 @@ from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
 from ..layers import find, split_names
 from ..storage.parameter_names import with_present_names
+from ..storage.weights import is_finite
 
 SGD_RATE = 1.0
 """Default learning rate of SGD, for every layer and task."""
@@ -38,7 +39,8 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     for parameter in model.parameters():
         (matrices if parameter.dim() > 1 and id(parameter) not in undecayed else others).append(parameter)
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    rate = base_rate(config)
+    rate = config.learning_rate
+    assert rate is not None  # the default is filled in
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=rate, fused=True)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
@@ -48,23 +50,14 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
 def default_rate(config: Config, layer: str | None = None) -> float:
     """Return the default learning rate: the one that the layer declares for the task (`Stateful.learning_rates`).
 
-    Of several layers (in a stack, or an encoder and its decoder) the smallest rate is taken.
-
-    Args:
-        config: names the task, the optimizer and the layer.
-        layer: replaces the layer of ``config``.
+    Of several layers (in a stack, or an encoder and its decoder) the smallest rate is taken. ``layer`` replaces that of
+    ``config``.
     """
     if config.training.optimizer == "sgd":
         return SGD_RATE
     decoder = config.model.options.get("decoder")
     stacks = [layer or config.model.layer, *([decoder] if isinstance(decoder, str) else [])]
     return min(find(name).learning_rate_for(config.task) for stack in stacks for name in split_names(stack))
-
-
-def base_rate(config: Training) -> float:
-    """Return the learning rate of a configuration whose defaults are filled in."""
-    assert config.learning_rate is not None
-    return config.learning_rate
 
 
 def learning_rate(config: Training, *, step: int, progress: float, annealed: int) -> float:
@@ -76,9 +69,10 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
         progress: the share of the budget that is spent, 0 to 1.
         annealed: number of times that the schedule ``plateau`` lowered the rate.
     """
-    rate = base_rate(config)
+    rate = config.learning_rate
+    assert rate is not None  # the default is filled in
     if config.warmup_steps is None:
-        if warms_up(config) and progress < WARMUP_SHARE:
+        if config.schedule == "cosine" and config.optimizer != "sgd" and progress < WARMUP_SHARE:
             return rate * max(progress / WARMUP_SHARE, MIN_SHARE)
     elif step < config.warmup_steps:
         return rate * (step + 1) / config.warmup_steps
@@ -92,30 +86,19 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
     return rate
 
 
-def warms_up(config: Training) -> bool:
-    """Return whether the rate rises at first if ``warmup_steps`` is not given: Adam and AdamW with ``cosine``."""
-    return config.schedule == "cosine" and config.optimizer != "sgd"
-
-
 def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
     """Scale the gradient down to ``max_norm`` unless it is not finite, and return its norm before."""
-    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    parameters = list(model.parameters())
+    norm = nn.utils.get_total_norm([value.grad for value in parameters if value.grad is not None])
     if max_norm is not None and norm.isfinite():
-        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return float(norm)
 
 
 def nonfinite_problem(model: nn.Module, losses: Sequence[float], norm: float) -> tuple[str, range] | None:
-    """Find out what is NaN or infinite in a step.
+    """Return what is NaN or infinite in a step, in words, and the indices of the batches that cause it.
 
-    Args:
-        model: with the gradients of the step.
-        losses: the loss of each batch.
-        norm: the norm of the gradient.
-
-    Returns:
-        The problem in words and the indices of the batches that cause it, or None if everything is finite.
+    The model has the gradients of the step, whose norm is given; ``losses`` has a value for each batch.
     """
     for i, loss in enumerate(losses):
         if not math.isfinite(loss):
@@ -127,22 +110,13 @@ def nonfinite_problem(model: nn.Module, losses: Sequence[float], norm: float) ->
     return f"the gradient{where} is not finite", range(len(losses))
 
 
-def is_finite(values: Tensor) -> bool:
-    """Return whether no value is NaN or infinite."""
-    return bool(values.isfinite().all())
-
-
 def finite_state(state: State | None) -> State | None:
     """Return the state, or None if it is not finite."""
     return state if state is None or all(map(is_finite, state_leaves(state))) else None
 
 
 def check_parameters(model: nn.Module, *, step: int) -> None:
-    """Check that all parameters are finite.
-
-    Raises:
-        TrainingError: one is not.
-    """
+    """Raise TrainingError if a parameter is not finite."""
     name = next((name for name, value in model.named_parameters() if not is_finite(value.detach())), None)
     if name is not None:
         raise TrainingError(
@@ -162,11 +136,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Restore the state of an optimizer from the result of `optimizer_tensors`.
-
-    Raises:
-        InputError: the tensors belong to another model.
-    """
+    """Restore the result of `optimizer_tensors`; raise InputError if it belongs to another model."""
     parameters = dict(model.named_parameters())
     keys = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
     saved: dict[str, dict[str, Tensor]] = {}
@@ -178,8 +148,8 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
             raise InputError(f"the checkpoint's optimizer keeps {name!r}, which this model's does not")
         parameter = parameters[name]
         for key, value in values.items():
-            shape, dtype = ((), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
-            if value.shape != shape or value.dtype != dtype:
+            expected = ((), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
+            if (value.shape, value.dtype) != expected:
                 raise InputError(
                     f"the checkpoint's optimizer keeps {name!r} in another shape or type than this model's"
                 )

@@ -1,12 +1,11 @@
-"""The training speed of a layer, which is measured once on a machine and cached.
+"""The training speed of a layer, measured once on a machine and cached with a key of everything that it depends on.
 
-The cache key covers everything that the speed depends on. If the speed were measured for every training, two trainings
-with the same seed and a budget in minutes would take different numbers of steps and give different figures.
+If it were measured for every training, two trainings with the same seed and a budget in minutes would take different
+numbers of steps and give different figures.
 """
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -41,20 +40,17 @@ PART = 10_000
 
 @dataclass(frozen=True)
 class Pace:
-    """The speed of a layer: seconds and tokens of a step, and seconds of a validation (0 without held-out data)."""
+    """The speed of a layer."""
 
     step_seconds: float
     step_tokens: float
-    validation_seconds: float
+    validation_seconds: float  # 0 without held-out data
 
 
 def pace_of(task: AnyTask, device: torch.device, seconds: float | None) -> tuple[Pace, str]:
     """Return the speed of a layer on this machine, and the name of its cache entry.
 
-    Args:
-        task: with a settled configuration.
-        device: where it trains.
-        seconds: the budget; None for a budget of tokens or steps.
+    The budget in ``seconds`` bounds the time of the measurement; None stands for a budget of tokens or steps.
     """
     torch.manual_seed(0)
     job = prepare(task, Path("unused"))
@@ -63,13 +59,7 @@ def pace_of(task: AnyTask, device: torch.device, seconds: float | None) -> tuple
     def write(folder: Path) -> None:
         (folder / "pace.json").write_text(json.dumps(asdict(_measure(job, device, seconds))), encoding="utf-8")
 
-    for _ in range(2):
-        folder = cached(name, write)
-        try:
-            return Pace(**json.loads((folder / "pace.json").read_text(encoding="utf-8"))), name
-        except (OSError, ValueError, TypeError):
-            shutil.rmtree(folder, ignore_errors=True)
-    raise AssertionError("a cache entry cannot be read right after it was written")
+    return Pace(**json.loads((cached(name, write) / "pace.json").read_text(encoding="utf-8"))), name
 
 
 def store_pace(name: str, pace: Pace) -> None:
@@ -84,13 +74,9 @@ def _key(config: Config, job: Job[AnyTask], device: torch.device) -> str:
     same = {"seed": 0, "learning_rate": 1.0, "warmup_steps": 0, "evaluate_every": None, "checkpoint_every": 1}
     same |= {"epochs": None, "steps": 1, "tokens": None, "minutes": None}
     training = config.training.model_copy(update=same)
-    texts = [
-        config.model_copy(update={"training": training}).to_yaml(),
-        job.vocabulary.fingerprint(),
-        job.train.key,
-        "" if job.valid is None else job.valid.key,
-        json.dumps(environment(device)),
-    ]
+    data_keys = job.train.key, "" if job.valid is None else job.valid.key
+    settings = config.model_copy(update={"training": training}).to_yaml()
+    texts = [settings, job.vocabulary.fingerprint(), *data_keys, json.dumps(environment(device))]
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..evaluation.intervals import written
@@ -37,41 +36,6 @@ class Reporter:
         """Release resources. The code that created the reporter calls this; `seriatim.train` does not."""
 
 
-class SafeReporter(Reporter):
-    """Passes everything on to a reporter until that fails to write; the training continues without it.
-
-    Args:
-        reporter: the reporter. Its errors other than `OSError`, and writing to a closed file, are raised.
-    """
-
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter = reporter
-
-    def begin(self, record: Record) -> None:
-        """Pass on the record; see `Reporter.begin`."""
-        self._pass(self.reporter.begin, record)
-
-    def step(self, record: Record) -> None:
-        """Pass on the record; see `Reporter.step`."""
-        self._pass(self.reporter.step, record)
-
-    def validation(self, record: Record) -> None:
-        """Pass on the record; see `Reporter.validation`."""
-        self._pass(self.reporter.validation, record)
-
-    def end(self, record: Record) -> None:
-        """Pass on the record; see `Reporter.end`."""
-        self._pass(self.reporter.end, record)
-
-    def _pass(self, method: Callable[[Record], None], record: Record) -> None:
-        try:
-            method(record)
-        except (OSError, ValueError) as error:
-            if isinstance(error, ValueError) and "closed file" not in str(error):
-                raise
-            self.reporter = Reporter()
-
-
 class LineReporter(Reporter):
     """Describes a training in lines of text. A subclass implements `say` and `show`."""
 
@@ -80,12 +44,7 @@ class LineReporter(Reporter):
         raise NotImplementedError
 
     def show(self, text: str, share: float) -> None:
-        """Show a line that replaces the previous one of this kind.
-
-        Args:
-            text: the line.
-            share: the share of the budget that is spent, 0 to 1.
-        """
+        """Show a line in place of the previous one of this kind; ``share`` of the budget, 0 to 1, is spent."""
         raise NotImplementedError
 
     def begin(self, record: Record) -> None:
@@ -105,31 +64,29 @@ class LineReporter(Reporter):
 
     def step(self, record: Record) -> None:
         """Show the step, the loss, the speed and the time left."""
-        left = duration(record["seconds_left"]) if record["seconds_left"] is not None else "?"
-        perplexity = ""
+        parts = [f"step {record['step']:,}", f"loss {record['loss']:.3f}"]
         if any(figure.key == "perplexity" for figure in self.headline):
-            perplexity = f"  perplexity {written(safe_exp(record['loss']), 1)}"
-        text = (
-            f"step {record['step']:,}  loss {record['loss']:.3f}{perplexity}  "
-            f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
-        )
-        self.show(text, record["progress"])
+            parts.append(f"perplexity {written(safe_exp(record['loss']), 1)}")
+        left = "?" if record["seconds_left"] is None else duration(record["seconds_left"])
+        parts += [f"{record['tokens_per_second']:,.0f} tokens/s", f"{left} left"]
+        self.show("  ".join(parts), record["progress"])
 
     def validation(self, record: Record) -> None:
         """Show the metrics of the held-out data."""
         note = "  best so far" if record["best"] else ""
-        figures = "".join(f"  {figure.name} {figure.of(record)}" for figure in self.headline if figure.key in record)
+        figures = "".join(f"  {figure.name} {figure.text(record)}" for figure in self.headline if figure.key in record)
         place = f"step {record['step']:,}, {duration(record['seconds'])}"
         self.say(f"{place}: held-out loss {record['loss']:.4f}{figures}{note}")
 
     def end(self, record: Record) -> None:
         """Show the final metrics beside those of the simplest model, why the training ended, and its speed."""
         if "valid" in record:
-            parts = []
-            for figure in (figure for figure in self.headline if figure.key in record["valid"]):
-                baseline = record["baseline"]
-                beside = f" ({baseline['name']}: {figure.of(baseline)})" if baseline.get(figure.key) is not None else ""
-                parts.append(f"{figure.name} {figure.of(record['valid'])}{beside}")
+            metrics, baseline, parts = record["valid"], record["baseline"], []
+            for figure in self.headline:
+                if figure.key in metrics:
+                    known = baseline.get(figure.key) is not None
+                    beside = f" ({baseline['name']}: {figure.text(baseline)})" if known else ""
+                    parts.append(f"{figure.name} {figure.text(metrics)}{beside}")
             self.say(f"held-out {', '.join(parts)}")
         self.say(f"training ended: {record['ended']}")
         speed = f"{record['tokens_per_second']:,.0f} tokens/s"
@@ -186,13 +143,9 @@ class NotebookReporter(LineReporter):
 
 def default_reporter() -> Reporter:
     """Return the reporter of a training that is given none: it shows progress in a notebook, and nothing elsewhere."""
-    return NotebookReporter() if in_notebook() else Reporter()
-
-
-def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook (Jupyter and its relatives)."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    in_notebook = getattr(shell, "kernel", None) is not None  # Jupyter and its relatives
+    return NotebookReporter() if in_notebook else Reporter()
 
 
 def duration(seconds: float) -> str:

@@ -35,53 +35,34 @@ ASSUMED_DEFAULT = 16
 
 
 def build_model(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
-    """Build a new model of a task.
-
-    Raises:
-        InputError: it cannot be trained in the memory of this machine, or the configuration does not fit.
-    """
+    """Build a new model; raise InputError if this machine has too little memory to train it."""
     check_memory(task, vocabulary)
-    with fitting_memory(task.config):
-        model: nn.Module = task.make_model(vocabulary)
-    return model
+    return _build_in_memory(task, vocabulary)
 
 
 def count_parameters(task: AnyTask, vocabulary: Vocabulary) -> int:
-    """Return the number of parameters of a task's model without allocating them.
-
-    Raises:
-        ValueError: the layer rejects sizes or options.
-    """
-    return _parameters(_model_of_shapes(task, vocabulary))
+    """Return the number of parameters of a model without allocating them; a layer may raise ValueError."""
+    return sum(parameter.numel() for parameter in _model_of_shapes(task, vocabulary).parameters())
 
 
-@contextlib.contextmanager
-def fitting_memory(config: Config) -> Iterator[None]:
-    """Stop the building of a new model if its parameters cannot be trained in the memory of this machine.
-
-    Raises:
-        InputError: they cannot; the message names the field that is furthest above its default.
-    """
-    memory, per_value = machine_memory(), _bytes_per_value(config)
+def _build_in_memory(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
+    """Build a model, or raise InputError as soon as its parameters cannot be trained in the memory of this machine."""
+    memory, per_value = machine_memory(), _bytes_per_value(task.config)
     values = 2 * memory // per_value  # some values are temporary, such as parameters that are then tied
     try:
         with bounded(values, calls=values):
-            yield
+            model: nn.Module = task.make_model(vocabulary)
     except TooLargeError as error:
-        raise _too_large(config, "parameters", error.values * per_value, memory) from None
+        raise _too_large(task.config, "parameters", error.values * per_value, memory) from None
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
             raise
-        raise _too_large(config, "parameters, while they are computed,", memory, memory) from None
+        raise _too_large(task.config, "parameters, while they are computed,", memory, memory) from None
+    return model
 
 
 def check_memory(task: AnyTask, vocabulary: Vocabulary) -> None:
-    """Check the size of a task's model before any of its values are allocated.
-
-    Raises:
-        InputError: its parameters, and the states of a batch, take more memory in training than this machine has, or
-            the configuration does not fit.
-    """
+    """Raise InputError if training a model needs more memory than this machine has; nothing is allocated."""
     config, memory, per_value = task.config, machine_memory(), _bytes_per_value(task.config)
     try:
         with warnings.catch_warnings(), bounded(MAX_VALUES, calls=MAX_VALUES):
@@ -110,36 +91,28 @@ def _size(task: AnyTask, vocabulary: Vocabulary) -> _Size:
     if num_layers <= MAX_COUNTED_LAYERS:
         return _counted_size(task, vocabulary)
 
-    def of(number: int) -> _Size:
+    def with_layers(number: int) -> _Size:
         model = task.config.model.model_copy(update={"num_layers": number})
         return _counted_size(type(task)(task.config.model_copy(update={"model": model})), vocabulary)
 
-    two, three = of(2), of(3)
+    two, three = with_layers(2), with_layers(3)
     return _Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
 
 
 def _counted_size(task: AnyTask, vocabulary: Vocabulary) -> _Size:
     model = _model_of_shapes(task, vocabulary)
-    return _Size(_parameters(model), sum(state_bytes(layer.initial_state(1)) for layer in _outermost_layers(model)))
-
-
-def _parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return _Size(parameters, sum(state_bytes(layer.initial_state(1)) for layer in _outermost_layers(model)))
 
 
 def _model_of_shapes(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
-    """Build a task's model on PyTorch's ``meta`` device, where tensors have shapes and no values.
-
-    A user's layer that cannot be built there, because it reads values, is built in memory instead.
-    """
-    model: nn.Module
+    """Build a task's model on PyTorch's ``meta`` device, where tensors have shapes and no values."""
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                model = task.make_model(vocabulary)
-        except RuntimeError:
-            with fitting_memory(task.config):
-                model = task.make_model(vocabulary)
+                model: nn.Module = task.make_model(vocabulary)
+        except RuntimeError:  # a user's layer that reads values
+            model = _build_in_memory(task, vocabulary)
     return model
 
 

@@ -17,8 +17,6 @@ from ..storage.safe_files import is_text, open_regular
 
 RUN_FILES = ("config.yaml", CODE, *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
 RUN_FOLDERS = ("checkpoints", "tensorboard")
-RUN_MARKS = ("config.yaml", "tokenizer.json")
-"""Files that every run has."""
 COMPARISON = ("runs", "trials", "rows", "results.json", "comparison.yaml")
 """Files that a comparison needs to resume."""
 HEAD_BYTES = 4096
@@ -26,15 +24,10 @@ HEAD_BYTES = 4096
 
 
 class Kind(NamedTuple):
-    """A kind of file that a command writes, and may therefore replace.
+    """A kind of file that a command writes, and may therefore replace."""
 
-    Attributes:
-        name: the kind, for messages.
-        mark: bytes near the beginning of every such file, compressed (gzip) or not.
-    """
-
-    name: str
-    mark: bytes
+    name: str  # for messages
+    mark: bytes  # near the beginning of every such file, compressed (gzip) or not
 
 
 PAGE = Kind("a page that Seriatim wrote", b'<meta name="generator" content="seriatim">')
@@ -43,21 +36,22 @@ ARPA = Kind("an ARPA file that Seriatim wrote", ARPA_MARK.encode())
 
 
 def check_name(out: str) -> None:
-    """Check that the name of a folder can be passed to other commands.
+    """Raise InputError for the name of a folder that cannot be passed to other commands.
 
     Commands accept several runs with commas between them, and files of weights need names in UTF-8.
-
-    Raises:
-        InputError: it cannot.
     """
-    if not is_text(out):
-        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
+    _check_text(out)
     if not out.isprintable():
         raise InputError(f"{out}: the name holds a line end or another control character; choose another --out")
     if "," in out:
         raise InputError(f"{out}: a comma separates runs on the command line; choose an --out without one")
     if out.startswith("-"):
         raise InputError(f"{out}: a name that begins with - is read as an option; choose another --out, or ./{out}")
+
+
+def _check_text(out: str) -> None:
+    if not is_text(out):
+        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
 
 
 def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = ()) -> None:
@@ -69,11 +63,9 @@ def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = ()) -
         inputs: the data that is read, named as in ``data.train``.
 
     Raises:
-        InputError: the file belongs to a run or a comparison, is one of the inputs, or is of another kind, or its name
-            is not UTF-8.
+        InputError: the file is part of a run or a comparison, is read, or is of another kind; or its name is not UTF-8.
     """
-    if not is_text(str(out)):
-        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
+    _check_text(str(out))
     path = Path(out).resolve()
     for folder in path.parents:
         part = path.relative_to(folder).parts[0]
@@ -104,32 +96,20 @@ def _replaceable(path: Path, kind: Kind) -> bool:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder holds a run."""
-    return all((folder / name).is_file() for name in RUN_MARKS)
+    """Return whether a folder holds the files that every run has."""
+    return (folder / "config.yaml").is_file() and (folder / "tokenizer.json").is_file()
 
 
-def check_out(out: str | None, *, overwrite: bool) -> Path:
-    """Return the folder to write a run into.
-
-    Raises:
-        InputError: none is named, it is not empty, or it cannot be written.
-    """
-    if not out:
-        raise InputError("out: no folder for the run; give one, for instance --out runs/first")
+def check_place(out: str) -> Path:
+    """Return a folder that can be written, or created; raise InputError if it cannot."""
     check_name(out)
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file, not a folder; choose another --out")
-    interrupted = (folder / LOCK).exists()  # by a training that may have left nothing else
-    if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()) and not overwrite:
-        raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
-    others = [name for name in (*RUN_FILES, *RUN_FOLDERS) if (folder / name).exists()]
-    if others and not interrupted and not is_run(folder):
-        raise InputError(f"{folder}: not a run, and its {others[0]} would be lost; choose another --out")
     try:
-        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        existing = _nearest_existing(folder)
     except OSError as error:
         raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
+    if existing == folder and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, not a folder; choose another --out")
     if not existing.is_dir():
         raise InputError(f"{folder}: {existing} is a file, not a folder; choose another --out")
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -137,16 +117,29 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
     return folder
 
 
-def check_space(folder: Path, needed: int) -> None:
-    """Check the free disk space for a run; the files that it replaces count as free.
+def check_out(out: str | None, *, overwrite: bool) -> Path:
+    """Return the folder to write a run into; raise InputError if it is not empty or cannot be written."""
+    if not out:
+        raise InputError("out: no folder for the run; give one, for instance --out runs/first")
+    folder = check_place(out)
+    interrupted = (folder / LOCK).exists()  # by a training that may have left nothing else
+    if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()) and not overwrite:
+        raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
+    others = [name for name in (*RUN_FILES, *RUN_FOLDERS) if (folder / name).exists()]
+    if others and not interrupted and not is_run(folder):
+        raise InputError(f"{folder}: not a run, and its {others[0]} would be lost; choose another --out")
+    return folder
 
-    Raises:
-        TrainingError: there are fewer than ``needed`` bytes.
-    """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+def _nearest_existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Raise TrainingError if fewer than ``needed`` bytes are free; the files that a run replaces count as free."""
     parts = [folder / name for name in (*RUN_FILES, *RUN_FOLDERS)]
-    files = [file for path in parts for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
-    free = shutil.disk_usage(existing).free + sum(file.stat().st_size for file in files)
+    files = [file for path in parts for file in (path, *path.rglob("*")) if file.is_file()]
+    free = shutil.disk_usage(_nearest_existing(folder)).free + sum(file.stat().st_size for file in files)
     if needed > free:
         raise TrainingError(
             f"{folder}: {needed / 1e6:,.1f} MB are needed for the run, {free / 1e6:,.1f} MB are free; "
@@ -158,9 +151,6 @@ def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
     """Turn a folder into that of a new run: remove the files of a run, and nothing else.
 
     The configuration is written first; from then on a training that is killed can resume.
-
-    Raises:
-        InputError: the folder cannot be written.
     """
     try:
         for name in (*RUN_FILES, *RUN_FOLDERS):

@@ -1,41 +1,154 @@
-"""From a configuration to a job: the data, the vocabulary and the model, checked before anything is written."""
+"""From a configuration to a job: the data, the vocabulary and the model, checked before anything is written.
 
+Initial parameters can be all zeros, or the embedding and the layer of another run, whatever its task (A. Dai and Q. Le,
+"Semi-supervised sequence learning", NIPS 2015; J. Devlin et al., "BERT", NAACL 2019).
+"""
+
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..config import Config
+import torch
+from torch import Tensor, nn
+
+from ..config import Config, Model, Tokenizer, resolve
 from ..core.errors import InputError
-from ..data.vocabulary import Vocabulary
+from ..data.vocabulary import Vocabulary, load_vocabulary
+from ..layers import options_of, split_names
 from ..models.bounds import no_larger_than
+from ..storage.parameter_names import with_present_names
+from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 from .checkpoints import checkpoint_weights
 from .estimator import Job
-from .initial import Initial, open_initial, set_to_zero
 from .resource_limits import build_model
 from .task import AnyTask
 
+PREFIXES = ("embedding.", "layer.")
+"""Prefixes of the names of the parameters that are copied."""
+TABLE = "embedding.weight"
+SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers", "residual")
+"""Fields of the model that determine the shapes of its parameters, besides the layer's options."""
+SHAPELESS = {"causal", "window"}
+"""Options that no shape depends on."""
 
-def check_initial(config: Config) -> None:
-    """Check that the initial parameters are given in one way only.
+
+@dataclass(frozen=True)
+class Initial:
+    """A run that a training starts from."""
+
+    folder: Path
+    config: Config
+    vocabulary: Vocabulary
+    parameters: dict[str, Tensor]  # its embedding and its layer, by name
+
+    def with_tokenizer(self, learned: Vocabulary) -> Vocabulary:
+        """Return a vocabulary with the run's tokenizer of inputs; labels and other tokenizers stay."""
+        return replace(learned, tokenizers={**learned.tokenizers, "tokenizer": self.vocabulary.tokenizer})
+
+    @torch.no_grad()
+    def copy_to(self, model: nn.Module, config: Model) -> None:
+        """Copy the run's parameters into a model.
+
+        Of embedding tables the rows that both have are copied: that of a masked language model has one more row, for
+        the mask symbol, which is left out or keeps its initial values.
+
+        Raises:
+            InputError: the model has other parameters, or other shapes.
+        """
+        targets = {name: value for name, value in model.named_parameters() if name.startswith(PREFIXES)}
+        if not targets or not self.parameters:
+            where = "this task's model" if not targets else self.folder
+            raise InputError(f"training.init: {where} has no parameters named embedding.* or layer.*; leave it out")
+        parameters = with_present_names(model, self.parameters)
+        for name in sorted(targets.keys() | parameters.keys(), key=lambda name: (name != TABLE, name)):
+            target, source = targets.get(name), parameters.get(name)
+            if target is None or source is None or not self._fits(name, target, source):
+                raise InputError(
+                    f"training.init: {name} has {_shape(source)} in {self.folder} and {_shape(target)} here; "
+                    f"{self._advice(config)}"
+                )
+        for name, target in targets.items():
+            source = parameters[name]
+            rows = slice(min(len(target), len(source))) if name == TABLE else ...
+            target[rows] = source[rows].to(target)
+
+    def _fits(self, name: str, target: Tensor, source: Tensor) -> bool:
+        if name != TABLE:
+            return target.shape == source.shape
+        tokens = self.vocabulary.tokenizer.vocabulary_size
+        return target.shape[1] == source.shape[1] and min(len(target), len(source)) >= tokens
+
+    def _advice(self, config: Model) -> str:
+        """Return which fields to set so that the parameters fit: sizes, or else options of the layer."""
+        theirs = self.config.model
+        different: dict[str, object] = {
+            f"model.{name}": getattr(theirs, name) for name in SIZES if getattr(theirs, name) != getattr(config, name)
+        }
+        if not different:
+            options = {**config.options, **theirs.options}
+            known = {name for layer in split_names(theirs.layer) for name in options_of(layer, options)}
+            different = {
+                f"model.options.{name}": theirs.options.get(name)
+                for name in sorted(known & options.keys() - SHAPELESS)
+                if theirs.options.get(name) != config.options.get(name)
+            }
+        advice = ", ".join(
+            f"leave out {name}" if value is None else f"set {name} to {str(value).lower()}"
+            for name, value in different.items()
+        )
+        return f"{advice}, as there" if advice else "start from a run with the same layer"
+
+
+@torch.no_grad()
+def set_to_zero(model: nn.Module) -> None:
+    """Set every parameter to zero, and warn that gradients cannot break the symmetry between equal units."""
+    for parameter in model.parameters():
+        parameter.zero_()
+    warnings.warn(
+        "model.initial: zeros cannot break symmetry: units that begin equal have equal gradients and stay equal, and "
+        "most weights have no gradient at all; expect little more than the frequencies of tokens or labels",
+        stacklevel=2,
+    )
+
+
+def open_initial(config: Config) -> Initial | None:
+    """Read the run that ``training.init`` names, if any, and replace the tokenizer settings of ``config`` by its own.
 
     Raises:
-        InputError: ``model.initial`` and ``training.init`` contradict each other.
+        InputError: there is no such run; one of its files is missing, damaged, or belongs to another run; or ``config``
+            asks for zeros or for another tokenizer.
     """
-    if config.model.initial == "zeros" and config.training.init is not None:
+    if config.training.init is None:
+        return None
+    if config.model.initial == "zeros":
         raise InputError("model.initial: zeros has no meaning with training.init; leave one of them out")
+    folder = Path(config.training.init)
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"training.init: {folder} is not a run; give the folder that seriatim train --out wrote")
+    theirs, vocabulary = resolve(folder / "config.yaml"), load_vocabulary(folder)
+    weights = folder / "model.safetensors"
+    if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
+        raise InputError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
+    parameters = {name: value for name, value in load_tensors(weights).items() if name.startswith(PREFIXES)}
+    refuse_nonfinite(parameters, weights)
+    for name, field in Tokenizer.model_fields.items():
+        value, expected = getattr(config.tokenizer, name), getattr(theirs.tokenizer, name)
+        if value not in (field.default, expected):
+            raise InputError(
+                f"tokenizer.{name}: {value} contradicts training.init, as the tokenizer of {folder} has {expected}; "
+                "leave it out"
+            )
+    config.tokenizer = theirs.tokenizer.model_copy()
+    return Initial(folder, theirs, vocabulary, parameters)
+
+
+def _shape(value: Tensor | None) -> str:
+    return "no place" if value is None else f"shape {tuple(value.shape)}"
 
 
 def learn(task: AnyTask) -> tuple[Vocabulary, Initial | None]:
-    """Learn the vocabulary of a training, with the tokenizer of the run that it starts from, if any.
-
-    Returns:
-        The vocabulary, and the run that ``training.init`` names.
-
-    Raises:
-        InputError: the training data or that run cannot be read.
-    """
-    init = task.config.training.init
-    initial = None if init is None else open_initial(init)
-    if initial is not None:
-        initial.settle(task.config)
+    """Learn the vocabulary of a training; also return the run that ``training.init`` names, which has the tokenizer."""
+    initial = open_initial(task.config)
     vocabulary = task.learn_vocabulary()
     return (vocabulary if initial is None else initial.with_tokenizer(vocabulary)), initial
 
@@ -51,18 +164,17 @@ def prepare(task: AnyTask, folder: Path, vocabulary: Vocabulary | None = None) -
     Raises:
         InputError: data or configuration have a problem; nothing is written before.
     """
-    training_spec, config = task.training_spec(), task.config
-    check_initial(config)
+    training_spec, config = task.training_spec(), task.config.model
     if vocabulary is not None:
         with no_larger_than(*checkpoint_weights(folder / "checkpoints")):
             model = task.make_model(vocabulary)
     else:
         vocabulary, initial = learn(task)
         model = build_model(task, vocabulary)
-        if config.model.initial == "zeros":
+        if config.initial == "zeros":
             set_to_zero(model)
         if initial is not None:
-            initial.copy_to(model, config.model)
+            initial.copy_to(model, config)
     train = task.read(training_spec, "train", vocabulary)
     held_out = task.validation_spec()
     valid = None if held_out is None else task.read(held_out, "valid", vocabulary)

@@ -19,90 +19,63 @@ from ..data.readers import TEXT_SUFFIXES, Source, find_sources, read_items, read
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
+from ..models.base_models import TextModel, input_layer
 from ..models.bounds import no_larger_than
+from ..models.stepping import Stepper, stepper_of
 from ..storage.weights import load_weights
-from .comparable import ComparableTask
 from .estimator import Estimator
 from .task_data import Figure, MetricsTable, TaskBatch, TaskBatches, TaskData
 from .task_view import TaskView
 
 NAMED_ROWS = 3
 """Rows of a batch that a message names."""
-
-
 Data = TypeVar("Data", bound=TaskData)
 Batch = TypeVar("Batch", bound=TaskBatch)
 Model = TypeVar("Model", bound=nn.Module)
 Settings = TypeVar("Settings", bound=Section)
 
 
-class NoSettings(Section):
-    """The settings of a task that has none."""
-
-
-class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
+class Task(ABC, Generic[Data, Batch, Model]):
     """One kind of work for sequence models. All its results are functions of the configuration.
 
     The type parameters are what `read` returns, the batches that `loss` takes, and the model.
-
-    Attributes:
-        selects: key of the metric that selects the best weights; see `selection_metric`.
-        more_is_better: whether a larger value of that metric is better.
-        figures: the metrics to display, in order; metrics that a model does not have are left out.
-        counts: keys of the counts that are displayed with the metrics.
-        baseline_name: name of the simplest model, to which the metrics are compared.
-        usage: an example command for a trained run; ``{run}`` is replaced by its folder.
-        caution: a sentence on the limits of the model, for the model card.
-        evaluation_settings: keyword arguments of `evaluate` and `measures`.
-        answer_settings: keyword arguments of `answer`.
-        estimator: the algorithm that fits the model.
-        uses_sizes: whether the model has a width, a depth and an embedding.
-        uses_learning_rate: whether training takes steps with a learning rate, and so a budget of steps or time.
-        own_options: options of the task in ``model.options``, beside those of the layer.
-        items_name: plural noun for the rows of a batch.
-        together: number of items answered at once; larger values need less padding and delay the first answer.
-        suffixes: suffixes of the files that are read from a folder.
-        per_token: keys of metrics that are comparable only between models with the same tokens.
     """
 
-    selects: ClassVar[str] = "loss"
-    more_is_better: ClassVar[bool] = False
-    figures: ClassVar[tuple[Figure, ...]]
-    counts: ClassVar[tuple[str, ...]] = ()
-    baseline_name: ClassVar[str]
-    usage: ClassVar[str]
-    caution: ClassVar[str]
-    estimator: ClassVar[type[Estimator]]
-    uses_sizes: ClassVar[bool] = True
-    uses_learning_rate: ClassVar[bool] = True
-    evaluation_settings: ClassVar[type[Section]] = NoSettings
-    answer_settings: ClassVar[type[Section]] = NoSettings
-    items_name: ClassVar[str] = "lines"
-    together: ClassVar[int] = 256
-    suffixes: ClassVar[tuple[str, ...]] = TEXT_SUFFIXES
-    per_token: ClassVar[tuple[str, ...]] = ()
-    own_options: ClassVar[type[Section] | None] = None
+    selects: ClassVar[str] = "loss"  # key of the metric that selects the best weights; see `selection_metric`
+    more_is_better: ClassVar[bool] = False  # whether a larger value of that metric is better
+    figures: ClassVar[tuple[Figure, ...]]  # the metrics to display, in order, as far as a model has them
+    counts: ClassVar[tuple[str, ...]] = ()  # keys of the counts that are displayed with the metrics
+    per_token: ClassVar[tuple[str, ...]] = ()  # keys of metrics that need models with the same tokens to be compared
+    baseline_name: ClassVar[str]  # name of the simplest model, to which the metrics are compared
+    usage: ClassVar[str]  # an example command for a trained run; ``{run}`` is replaced by its folder
+    caution: ClassVar[str]  # a sentence on the limits of the model, for the model card
+    estimator: ClassVar[type[Estimator]]  # the algorithm that fits the model
+    uses_sizes: ClassVar[bool] = True  # whether the model has a width, a depth and an embedding
+    uses_learning_rate: ClassVar[bool] = True  # whether training takes steps, and so has a budget of steps or time
+    own_options: ClassVar[type[Section] | None] = None  # fields of ``model.options`` that are not the layer's
+    evaluation_settings: ClassVar[type[Section]] = Section  # keyword arguments of `evaluate` and `measures`
+    answer_settings: ClassVar[type[Section]] = Section  # keyword arguments of `answer`
+    items_name: ClassVar[str] = "lines"  # plural noun for the rows of a batch
+    answer_batch_size: ClassVar[int] = 256  # items answered at once; more need less padding and delay the first answer
+    suffixes: ClassVar[tuple[str, ...]] = TEXT_SUFFIXES  # of the files that are read from a folder
+    works_causally: ClassVar[bool] = False  # whether the task can also be done by reading in one direction only
+    continues_text: ClassVar[bool] = False  # whether a model generates text, so that its speed is that of sampling
+    tags_words: ClassVar[bool] = False  # whether an answer has one tag for each word of the input
+    timed_work: ClassVar[str] = "reading and answering"  # what a comparison times, in words
 
     def __init__(self, config: Config) -> None:
-        self.config = self.settle(config)
+        self.config = self.with_defaults(config)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(task={self.config.task!r}, layer={self.config.model.layer!r})"
 
     @classmethod
-    def settle(cls, config: Config) -> Config:
+    def with_defaults(cls, config: Config) -> Config:
         """Return the configuration with the defaults of the task filled in."""
         return config
 
-    def view(self) -> type[TaskView[Model]]:
-        """Return the class whose attributes describe the task in words."""
-        return TaskView
-
     def model_view(self, model: Model, vocabulary: Vocabulary) -> TaskView[Model]:
-        """Return what inspection and comparison can ask about a model of the task.
-
-        The default offers nothing but words; pages say in place of each section that the task does not offer it.
-        """
+        """Return what inspection and comparison can ask about a model of the task; by default, nothing but words."""
         return TaskView(self.config, model, vocabulary)
 
     @classmethod
@@ -114,11 +87,7 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
 
     @abstractmethod
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn the tokenizers and collect the labels from the training data.
-
-        Raises:
-            InputError: the training data cannot be read.
-        """
+        """Learn the tokenizers and collect the labels from the training data."""
 
     @abstractmethod
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Data:
@@ -135,14 +104,14 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
         """
 
     def skim(self, spec: str, split: str) -> None:
-        """Read data without a vocabulary and discard it, to find errors in it.
-
-        Raises:
-            InputError: the data cannot be read.
-        """
-        file_format = self.config.data.format
-        for _ in read_pieces(find_sources(spec, file_format=file_format, split=split, suffixes=self.suffixes)):
+        """Read data without a vocabulary and discard it, to find errors in it."""
+        for _ in read_pieces(self.sources(spec, split)):
             pass
+
+    def sources(self, spec: str, split: str, file_format: str | None = None) -> list[Source]:
+        """Find the files of some data; the arguments are those of `read`."""
+        wanted = file_format or self.config.data.format
+        return find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
 
     @abstractmethod
     def batches(self, data: Data) -> TaskBatches[Batch]:
@@ -165,9 +134,8 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
     def report(self, vocabulary: Vocabulary) -> dict[str, dict[str, object]]:
         """Return statistics of the tokenizer and of each part of the data that the configuration names."""
         tokenizer = self.written_by(vocabulary)
-        parts: dict[str, dict[str, object]] = {
-            "tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
-        }
+        described = {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
+        parts: dict[str, dict[str, object]] = {"tokenizer": described}
         for part in ("train", "valid", "test"):
             if spec := getattr(self.config.data, part):
                 parts[part] = self.count(spec, part, vocabulary)
@@ -184,16 +152,12 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
         specs = {"data.train": self.config.data.train, "data.valid": self.validation_spec()}
         return {field: spec for field, spec in specs.items() if spec is not None}
 
-    def facts(self, train: Data) -> Metrics:
-        """Return facts about the training data that `summary.json` records."""
+    def training_statistics(self, train: Data) -> Metrics:
+        """Return statistics of the training data that `summary.json` records."""
         return {}
 
     def training_spec(self) -> str:
-        """Return ``data.train``.
-
-        Raises:
-            InputError: it is missing, or it cannot be read as often as it must be.
-        """
+        """Return ``data.train``; raise InputError if it is missing or cannot be read as often as it must be."""
         data = self.config.data
         if data.train is None:
             raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
@@ -209,19 +173,11 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
         return self.config.data.valid
 
     def check(self, train: Data, valid: Data | None) -> None:
-        """Check that the data and the configuration fit each other.
-
-        Raises:
-            InputError: they do not.
-        """
+        """Raise InputError if the data and the configuration do not fit each other."""
         self.check_held_out()
 
     def check_held_out(self) -> None:
-        """Check that held-out data is given if the schedule or early stopping needs it.
-
-        Raises:
-            InputError: it is missing.
-        """
+        """Raise InputError if the schedule or early stopping needs held-out data and none is given."""
         settings = self.config.training
         stopping = settings.tolerance is not None or settings.patience is not None
         if self.validation_spec() is None and (settings.schedule == "plateau" or stopping):
@@ -235,26 +191,18 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
         """Build the model that the configuration describes, with newly initialized parameters."""
 
     def load_model(self, vocabulary: Vocabulary, weights: Path) -> Model:
-        """Build the model and load its parameters from a file.
-
-        Raises:
-            InputError: the file is missing, damaged, or belongs to another model.
-        """
+        """Build the model and load its parameters from a file."""
         with no_larger_than(weights):
             model = self.make_model(vocabulary)
         load_weights(model, weights)
         return model
 
-    def carried(self, model: Model) -> State | None:
+    def carried_state(self, model: Model) -> State | None:
         """Return an example of the state that is carried from batch to batch, or None if none is."""
         return None
 
     def combine(self, models: Sequence[Model]) -> nn.Module:
-        """Combine several models into one that averages their probabilities.
-
-        Raises:
-            InputError: the task does not support ensembles.
-        """
+        """Combine several models into one that averages their probabilities, if the task supports ensembles."""
         raise InputError(f"ensembles are not supported for {self.config.task}; give one run")
 
     def card_rows(self, model: Model, summary: Metrics) -> list[tuple[str, str]]:
@@ -291,12 +239,9 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
 
     @abstractmethod
     def evaluate(self, model: Model, data: Data, **settings: object) -> Metrics:
-        """Compute the metrics of some data. The model is in evaluation mode during the call.
+        """Compute the metrics of some data, given fields of `evaluation_settings`.
 
-        Args:
-            model: the model.
-            data: what `read` returned.
-            settings: fields of `evaluation_settings`.
+        The model is in evaluation mode during the call.
         """
 
     @abstractmethod
@@ -333,51 +278,53 @@ class Task(ComparableTask, ABC, Generic[Data, Batch, Model]):
     # Answers
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
-        """Read the items to answer: the lines of a text, or the texts of JSONL.
-
-        Raises:
-            InputError: the format has no such items.
-        """
+        """Read the items to answer: the lines of a text, or the texts of JSONL; other formats raise InputError."""
         self.refuse_format(file_format)
         return read_items(sources)
 
     def refuse_format(self, file_format: str | None) -> None:
-        """Check that the format is one of plain lines.
-
-        Raises:
-            InputError: another format, whose lines would be answered as something else.
-        """
+        """Raise InputError for a format other than plain lines, whose lines would be answered as something else."""
         if file_format not in (None, "auto", "text", "jsonl"):
             raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
 
     def check_item(self, item: object, name: str) -> None:
-        """Check an item that is passed from Python.
+        """Raise InputError for an item from Python that `answer` cannot read: by default, anything but a text.
 
-        Args:
-            item: the value that the caller passed.
-            name: names the item in the message.
-
-        Raises:
-            InputError: `answer` cannot read it; by default, anything but a text.
+        The message calls the item ``name``.
         """
         check_text(item, name)
 
     def answer(self, model: Model, vocabulary: Vocabulary, items: Sequence[Any], **settings: object) -> list[Metrics]:
-        """Answer each item.
+        """Answer each item, a value that `check_item` accepts, if the task has answers.
 
         Args:
-            model: the model.
+            model: of the task.
             vocabulary: of the model.
-            items: values that `check_item` accepts.
+            items: the items.
             settings: fields of `answer_settings`.
 
         Returns:
             For each item ``text``, which the command prints, and details.
-
-        Raises:
-            InputError: the task has no answers.
         """
-        raise InputError("predict: a language model has no answers to lines; use generate, or score from Python")
+        raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")
+
+    # Comparison
+
+    def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield inputs, as `answer` reads them, with the right answers; nothing where answers have no truth."""
+        return iter(())
+
+    def stepper(self, model: nn.Module) -> Stepper | None:
+        """Return what runs a model token by token; None where it needs the whole text at once."""
+        return stepper_of(model)
+
+    def reading_module(self, model: nn.Module) -> nn.Module | None:
+        """Return the part of a model that reads a text."""
+        return model if isinstance(model, TextModel) else input_layer(model)
+
+    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
+        """Return the number of tokens that the time of an answer is divided by."""
+        return len(vocabulary.tokenizer.encode(text))
 
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
@@ -385,11 +332,7 @@ AnyTask: TypeAlias = Task[Any, Any, Any]
 
 
 def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Settings:
-    """Check keyword arguments and return them as a settings object.
-
-    Raises:
-        InputError: there is no such setting, or a value does not fit.
-    """
+    """Return keyword arguments as a settings object; raise InputError if one does not fit."""
     for name in settings:
         if name not in kind.model_fields:
             raise InputError(f"{name}: no such setting; {nearest(name, list(kind.model_fields))}")

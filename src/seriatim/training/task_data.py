@@ -63,11 +63,11 @@ class Figure(NamedTuple):
     digits: int
     headline: bool = False
 
-    def of(self, metrics: Metrics) -> str:
+    def text(self, metrics: Metrics) -> str:
         """Return the value as a table shows it."""
         return written(metrics[self.key], self.digits)
 
-    def span(self, metrics: Metrics) -> str:
+    def interval(self, metrics: Metrics) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
         return "" if low is None or high is None else f"{written(low, self.digits)} to {written(high, self.digits)}"

@@ -1,8 +1,7 @@
 """What inspection and comparison need of a task: words for it, examples, losses, predictions and mistakes.
 
-Each task has a view beside it in `seriatim.tasks`, which implements the methods that make sense for it. The methods of
-`TaskView` itself raise an `InputError` that says what the task does not offer; a page shows that sentence in place of a
-section. A task of your own therefore works without a view.
+Each task has a view beside it in `seriatim.tasks`, which implements the methods that make sense for it. The others
+raise `NotOfferedError`, and a page shows its message in place of a section.
 """
 
 from bisect import bisect_right
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
-from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.tokenizers import Tokenizer
@@ -25,6 +23,7 @@ from ..evaluation.error_analysis import Mistakes
 from ..evaluation.intervals import Metrics
 from ..evaluation.token_scores import ALTERNATIVES, TokenScores
 from ..layers.positions import learned_positions
+from ..models.base_models import input_embedding, input_layer
 
 MASK = "[MASK]"
 ModelT = TypeVar("ModelT", bound=nn.Module, covariant=True)
@@ -36,21 +35,13 @@ class NotOfferedError(InputError):
 
 @dataclass(frozen=True)
 class Example:
-    """One sequence as a model reads it.
+    """One sequence as a model reads it."""
 
-    Attributes:
-        inputs: token ids that are read; for a translator, those of the source.
-        targets: ids of what is predicted: the next tokens, a label, tags, or the target of a translator with its end.
-        tokens: names of the inputs.
-        decoded: names of the tokens that a decoder reads; empty if there is no decoder.
-        words: words of a sentence to be tagged; empty for other tasks.
-    """
-
-    inputs: tuple[int, ...]
-    targets: tuple[int, ...]
-    tokens: tuple[str, ...]
-    decoded: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
+    inputs: tuple[int, ...]  # token ids; for a translator, those of the source
+    targets: tuple[int, ...]  # the next tokens, a label, tags, or the target of a translator with its end
+    tokens: tuple[str, ...]  # names of the inputs
+    decoded: tuple[str, ...] = ()  # names of the tokens that a decoder reads, if there is one
+    words: tuple[str, ...] = ()  # of a sentence to be tagged
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -91,21 +82,13 @@ class Example:
 
 @dataclass(frozen=True)
 class LabelEffect:
-    """How the predicted label of a text depends on its tokens.
+    """How the predicted label of a text depends on its tokens."""
 
-    Attributes:
-        tokens: tokens as they appear in the text.
-        labels: names of the labels.
-        full: P(label) for all tokens ``(labels,)``.
-        prefixes: P(label) after each token ``(tokens, labels)``; None if the model reads the text from both sides.
-        without: P(label) of the text without each token ``(tokens, labels)``.
-    """
-
-    tokens: list[str]
+    tokens: list[str]  # as they appear in the text
     labels: list[str]
-    full: np.ndarray
-    prefixes: np.ndarray | None
-    without: np.ndarray
+    full: np.ndarray  # (labels,): P(label) for all tokens
+    prefixes: np.ndarray | None  # (tokens, labels): P(label) after each token; None if the model is bidirectional
+    without: np.ndarray  # (tokens, labels): P(label) of the text without each token
 
     @property
     def predicted(self) -> int:
@@ -120,37 +103,22 @@ class LabelEffect:
 
 
 class SearchResult(NamedTuple):
-    """An answer that was searched for.
-
-    Attributes:
-        text: the answer.
-        log_probability: log P of the answer with its end, in nats.
-        source_tokens: names of the tokens of the source.
-        target_tokens: names of the tokens of the answer, its end included.
-        weights: attention of each token of the answer to each token of the source; empty if unknown.
-    """
+    """An answer that was searched for."""
 
     text: str
-    log_probability: float
-    source_tokens: Sequence[str] = ()
-    target_tokens: Sequence[str] = ()
-    weights: Sequence[Sequence[float]] = ()
+    log_probability: float  # of the answer with its end, in nats
+    source_tokens: Sequence[str] = ()  # names of the tokens
+    target_tokens: Sequence[str] = ()  # names of the tokens, the end included
+    weights: Sequence[Sequence[float]] = ()  # attention of each target token to each source token; empty if unknown
 
 
 class StateReader(NamedTuple):
-    """A way to read tokens and keep the state.
+    """A way to read tokens and keep the state."""
 
-    Attributes:
-        initial: state for one text before its first token.
-        read: maps a number of tokens and a state to the state after that many more tokens.
-        text: what is read, such as ``a text``.
-        source: number of tokens of the source that a decoder attends to; 0 without a source.
-    """
-
-    initial: State
-    read: Callable[[int, State], State]
-    text: str = "a text"
-    source: int = 0
+    initial: State  # for one text before its first token
+    read: Callable[[int, State], State]  # from a number of tokens and a state to the state after that many tokens
+    text: str = "a text"  # what is read
+    source: int = 0  # number of tokens of the source that a decoder attends to
 
 
 @dataclass(frozen=True)
@@ -158,41 +126,23 @@ class TaskView(Generic[ModelT]):
     """What inspection and comparison ask of a task.
 
     The class attributes describe the task; an object answers questions about one model.
-
-    Attributes:
-        config: configuration of the run.
-        model: the model, in evaluation mode.
-        vocabulary: vocabulary of the run.
-        title: what the model is called.
-        answer_name: what an answer of the model is called.
-        prediction_name: the distribution that `predictions` returns, in words.
-        correct_name: plural of correct answers, in words.
-        context_name: the answer whose probability `context_use` measures, in words.
-        first_section: name of the first section of a page: ``surprisal``, ``certainty`` or ``label-effect``.
-        sections: names of further sections that only this task has.
-        max_tokens: largest number of tokens of a text that are inspected.
-        windowed: whether any stretch of a sequence is an example.
-        two_ends: whether the loss can be taken at both ends of a sequence.
-        beam_search: whether answers are searched for with a beam.
-        no_alignment: why there is no alignment, if a search gives none.
     """
 
     config: Config
-    model: ModelT
+    model: ModelT  # in evaluation mode
     vocabulary: Vocabulary
 
-    title: ClassVar[str] = "model"
-    answer_name: ClassVar[str] = "the answer"
-    prediction_name: ClassVar[str] = "the prediction"
-    correct_name: ClassVar[str] = "answers correct"
-    context_name: ClassVar[str] = "the answer"
-    first_section: ClassVar[str] = "surprisal"
-    sections: ClassVar[tuple[str, ...]] = ()
-    max_tokens: ClassVar[int] = 400
-    windowed: ClassVar[bool] = False
-    two_ends: ClassVar[bool] = False
-    beam_search: ClassVar[bool] = False
-    no_alignment: ClassVar[str] = "the model has no decoder"
+    title: ClassVar[str] = "model"  # what the model is called
+    prediction_name: ClassVar[str] = "the prediction"  # the distribution that `predictions` returns, in words
+    correct_name: ClassVar[str] = "answers correct"  # plural of correct answers, in words
+    context_name: ClassVar[str] = "the answer"  # the answer whose probability `context_use` measures, in words
+    first_section: ClassVar[str] = "surprisal"  # of a page: ``surprisal``, ``certainty`` or ``label-effect``
+    sections: ClassVar[tuple[str, ...]] = ()  # names of further sections that only this task has
+    max_tokens: ClassVar[int] = 400  # largest number of tokens of a text that are inspected
+    windowed: ClassVar[bool] = False  # whether any stretch of a sequence is an example
+    two_ends: ClassVar[bool] = False  # whether the loss can be taken at both ends of a sequence
+    beam_search: ClassVar[bool] = False  # whether answers are searched for with a beam
+    no_alignment: ClassVar[str] = "the model has no decoder"  # why a search gives no alignment
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -218,12 +168,9 @@ class TaskView(Generic[ModelT]):
         """
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         notes = []
-        if len(lines) > 1:
-            notes.append(
-                f"The text has {len(lines):,} lines; only the first is inspected, since the run reads one line."
-            )
-        tokens = len(self.tokenizer.encode(lines[0]))
-        if tokens > self.max_tokens:
+        if (count := len(lines)) > 1:
+            notes.append(f"The text has {count:,} lines; only the first is inspected, since the run reads one line.")
+        if (tokens := len(self.tokenizer.encode(lines[0]))) > self.max_tokens:
             notes.append(f"The line has {tokens:,} tokens; only the first {self.max_tokens:,} are inspected.")
         text = _first_tokens(lines[0], self.tokenizer, self.max_tokens)
         return text, notes + self.note_unknown(self.tokenizer.encode(text))
@@ -240,10 +187,7 @@ class TaskView(Generic[ModelT]):
     # Examples: what the model reads, and its loss and predictions at the end.
 
     def examples(self, item: object) -> list[Example]:
-        """Return what the model reads of a text, sequence by sequence, cut to the number of learned positions.
-
-        Args:
-            item: a string, or an item as returned by `held_out`.
+        """Return what the model reads of a text or an item of `held_out`, cut to the number of learned positions.
 
         Raises:
             InputError: there is nothing to read in the text.
@@ -277,11 +221,9 @@ class TaskView(Generic[ModelT]):
         raise self.not_offered("no loss")
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
-        """Return what the model predicts at the end of some examples of one length.
+        """Return the probabilities ``(batch, predictions, outcomes)`` at the end of some examples of one length.
 
-        Returns:
-            Probabilities ``(batch, predictions, outcomes)``. There is one prediction for each example, or one for each
-            token of the answer.
+        There is one prediction for each example, or one for each token of the answer.
         """
         raise self.not_offered("no distribution of its predictions")
 
@@ -298,14 +240,9 @@ class TaskView(Generic[ModelT]):
     # Measurements of one text.
 
     def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
-        """Return the surprisal of each token of a text, of the answer to it, or of its tags.
+        """Return the surprisal of each token of an excerpt, of the answer to it, or of its tags.
 
-        Args:
-            text: a text as returned by `excerpt`.
-            alternatives: number of most likely tokens or tags to list for each place.
-
-        Raises:
-            InputError: there is nothing to read in the text.
+        For each place, the ``alternatives`` most likely tokens or tags are listed.
         """
         raise self.not_offered("no probabilities of single tokens")
 
@@ -329,52 +266,34 @@ class TaskView(Generic[ModelT]):
 
     def embeddings(self) -> Tensor:
         """Return the embeddings of the input tokens ``(vocabulary, size)``."""
-        raise self.not_offered("no embeddings")
+        embedding = input_embedding(self.model)
+        if embedding is None:
+            raise self.not_offered("no embeddings")
+        return embedding.weight
 
     def state_reader(self) -> StateReader:
-        """Return a way to read tokens and keep the state."""
-        raise self.not_offered("no state")
+        """Return a way to read tokens and keep the state: by default, zeros are read by the layer of the model."""
+        layer = input_layer(self.model)
+        if layer is None:
+            raise self.not_offered("no state")
+        if not layer.causal:
+            raise InputError("a model that reads from both sides keeps the whole text and has no state to measure")
+        zeros, width = layer.zeros, layer.input_size
+        return StateReader(layer.initial_state(1), lambda count, state: layer(zeros(1, count, width), state)[1])
 
     # Labelled data.
 
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes on the beginning of some labelled data.
-
-        Args:
-            spec: data, as in `Task.read`.
-            file_format: format of the data; None for that of the configuration.
-
-        Raises:
-            InputError: the data cannot be read.
-        """
+        """Return the mistakes on the beginning of some labelled data; the arguments are as in `Task.read`."""
         raise self.not_offered("no list of its mistakes")
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
-        """Return items of some data for `examples`.
-
-        Args:
-            spec: data, as in `Task.read`.
-            file_format: format of the data; None for that of the configuration.
-            count: largest number of items.
-            tokens: tokens of each item, if they are stretches of one text.
-        """
+        """Return at most ``count`` items of some data for `examples`; stretches of one text have ``tokens`` tokens."""
         return []
 
     def not_offered(self, missing: str) -> NotOfferedError:
         """Return the error for something that the task does not offer, such as ``no embeddings``."""
         return NotOfferedError(f"the task {self.config.task} offers {missing}")
-
-
-def layer_reader(layer: SequenceLayer) -> StateReader:
-    """Return a way to read zeros by a layer.
-
-    Raises:
-        InputError: the layer reads from both sides, so that it has no state that goes from token to token.
-    """
-    if not layer.causal:
-        raise InputError("a model that reads from both sides keeps the whole text and has no state to measure")
-    zeros, width = layer.zeros, layer.input_size
-    return StateReader(layer.initial_state(1), lambda count, state: layer(zeros(1, count, width), state)[1])
 
 
 def no_words() -> InputError:

@@ -8,106 +8,63 @@ from ..config import Training
 
 @dataclass
 class Progress:
-    """The progress of a training.
+    """The progress of a training. Losses are in nats; times are in seconds."""
 
-    Attributes:
-        step: optimizer steps done, skipped ones included.
-        epoch: epochs completed.
-        window: batches read of the current epoch; their order follows from the seed.
-        tokens: tokens read.
-        seconds: time since the training began.
-        training_seconds: time spent in optimizer steps.
-        best_valid: best value of the metric that selects weights.
-        best_loss: lowest held-out loss, in nats.
-        previous_loss: held-out loss of the last validation, in nats.
-        failures: consecutive validations without improvement, for early stopping.
-        annealed: number of times that the schedule ``plateau`` lowered the learning rate.
-        loss_sum: training loss that `metrics.jsonl` does not contain yet, in nats.
-        loss_terms: number of terms of ``loss_sum``.
-        evaluated_at: step of the last validation; -1 before the first.
-        last: record of the last step.
-        records: lines of `metrics.jsonl`; None in checkpoints of version 0.1.
-        skipped: steps skipped because the loss or a gradient was not finite.
-        skipped_in_a_row: consecutive skipped steps.
-        data: key of the training data.
-        held_out: key of the held-out data.
-        environment: what else the last bits depend on; see `environment`.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    window: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    training_seconds: float = 0.0
-    best_valid: float | None = None
-    best_loss: float | None = None
-    previous_loss: float | None = None
-    failures: int = 0
-    annealed: int = 0
-    loss_sum: float = 0.0
-    loss_terms: int = 0
-    evaluated_at: int = -1
-    last: dict[str, Any] = field(default_factory=dict)
-    records: int | None = None
-    skipped: int = 0
+    step: int = 0  # optimizer steps done, skipped ones included
+    epoch: int = 0  # epochs completed
+    window: int = 0  # batches read of the current epoch; their order follows from the seed
+    tokens: int = 0  # tokens read
+    seconds: float = 0.0  # time since the training began, after the last step or validation
+    training_seconds: float = 0.0  # time spent in optimizer steps
+    best_valid: float | None = None  # best value of the metric that selects weights
+    best_loss: float | None = None  # lowest held-out loss
+    previous_loss: float | None = None  # held-out loss of the last validation
+    failures: int = 0  # consecutive validations without improvement, for early stopping
+    annealed: int = 0  # how often the schedule ``plateau`` lowered the learning rate
+    loss_sum: float = 0.0  # training loss that `metrics.jsonl` does not contain yet
+    loss_terms: int = 0  # number of terms of ``loss_sum``
+    evaluated_at: int = -1  # step of the last validation; -1 before the first
+    last: dict[str, Any] = field(default_factory=dict)  # record of the last step
+    records: int | None = None  # lines of `metrics.jsonl`; None in checkpoints of version 0.1
+    skipped: int = 0  # steps skipped because the loss or a gradient was not finite
     skipped_in_a_row: int = 0
-    data: str = ""
-    held_out: str | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    data: str = ""  # key of the training data
+    held_out: str | None = None  # key of the held-out data
+    environment: dict[str, str] = field(default_factory=dict)  # what else the last bits depend on; see `environment`
 
-    def spent(self, config: Training, *, windows: int, seconds: float) -> float:
-        """Return the largest of `shares`. The arguments are the same."""
-        return max(self.shares(config, windows=windows, seconds=seconds).values())
+    def shares(self, config: Training, windows: int) -> dict[str, float]:
+        """Return the share that is spent of each budget: epochs of ``windows`` batches, steps, tokens, minutes."""
+        part_of_epoch = min(self.window / max(windows, 1), 0.999_999)
+        done = {
+            "epochs": self.epoch + part_of_epoch,
+            "steps": self.step,
+            "tokens": self.tokens,
+            "minutes": self.seconds / 60,
+        }
+        budgets = {name: getattr(config, name) for name in done}
+        return {name: done[name] / budget for name, budget in budgets.items() if budget is not None}
 
-    def shares(self, config: Training, *, windows: int, seconds: float) -> dict[str, float]:
-        """Return the share that is spent of each budget in the configuration: epochs, steps, tokens, minutes.
+    def spent(self, config: Training, windows: int) -> float:
+        """Return the largest of `shares`."""
+        return max(self.shares(config, windows).values())
 
-        Args:
-            config: the budgets.
-            windows: number of batches in an epoch.
-            seconds: time since the training began.
-        """
-        shares = {}
-        if config.epochs is not None:
-            of_epoch = min(self.window / max(windows, 1), 0.999_999) if self.window else 0.0
-            shares["epochs"] = (self.epoch + of_epoch) / config.epochs
-        if config.steps is not None:
-            shares["steps"] = self.step / config.steps
-        if config.tokens is not None:
-            shares["tokens"] = self.tokens / config.tokens
-        if config.minutes is not None:
-            shares["minutes"] = seconds / (60 * config.minutes)
-        return shares
-
-    def impatient(self, config: Training) -> bool:
-        """Return whether early stopping ends the training."""
-        stopping = config.tolerance is not None or config.patience is not None
-        return stopping and self.failures >= (config.patience or 1)
-
-    def ended(self, config: Training, *, windows: int, seconds: float) -> str:
-        """Return why the training has ended, or an empty string while it has not. The arguments are as in `shares`."""
-        for name, share in self.shares(config, windows=windows, seconds=seconds).items():
+    def ended(self, config: Training, windows: int) -> str:
+        """Return why the training has ended, or an empty string while it has not."""
+        for name, share in self.shares(config, windows).items():
             if share >= 1:
                 count = getattr(config, name)
                 return f"the budget of {count:,} {name if count != 1 else name[:-1]} is spent"
-        if self.impatient(config):
+        stopping = config.tolerance is not None or config.patience is not None
+        if stopping and self.failures >= (config.patience or 1):
             least = f"by {config.tolerance:g} nats" if config.tolerance else "at all"
             count = "1 validation" if self.failures == 1 else f"{self.failures} validations in a row"
             return f"the held-out loss did not improve {least} in {count}"
         return ""
 
     def record_validation(self, metric: float, loss: float, config: Training, *, more_is_better: bool) -> bool:
-        """Record a validation, for early stopping and for the schedule ``plateau``, which both look at the loss.
+        """Record a validation, and return whether its metric, which selects the weights, is the best so far.
 
-        Args:
-            metric: value of the metric that selects weights.
-            loss: held-out loss, in nats.
-            config: tolerance and schedule.
-            more_is_better: whether a larger metric is better.
-
-        Returns:
-            Whether the metric is the best so far.
+        Early stopping and the schedule ``plateau`` look at the loss, in nats.
         """
         sign = 1 if more_is_better else -1
         best = self.best_valid is None or sign * metric > sign * self.best_valid

@@ -22,12 +22,9 @@ CountParameters = Callable[[int], int | None]
 
 
 class WidthSolver:
-    """Solves the width of one layer.
+    """Solves the width of one layer in a configuration, whose ``hidden_size`` and ``embedding_size`` are replaced.
 
-    Args:
-        config: as the user gave it; ``hidden_size`` and ``embedding_size`` are replaced.
-        vocabulary: of the data.
-        find: returns the task of a configuration.
+    ``find`` returns the task of a configuration.
     """
 
     def __init__(self, config: Config, vocabulary: Vocabulary, find: Callable[[Config], AnyTask]) -> None:
@@ -58,48 +55,39 @@ class WidthSolver:
         return not self.tied and count is not None and count > target
 
     def solve(self, target: int, embedding_size: int, *, adjust: bool = True) -> tuple[int, int, int]:
-        """Find the sizes whose number of parameters is nearest to the target.
+        """Return ``hidden_size``, ``embedding_size`` and the number of parameters that are nearest to the target.
 
         Args:
             target: number of parameters.
             embedding_size: the size that all layers share.
             adjust: whether another embedding size may be used where no width comes within 2 %.
 
-        Returns:
-            ``hidden_size``, ``embedding_size`` and the number of parameters.
-
         Raises:
             InputError: the layer accepts no width.
         """
         largest = max(1024, 4 * math.isqrt(target))  # beyond, a width only pads a layer with hardly any parameters
-        nearest: tuple[int, int] | None = None  # distance, width
+
+        def distance(hidden_size: int, embedding_size: int) -> int:
+            return abs((self.count(hidden_size, embedding_size) or 0) - target)
+
+        widths: list[int] = []
         for multiple in MULTIPLES:
-            for width in _around(lambda size: self.count(size, embedding_size), target, multiple, largest):
-                candidate = (abs((self.count(width, embedding_size) or 0) - target), width)
-                nearest = candidate if nearest is None else min(nearest, candidate)
-            if nearest is not None and nearest[0] <= TOLERANCE * target:
+            widths += _around(lambda size: self.count(size, embedding_size), target, multiple, largest)
+            if any(distance(width, embedding_size) <= TOLERANCE * target for width in widths):
                 break
-        if nearest is None:
-            count_parameters(
-                self.find(self.config), self.vocabulary
-            )  # raises the error in the options, if there is one
+        if not widths:
+            count_parameters(self.find(self.config), self.vocabulary)  # raises an error in the options
             name = self.config.model.layer
             raise InputError(f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}")
-        distance, hidden_size = nearest
-        if distance > TOLERANCE * target and adjust and not self.tied:
-            embedding_size = self._embedding(target, hidden_size, embedding_size)
+        hidden_size = min(widths, key=lambda width: (distance(width, embedding_size), width))
+        if self.tied:
+            embedding_size = hidden_size
+        elif adjust and distance(hidden_size, embedding_size) > TOLERANCE * target:
+            others = _around(lambda size: self.count(hidden_size, size), target, 1, target)
+            embedding_size = min((embedding_size, *others), key=lambda size: distance(hidden_size, size))
         total = self.count(hidden_size, embedding_size)
         assert total is not None
-        return hidden_size, hidden_size if self.tied else embedding_size, total
-
-    def _embedding(self, target: int, hidden_size: int, usual: int) -> int:
-        """Return the embedding size that comes nearest to the target, the usual one where none is nearer."""
-
-        def distance(size: int) -> int:
-            return abs((self.count(hidden_size, size) or 0) - target)
-
-        sizes = _around(lambda size: self.count(hidden_size, size), target, 1, target)
-        return min((usual, *sizes), key=distance)
+        return hidden_size, embedding_size, total
 
 
 def _around(count: CountParameters, target: int, multiple: int, largest: int) -> list[int]:

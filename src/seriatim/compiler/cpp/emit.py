@@ -1,17 +1,16 @@
-"""Emits a program as C++: two functions, forward and backward, each with the whole loop over time.
+"""Emits a program as C++: a forward and a backward function with the whole loop; sizes are read from a table.
 
-Sizes are read from a table, so that one compiled text serves every width with the same structure. If all values of a
-step have the same width, threads share its columns: each thread reads only what it has written itself, and the threads
-synchronize once per phase, before its products. Otherwise threads share columns in products and rows elsewhere, and
-synchronize in between.
+If all values of a step have the same width, threads share its columns and synchronize once per phase, before its
+products. Otherwise they share columns in products and rows elsewhere, and synchronize in between.
 """
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..expressions import Matrix, Node, pieces
+from ..expressions import Matrix, Node, merge_neighbours, pieces
 from ..primitives import PRIMITIVES
 from ..schedule import Buffer, Kernel, Memory, Phase, Place, Product, Role, Rows, Store
 
@@ -35,33 +34,20 @@ class Stride(NamedTuple):
 
 
 class Function(NamedTuple):
-    """One direction as C++, and the arguments of its function.
-
-    Attributes:
-        name: the name of the function.
-        code: its text.
-        memories: the memories in the table of pointers, in order.
-        sizes: the numbers in the table of sizes, in order.
-        packed: the packed parts of matrices, by the number of their memory.
-    """
+    """One direction as C++, and the arguments of its function."""
 
     name: str
     code: str
-    memories: list[Memory]
-    sizes: list[int | Stride]
-    packed: list[Packed]
+    memories: list[Memory]  # the memories in the table of pointers, in order
+    sizes: list[int | Stride]  # the numbers in the table of sizes, in order
+    packed: list[Packed]  # the packed parts of matrices, by the number of their memory
 
 
 class Numbers(NamedTuple):
-    """The types of numbers that a program computes with.
+    """The types of numbers that a program computes with."""
 
-    Attributes:
-        double: float64 instead of float32.
-        reduced: matrices are rounded to bfloat16; the other factor, sums and states are not.
-    """
-
-    double: bool = False
-    reduced: bool = False
+    double: bool = False  # float64 instead of float32
+    reduced: bool = False  # matrices are rounded to bfloat16; the other factor, sums and states are not
 
 
 def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Function]]:
@@ -74,31 +60,24 @@ def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Fun
 
 def merge_products(products: Sequence[Product]) -> list[Product]:
     """Join products into the same place whose rows are adjacent in memory and whose matrices are adjacent parts."""
-    merged: list[Product] = []
-    for product in sorted(products, key=lambda p: (p.place, p.matrix.constant, p.matrix.start, not p.add)):
-        last = merged[-1] if merged else None
-        if last is not None and _continues(last, product):
-            matrix = last.matrix._replace(stop=product.matrix.stop)
-            merged[-1] = last._replace(matrix=matrix, depth=last.depth + product.depth, add=last.add and product.add)
-        else:
-            merged.append(product)
-    return sorted(merged, key=lambda p: (p.place, p.add))
 
+    def merge(left: Product, right: Product) -> Product | None:
+        rows = left.rows._replace(start=left.rows.start + left.depth)
+        matrix = left.matrix._replace(start=left.matrix.stop, stop=right.matrix.stop)
+        if not matrix.transposed or (left.place, rows, matrix) != (right.place, right.rows, right.matrix):
+            return None
+        matrix = left.matrix._replace(stop=right.matrix.stop)
+        return left._replace(matrix=matrix, depth=left.depth + right.depth, add=left.add and right.add)
 
-def _continues(left: Product, right: Product) -> bool:
-    return (
-        left.place == right.place
-        and left.matrix.transposed
-        and right.matrix == left.matrix._replace(start=left.matrix.stop, stop=right.matrix.stop)
-        and right.rows == left.rows._replace(start=left.rows.start + left.depth)
-    )
+    ordered = sorted(products, key=lambda p: (p.place, p.matrix.constant, p.matrix.start, not p.add))
+    return sorted(merge_neighbours(ordered, merge), key=lambda p: (p.place, p.add))
 
 
 class _Emitter:
     def __init__(self, kernel: Kernel, name: str) -> None:
         self.kernel, self.name = kernel, name
         self.pointers: dict[tuple[Memory, Rows], str] = {}
-        self.memories: dict[Memory, int] = {}
+        self.memories: dict[Memory, None] = {}
         self.sizes: dict[int | Stride, int] = {}
         self.widths: dict[Memory, int] = {}
         self.packed: list[Packed] = []
@@ -109,16 +88,18 @@ class _Emitter:
         body = "\n".join([self.phase(depth, phase) for depth, phase in enumerate(self.kernel.phases)])
         if self.width is None:
             body += "\n      barrier.wait(share.count);"
+        kinds = {memory: "packed_t" if memory.role is Role.PACKED else "real" for memory in self.memories}
+        packed_size = " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
         lines = [
             f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
             "const count_t* row_starts, count_t steps, count_t batch, int threads, int fresh) {",
             *(f"  const count_t n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
-            *(self.declaration(memory, i) for memory, i in self.memories.items()),
+            *(f"  {kind}* const {memory.name} = ({kind}*)p[{i}];" for i, (memory, kind) in enumerate(kinds.items())),
             "  Barrier barrier;",
             "  #pragma omp parallel num_threads(threads)",
             "  {",
             "    const Share share;",
-            f"    const bool far = ({self.packed_size()}) * count_t(sizeof(packed_t)) > SECOND_CACHE * share.count;",
+            f"    const bool far = ({packed_size}) * count_t(sizeof(packed_t)) > SECOND_CACHE * share.count;",
             *self.packing,
             "    for (count_t step = 0; step < steps; ++step) {",
             f"      const count_t t = {'steps - 1 - step' if self.kernel.backward else 'step'}, rows = row_counts[t];",
@@ -133,22 +114,11 @@ class _Emitter:
         ]
         return Function(self.name, "\n".join(lines) + "\n", list(self.memories), list(self.sizes), self.packed)
 
-    def declaration(self, memory: Memory, index: int) -> str:
-        """Declare the pointer to a memory."""
-        kind = "packed_t" if memory.role is Role.PACKED else "real"
-        return f"  {kind}* const {memory.name} = ({kind}*)p[{index}];"
-
-    def packed_size(self) -> str:
-        """Return the number of values in all matrices of a step."""
-        return " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
-
     def pointer(self, memory: Memory, rows: Rows) -> str:
         """Declare the pointer to the rows of a memory that a step accesses."""
-        pointer, size = self.pointers[memory, rows], self.size(self.widths[memory])
-        if rows == "all":
-            start = f" + share.id * {size}" if memory.role is Role.VECTOR_SUM else ""
-            return f"      real* const {pointer} = {memory.name}{start};"
-        return f"      real* const {pointer} = {memory.name} + {rows} * {size};"
+        row = ("share.id" if memory.role is Role.VECTOR_SUM else "") if rows == "all" else rows
+        start = f" + {row} * {self.size(self.widths[memory])}" if row else ""
+        return f"      real* const {self.pointers[memory, rows]} = {memory.name}{start};"
 
     def size(self, value: int | Stride) -> str:
         """Return the name of a number that depends on the widths."""
@@ -158,7 +128,7 @@ class _Emitter:
         """Return the name of the pointer to a buffer."""
         self.widths[buffer.memory] = buffer.width
         self.size(buffer.width)
-        self.memories.setdefault(buffer.memory, len(self.memories))
+        self.memories[buffer.memory] = None
         return self.pointers.setdefault((buffer.memory, buffer.rows), f"{buffer.memory.name}_{buffer.rows}")
 
     def at(self, place: Place, row: str) -> str:
@@ -185,8 +155,7 @@ class _Emitter:
         matrix = Memory(Role.MATRIX, product.matrix.constant)
         self.packed.append(Packed(product.matrix, product.depth, product.width))
         depth, width = self.size(product.depth), self.size(product.width)
-        self.memories.setdefault(packed, len(self.memories))
-        self.memories.setdefault(matrix, len(self.memories))
+        self.memories |= dict.fromkeys((packed, matrix))
         row, column = (self.size(Stride(product.matrix.constant, dimension)) for dimension in range(2))
         first, last = f"share.first({width})", f"share.last({width})"
         skip = f"{self.size(product.matrix.start)} * {column}"
@@ -208,25 +177,23 @@ class _Body:
 
     def __init__(self, emitter: _Emitter, depth: int, phase: Phase) -> None:
         self.emitter, self.depth, self.phase = emitter, depth, phase
-        self.kernel = emitter.kernel
-        self.scalars: dict[Node, str] = {}
+        self.names: dict[Node, str] = {}  # of scalars, which are the same for all columns
         self.numbers = itertools.count()
         self.lines: list[str] = []
 
     def text(self) -> str:
-        by_width: dict[int, list[Store]] = {}
+        by_width: dict[int, list[Store]] = defaultdict(list)
         for store in [*self.phase.stores, *self.phase.sums]:
-            by_width.setdefault(store.value.width, []).append(store)
+            by_width[store.value.width].append(store)
         loops = [self.loop(width, stores) for width, stores in by_width.items()]
         shares_rows = self.emitter.width is None
         first, last = ("share.first_row(rows)", "share.last_row(rows)") if shares_rows else ("0", "rows")
-        return "\n".join(
-            [f"      for (count_t b = {first}, end = {last}; b < end; ++b) {{", *self.lines, *loops, "      }"]
-        )
+        head = f"      for (count_t b = {first}, end = {last}; b < end; ++b) {{"
+        return "\n".join([head, *self.lines, *loops, "      }"])
 
     def loop(self, width: int, stores: list[Store]) -> str:
         """Emit the loop over columns for all stores of one width."""
-        columns = _Columns(self, width)
+        columns = _Columns(self)
         ends = []
         for store in stores:
             value = columns.value(store.value)
@@ -236,30 +203,13 @@ class _Body:
         low, high = ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")
         return columns.text(low, high, ends, "simd")
 
-    def scalar(self, value: Node) -> str:
-        """Return the name of a value of width 1, which is the same for all columns."""
-        if value.op == "number":
-            return _literal(value.note)
-        if value in self.scalars:
-            return self.scalars[value]
-        place = self.kernel.loaded(value, self.depth)
-        if place is not None:
-            code = f"({self.emitter.at(place, 'b')})[0]"
-        elif value.op in ("sum", "amax"):
-            return self.reduction(value)
-        else:
-            code = PRIMITIVES[value.op].code.format(*map(self.scalar, value.args))
-        name = self.scalars[value] = f"s{next(self.numbers)}"
-        self.lines.append(f"        const real {name} = {code};")
-        return name
-
     def reduction(self, value: Node) -> str:
         """Emit a loop over the features of a row, and return the name of its result."""
-        name = self.scalars[value] = f"s{next(self.numbers)}"
+        name = self.names[value] = f"s{next(self.numbers)}"
         is_sum = value.op == "sum"
         loops = []
         for _, piece in pieces(value.args[0]):
-            columns = _Columns(self, piece.width)
+            columns = _Columns(self)
             result = columns.value(piece)
             update = f"{name} += {result};" if is_sum else f"{name} = {name} > {result} ? {name} : {result};"
             pragma = f"simd reduction({'+' if is_sum else 'max'}:{name})"
@@ -272,8 +222,8 @@ class _Body:
 class _Columns:
     """One loop over columns."""
 
-    def __init__(self, body: _Body, width: int) -> None:
-        self.body, self.width = body, width
+    def __init__(self, body: _Body) -> None:
+        self.body = body
         self.names: dict[Node, str] = {}
         self.lines: list[str] = []
         self.pointers: dict[str, str] = {}
@@ -286,24 +236,25 @@ class _Columns:
         return "\n".join([*opening, *self.lines, *ends, "        }", "        }"])
 
     def pointer(self, address: str) -> str:
-        """Return the name of a pointer to a row."""
         return self.pointers.setdefault(address, f"r{len(self.pointers)}")
 
     def value(self, value: Node) -> str:
-        """Return the name of a value in column j."""
+        """Return the name of a value: in column j, or of the row if its width is 1."""
         if value.op == "number":
             return _literal(value.note)
-        if value.width == 1:
-            return self.body.scalar(value)
-        if value in self.names:
-            return self.names[value]
-        place = self.body.kernel.loaded(value, self.body.depth)
-        if place is not None:
-            code = f"{self.pointer(self.body.emitter.at(place, 'b'))}[j]"
+        body, is_scalar = self.body, value.width == 1
+        names, lines = (body.names, body.lines) if is_scalar else (self.names, self.lines)
+        if value in names:
+            return names[value]
+        if (place := body.emitter.kernel.loaded(value, body.depth)) is not None:
+            address = body.emitter.at(place, "b")
+            code = f"({address})[0]" if is_scalar else f"{self.pointer(address)}[j]"
+        elif value.op in ("sum", "amax"):
+            return body.reduction(value)
         else:
             code = PRIMITIVES[value.op].code.format(*map(self.value, value.args))
-        name = self.names[value] = f"v{next(self.body.numbers)}"
-        self.lines.append(f"          const real {name} = {code};")
+        name = names[value] = f"{'s' if is_scalar else 'v'}{next(body.numbers)}"
+        lines.append(f"{'        ' if is_scalar else '          '}const real {name} = {code};")
         return name
 
 

@@ -1,8 +1,7 @@
-"""Compiles generated text with the machine's C++ compiler, and stores the result on disk.
+"""Compiles generated text with the machine's C++ compiler, and stores the result in the cache folder.
 
-The compiler is ``$CXX``, or else the first of ``c++``, ``g++`` and ``clang++`` on the path; an empty ``CXX=`` turns
-compilation off. A compiled program is stored in the cache folder under a hash of the text, the compiler, its options
-and the processor, and every later process uses it.
+The compiler is ``$CXX``, or else the first of ``c++``, ``g++`` and ``clang++``; an empty ``CXX=`` turns compilation
+off. The key is a hash of the text, the compiler, its options and the processor.
 """
 
 import ctypes
@@ -32,8 +31,7 @@ class _FailedError(Exception):
     """The compiler failed."""
 
 
-_failed: set[str] = set()
-"""Names of programs that could not be compiled; they are not tried again in this process."""
+_failed: set[str] = set()  # names of programs that could not be compiled and are not tried again in this process
 
 
 def library(text: str) -> ctypes.CDLL | None:
@@ -50,21 +48,16 @@ def library(text: str) -> ctypes.CDLL | None:
     if name in _failed:
         return None
     try:
-        folder = cached(name, lambda folder: _compile(text, command, folder))
-        return _open(folder) or _open(cached(name, lambda folder: _compile(text, command, folder)))
+        for _ in range(2):  # a program that cannot be opened is damaged, and is compiled again
+            folder = cached(name, lambda folder: _compile(text, command, folder))
+            try:
+                return ctypes.CDLL(str(folder / "program.so"))
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
     except _FailedError as error:
         _failed.add(name)
         _warn(str(error))
-        return None
-
-
-def _open(folder: Path) -> ctypes.CDLL | None:
-    """Return the program in a folder; if it is missing or damaged, remove the folder and return None."""
-    try:
-        return ctypes.CDLL(str(folder / "program.so"))
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        return None
+    return None
 
 
 def compiler() -> tuple[str, ...] | None:
@@ -80,47 +73,35 @@ def compiler() -> tuple[str, ...] | None:
 
 
 def _compile(text: str, command: tuple[str, ...], folder: Path) -> None:
-    """Compile a program into a folder.
-
-    Raises:
-        _FailedError: the compiler supports none of the choices of options, or rejects the program.
-    """
+    """Compile a program into a folder; raise _FailedError if no choice of options works, or the text is rejected."""
     source, trial = folder / "program.cpp", folder / "trial.cpp"
     source.write_text(text, encoding="utf-8")
     trial.write_text("int nothing;\n", encoding="utf-8")
     shutil.copy(HEADER, folder / HEADER.name)
-    first = ""
+    reasons = []
     for choice in CHOICES:
-        reason = _call([*command, *OPTIONS, *choice], source, folder / "program.so")
+        reason = _call([*command, *OPTIONS, *choice], source)
         if reason is None:
             return
-        first = first or f"{command[0]} fails: {reason}"
-        if _call([*command, *OPTIONS, *choice], trial, folder / "trial.so") is None:
+        reasons.append(reason)
+        if _call([*command, *OPTIONS, *choice], trial) is None:
             break  # the options work; fewer of them would hide the error and give a slow program
-    raise _FailedError(first)
+    raise _FailedError(f"{command[0]} fails: {reasons[0]}")
 
 
-def _call(command: list[str], source: Path, program: Path) -> str | None:
+def _call(command: list[str], source: Path) -> str | None:
     """Compile one file, and return the first line of the compiler's output if it fails."""
-    command = [*command, "-o", str(program), str(source)]
+    command = [*command, "-o", str(source.with_suffix(".so")), str(source)]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return None if result.returncode == 0 else (result.stdout.strip().splitlines() or ["no message"])[0]
 
 
 def _fingerprint(text: str, command: tuple[str, ...]) -> str:
-    parts = (text, _header(), command, _file_version(shutil.which(command[0])), OPTIONS, CHOICES, _processor())
+    status = os.stat(shutil.which(command[0]) or "")
+    version = status.st_size, status.st_mtime_ns  # which change when the compiler is replaced
+    header = HEADER.read_text(encoding="utf-8")
+    parts = (text, header, command, version, OPTIONS, CHOICES, _processor())
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-@functools.cache
-def _header() -> str:
-    return HEADER.read_text(encoding="utf-8")
-
-
-def _file_version(path: str | None) -> tuple[int, int]:
-    """Return size and modification time, which change when the compiler is replaced."""
-    status = os.stat(path or "")
-    return status.st_size, status.st_mtime_ns
 
 
 @functools.cache

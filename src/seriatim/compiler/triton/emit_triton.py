@@ -1,24 +1,23 @@
 """Emits a program as Triton: one kernel for everything that a phase stores. PyTorch computes the products.
 
-An instance of a kernel computes one row and a block of columns; it loads everything before it stores anything. The
-block covers the whole row if a reduction needs the row, or if one feature is stored where another one is loaded;
-otherwise the instances share the columns of a row. Widths are part of the text; the rows of a step are arguments.
+An instance computes one row and a block of columns, and loads everything before it stores anything. The block is the
+whole row if a reduction needs it, or if one feature is stored where another one is loaded.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..cpp.emit import merge_products
-from ..expressions import Node, pieces
+from ..expressions import Node, merge_neighbours, pieces
 from ..primitives import COMPARISONS, PRIMITIVES
 from ..schedule import Kernel, Memory, Phase, Place, Product, Role, Rows
 
 ROWS: dict[Rows, str] = {"now": "now", "before": "before", "after": "after", "in": "given", "out": "taken"}
 """The arguments of a kernel for the first row of each kind (``in`` is a keyword)."""
 
-COLUMNS = 256
-"""Columns of an instance that does not need the whole row."""
+COLUMNS = 256  # columns of an instance that does not need the whole row
 
 TRITON_FUNCTIONS = ("exp", "log", "abs", "sqrt", "erf", "sin", "cos")
 CODE = {
@@ -30,21 +29,13 @@ CODE = {
 
 
 class Fused(NamedTuple):
-    """One kernel and how it is called.
-
-    Attributes:
-        name: the name of the function.
-        code: its text.
-        memories: the tensors it takes; the first rows follow, in the order of `ROWS`.
-        blocks: instances that share the columns of a row.
-        warps: warps of an instance.
-    """
+    """One kernel and how it is called."""
 
     name: str
     code: str
-    memories: list[Memory]
-    blocks: int
-    warps: int
+    memories: list[Memory]  # the tensors it takes; the first rows follow, in the order of ROWS
+    blocks: int  # instances that share the columns of a row
+    warps: int  # warps of an instance
 
 
 class Stage(NamedTuple):
@@ -64,9 +55,8 @@ class Direction(NamedTuple):
 
 def emit(kernels: Mapping[str, Kernel], *, double: bool) -> tuple[str, list[Direction]]:
     """Return the text of a module with all kernels, and the stages of each direction."""
-    directions = [
-        _direction(kernel, name, "tl.float64" if double else "tl.float32") for name, kernel in kernels.items()
-    ]
+    real = "tl.float64" if double else "tl.float32"
+    directions = [_direction(kernel, name, real) for name, kernel in kernels.items()]
     head = "import triton\nimport triton.language as tl\n\nfrom seriatim.compiler.triton.kernel_functions import *\n"
     stages = [stage for direction in directions for stage in direction.stages]
     return "\n\n".join([head, *(stage.fused.code for stage in stages if stage.fused)]), directions
@@ -77,7 +67,7 @@ def _direction(kernel: Kernel, name: str, real: str) -> Direction:
     for depth, phase in enumerate(kernel.phases):
         has_stores = phase.stores or phase.sums
         fused = _Body(kernel, depth, phase).fused(f"{name}{depth}", real) if has_stores else None
-        stages.append(Stage(merge_columns(phase.products), fused))
+        stages.append(Stage(_merge_columns(phase.products), fused))
     products = [product for stage in stages for product in stage.products]
     memories = {memory for stage in stages if stage.fused for memory in stage.fused.memories}
     memories |= {place.buffer.memory for product in products for place in (product.rows, product.place)}
@@ -85,20 +75,18 @@ def _direction(kernel: Kernel, name: str, real: str) -> Direction:
     return Direction(stages, sorted(memories), kernel.backward)
 
 
-def merge_columns(products: Sequence[Product]) -> list[Product]:
+def _merge_columns(products: Sequence[Product]) -> list[Product]:
     """Join products as `merge_products` does, and those of the same rows with adjacent columns and places."""
-    merged: list[Product] = []
-    for product in sorted(merge_products(products), key=lambda p: (p.add, p.rows, p.matrix, p.place)):
-        last = merged[-1] if merged else None
-        if last is not None and not last.matrix.transposed:
-            place = last.place._replace(start=last.place.start + last.width)
-            matrix = last.matrix._replace(start=last.matrix.stop, stop=product.matrix.stop)
-            if product == last._replace(place=place, matrix=matrix, width=product.width):
-                whole = last.matrix._replace(stop=product.matrix.stop)
-                merged[-1] = last._replace(matrix=whole, width=last.width + product.width)
-                continue
-        merged.append(product)
-    return merged
+
+    def merge(left: Product, right: Product) -> Product | None:
+        place = left.place._replace(start=left.place.start + left.width)
+        matrix = left.matrix._replace(start=left.matrix.stop, stop=right.matrix.stop)
+        if left.matrix.transposed or right != left._replace(place=place, matrix=matrix, width=right.width):
+            return None
+        return left._replace(matrix=left.matrix._replace(stop=right.matrix.stop), width=left.width + right.width)
+
+    ordered = sorted(merge_products(products), key=lambda p: (p.add, p.rows, p.matrix, p.place))
+    return merge_neighbours(ordered, merge)
 
 
 class _Body:
@@ -114,7 +102,6 @@ class _Body:
         self.reduces = False
 
     def fused(self, name: str, real: str) -> Fused:
-        """Return the kernel."""
         ends = []
         for store in [*self.phase.stores, *self.phase.sums]:
             place, value, mask = f"{self.at(store.place)} + j", self.value(store.value), self.mask(store.value)
@@ -123,7 +110,8 @@ class _Body:
             ends.append(f"tl.store({place}, {before}{value}, mask={mask})")
         overlap, crosses_columns = self.overlaps()
         widest = max(self.widths)
-        columns = _power_of_two(widest if crosses_columns or self.reduces else min(widest, COLUMNS))
+        columns = widest if crosses_columns or self.reduces else min(widest, COLUMNS)
+        columns = 1 << (columns - 1).bit_length()  # the next power of two
         lines = [
             "row = tl.program_id(0).to(tl.int64)",
             f"j = tl.program_id(1) * {columns} + tl.arange(0, {columns})",
@@ -143,14 +131,14 @@ class _Body:
         """Return whether a place is both loaded and stored, and whether other columns may load it."""
         overlap = crosses_columns = False
         for place, width in self.loads:
-            for store in self.phase.stores:
-                load, stored = (place, width), (store.place, store.value.width)
-                if place.buffer == store.place.buffer and _overlap(load, stored):
-                    overlap, crosses_columns = True, crosses_columns or load != stored or width == 1
+            for value, stored in self.phase.stores:
+                is_apart = stored.start + value.width <= place.start or place.start + width <= stored.start
+                if place.buffer == stored.buffer and not is_apart:
+                    overlap = True
+                    crosses_columns |= (place, width) != (stored, value.width) or width == 1
         return overlap, crosses_columns
 
     def mask(self, value: Node) -> str:
-        """Return the mask for the columns of a value."""
         self.widths.add(value.width)
         return f"m{value.width}"
 
@@ -172,7 +160,6 @@ class _Body:
         return self.names[value]
 
     def code(self, value: Node) -> str:
-        """Return the expression for a value."""
         if value.op == "number":  # times one, which gives it a type
             return f"one * {_literal(value.note)}"
         place = self.kernel.loaded(value, self.depth)
@@ -186,23 +173,12 @@ class _Body:
     def reduction(self, value: Node) -> str:
         """Return the expression for a sum or maximum over the features of a row."""
         self.reduces = True
-        neutral = "zero" if value.op == "sum" else "-float('inf')"
-        parts = []
-        for _, piece in pieces(value.args[0]):
-            parts.append(f"row_{value.op}(tl.where({self.mask(piece)}, {self.value(piece)}, {neutral}))")
-        total = parts[0]
-        for part in parts[1:]:
-            total = f"{total} + {part}" if value.op == "sum" else f"f_maximum({total}, {part})"
-        return total
-
-
-def _overlap(a: tuple[Place, int], b: tuple[Place, int]) -> bool:
-    (left, left_width), (right, right_width) = a, b
-    return left.start < right.start + right_width and right.start < left.start + left_width
-
-
-def _power_of_two(minimum: int) -> int:
-    return 1 << (minimum - 1).bit_length()
+        neutral, join = ("zero", "{} + {}") if value.op == "sum" else ("-float('inf')", "f_maximum({}, {})")
+        parts = [
+            f"row_{value.op}(tl.where({self.mask(piece)}, {self.value(piece)}, {neutral}))"
+            for _, piece in pieces(value.args[0])
+        ]
+        return functools.reduce(join.format, parts)
 
 
 def _literal(value: float) -> str:

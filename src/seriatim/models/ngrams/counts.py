@@ -18,22 +18,15 @@ from .resources import ArrayAllocator, run_for_all
 from .sorted_windows import PART_SIZE, WindowSorter, count_numbers
 
 BOUNDARY = 0
-BLOCK_SIZE = 1 << 18
-"""Windows or n-grams that are processed together."""
+BLOCK_SIZE = 1 << 18  # windows or n-grams that are processed together
 
 
 class Block(NamedTuple):
-    """Consecutive n-grams of one order. All n-grams with the same context are in the same block.
+    """Consecutive n-grams of one order: all n-grams with the same context are in the same block."""
 
-    Attributes:
-        windows: their windows among the sorted windows.
-        grams: their indices among the n-grams of the order.
-        context: the index of the first one's context among the (n−1)-grams, or less.
-    """
-
-    windows: slice
-    grams: slice
-    context: int
+    windows: slice  # their windows among the sorted windows
+    grams: slice  # their indices among the n-grams of the order
+    context: int  # the index of the first one's context among the (n−1)-grams, or less
 
 
 class Unigrams:
@@ -46,11 +39,11 @@ class Unigrams:
         self.blocks: Sequence[Block] = [Block(slice(0, 0), slice(0, vocabulary_size), 0)]
 
     def contexts(self, block: Block) -> np.ndarray:
-        """Return 0 for each."""
+        """Return 0 for each n-gram of a block."""
         return self.suffix[block.grams]
 
     def words(self, block: Block) -> np.ndarray:
-        """Return their ids."""
+        """Return the id of each."""
         return np.arange(block.grams.start, block.grams.stop, dtype=np.int32)
 
     def counts(self, block: Block) -> np.ndarray:
@@ -59,17 +52,10 @@ class Unigrams:
 
 
 class Level:
-    """The n-grams of one order n > 1, sorted by their words.
+    """The n-grams of one order n > 1 in a text that holds the indices of the (n−1)-grams, sorted by their words.
 
-    Args:
-        text: the sorted windows; they hold the indices of the (n−1)-grams.
-        n: words per n-gram.
-
-    Attributes:
-        size: the number of n-grams.
-        suffix: the index of the last n−1 words of each among the (n−1)-grams ``(n-grams,)``.
-        starting: the number of n-grams that begin a sequence; they come first.
-        blocks: all n-grams, in blocks.
+    The n-grams that begin a sequence come first; ``starting`` is their number. ``suffix`` is the index of the last n−1
+    words of each n-gram among the (n−1)-grams ``(n-grams,)``.
     """
 
     def __init__(self, text: "SortedText", n: int) -> None:
@@ -84,10 +70,10 @@ class Level:
         """Return the index of the first n−1 words of each n-gram of a block among the (n−1)-grams ``(n-grams,)``."""
         if self.n == 2:
             contexts: np.ndarray = self.text.ids[self._starts(block)]
-            return contexts
-        numbers = np.cumsum(self.text.is_first(self.n - 1, block.windows), dtype=np.int32)
-        contexts = numbers[self.text.is_first(self.n, block.windows)]
-        contexts += block.context - 1
+        else:
+            numbers = np.cumsum(self.text.is_first(self.n - 1, block.windows), dtype=np.int32)
+            contexts = numbers[self.text.is_first(self.n, block.windows)]
+            contexts += block.context - 1
         return contexts
 
     def words(self, block: Block) -> np.ndarray:
@@ -127,23 +113,11 @@ class Level:
 
 
 class SortedText:
-    """A text and its sorted windows.
+    """A text and its sorted windows, those of the first words of sequences first; the arguments as in `count_ngrams`.
 
-    Args:
-        ids: token ids; each sequence ends with the boundary symbol, and one is added before the first sequence.
-        order: words of the longest window.
-        vocabulary_size: number of token ids.
-        arrays: allocates large arrays.
-        part_size: windows sorted at once, at most.
-
-    Attributes:
-        ids: the tokens after a boundary symbol; after them the text is filled with a number that is no word.
-        starts: the token at which each window begins ``(windows,)``.
-        shared: the number of words that a window shares with the window before it.
-        sizes: words of the longest n-gram at the beginning of each window. A window may extend beyond the end of a
-            sequence, an n-gram may not.
-        indices: the index of the n-gram that begins at each token, for the order that was counted last.
-        sequences: the number of sequences in the text; their first windows come first.
+    The text begins with a boundary symbol and is filled at the end with a number that is no word. ``sizes`` is the
+    number of words of the longest n-gram that begins a window and crosses no boundary, ``indices`` the index of the
+    n-gram that begins at each token, for the order that was counted last. See `Windows` for the other arrays.
     """
 
     def __init__(
@@ -197,12 +171,8 @@ def count_ngrams(
 ) -> Iterator[Unigrams | Level]:
     """Yield the n-grams of a text for n = 1, …, ``order``; no n-gram crosses a boundary.
 
-    Args:
-        ids: token ids; each sequence ends with the boundary symbol, and one is added before the first sequence.
-        order: the largest n.
-        vocabulary_size: number of token ids.
-        arrays: allocates large arrays; None for memory.
-        part_size: windows sorted at once, at most.
+    Each sequence in ``ids`` ends with the boundary symbol, and one is added before the first sequence. ``arrays``
+    allocates large arrays, None for memory; at most ``part_size`` windows are sorted at once.
     """
     yield Unigrams(ids, vocabulary_size)
     if order == 1:

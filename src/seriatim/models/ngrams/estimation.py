@@ -20,20 +20,10 @@ def smoothed(
     unknown: int | None = None,
     arrays: ArrayAllocator | None = None,
 ) -> Iterator[Piece]:
-    """Yield the probabilities of all n-grams, shortest first.
+    """Yield keys and probabilities of an order and the back-off weights of the one before, for each of `count_ngrams`.
 
-    The probabilities of two orders and the back-off weights of one are held at a time.
-
-    Args:
-        levels: from `count_ngrams`.
-        vocabulary_size: number of token ids.
-        smoothing: the smoothing method.
-        unknown: the id of the unknown word, if there is one.
-        arrays: allocates large arrays; None for memory.
-
-    Yields:
-        Pieces that `table.orders_of` joins: the keys of an order, its probabilities, the back-off weights of the
-        order before.
+    The probabilities of two orders and the back-off weights of one are held at a time. ``unknown`` is the id of the
+    unknown word, if there is one; ``arrays`` allocates large arrays, None for memory.
 
     Warns:
         UserWarning: discounts cannot be estimated from the counts; `DEFAULT_DISCOUNTS` are used.
@@ -56,37 +46,22 @@ def smoothed(
 
 
 class _SmoothedBlock(NamedTuple):
-    """The result of smoothing a block: keys and probabilities of the retained n-grams, and back-off weights.
+    """The result of smoothing a block."""
 
-    Attributes:
-        retained: which n-grams of the block are not pruned; None for all.
-        key: of each retained n-gram.
-        probability: of each retained n-gram.
-        contexts: indices of the lower order, from the context of the first n-gram to that of the last.
-        backoff: of each context.
-    """
-
-    retained: np.ndarray | None
-    key: np.ndarray
-    probability: np.ndarray
-    contexts: slice
-    backoff: np.ndarray
+    retained: np.ndarray | None  # which n-grams of the block are not pruned; None for all
+    key: np.ndarray  # of each retained n-gram
+    probability: np.ndarray  # of each retained n-gram
+    contexts: slice  # indices of the lower order, from the context of the first n-gram to that of the last
+    backoff: np.ndarray  # of each context
 
 
 class _Smoother:
-    """Turns counts of one order after another into probabilities, block by block.
-
-    Attributes:
-        n: the last order.
-        lower: the probabilities of its n-grams.
-        indices: the index of each of its n-grams among those retained, −1 if pruned; None if all are retained.
-        orders_without_estimate: the orders whose discounts could not be estimated.
-    """
+    """Turns counts of one order after another into probabilities, block by block."""
 
     def __init__(self, base: np.ndarray, smoothing: Smoothing, arrays: ArrayAllocator) -> None:
         self.base, self.smoothing, self.arrays = base, smoothing, arrays
-        self.n, self.lower = 0, base
-        self.indices: np.ndarray | None = None
+        self.n, self.lower = 0, base  # the last order, and the probabilities of its n-grams
+        self.indices: np.ndarray | None = None  # of its n-grams among those retained, −1 if pruned; None if all are
         self.orders_without_estimate: list[int] = []
 
     @property
@@ -98,11 +73,12 @@ class _Smoother:
         """Smooth the next order."""
         n, counts = self.n + 1, self.smoothing.counts(level, longer, self.arrays)
         discounts, sizes = self.discounts(level, counts)
-        self.orders_without_estimate += [] if discounts.estimated else [n]
+        if not discounts.estimated:
+            self.orders_without_estimate.append(n)
         probability = self.arrays.empty(sum(sizes), np.float64)
         backoff = self.arrays.empty(len(self.lower) if self.n else 1, np.float64)
         backoff[:] = 1.0
-        indices = self.arrays.empty(level.size, np.int32) if self.smoothing.pruning else None
+        indices = self.arrays.empty(level.size, np.int32) if self.smoothing.prunes else None
 
         def smooth(part: tuple[Block, int]) -> np.ndarray:
             block, start = part
@@ -117,10 +93,10 @@ class _Smoother:
         starts = np.cumsum([0, *sizes[:-1]]).tolist()
         for key in map_in_order(smooth, zip(level.blocks, starts, strict=True)):
             if n > 1:
-                yield Piece(n, "key", key)
-        yield Piece(n, "probability", probability)
+                yield f"keys.{n - 2}", key
+        yield f"probabilities.{n - 1}", probability
         if n > 1:
-            yield Piece(n - 1, "backoff", backoff)
+            yield f"backoffs.{n - 2}", backoff
         self.n, self.lower, self.indices = n, probability, indices
 
     def discounts(self, level: Unigrams | Level, counts: np.ndarray) -> tuple[Discounts, Sequence[int]]:
@@ -128,7 +104,7 @@ class _Smoother:
 
         def tally(block: Block) -> tuple[np.ndarray, int]:
             block_counts, size = counts[block.grams], block.grams.stop - block.grams.start
-            if self.smoothing.pruning:  # n-grams whose context is pruned do not count
+            if self.smoothing.prunes:  # n-grams whose context is pruned do not count
                 has_context = self.retained_indices(level.contexts(block)) >= 0
                 block_counts = block_counts[has_context]
                 size = int((has_context & (level.counts(block) > self.threshold)).sum())
@@ -146,7 +122,7 @@ class _Smoother:
         suffix, counts = level.suffix[block.grams], counts[block.grams]
         is_start = np.arange(block.grams.start, block.grams.stop) < level.starting
         discounted = counts - discounts.of(counts)
-        if smoothing.pruning:
+        if smoothing.prunes:
             has_context = context >= 0
             retained = has_context & (level.counts(block) > self.threshold)
             discounted[~retained] = 0.0

@@ -16,10 +16,9 @@ Result = TypeVar("Result")
 
 
 def map_in_order(function: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[Result]:
-    """Yield ``function(part)`` for each part, in order, computed in parallel.
+    """Yield ``function(part)`` for each part, in order, computed by threads that hold one result each.
 
-    Threads suffice because NumPy releases the interpreter lock while it computes. At most one result per thread, and
-    one more, is held at a time.
+    Threads suffice because NumPy releases the interpreter lock while it computes.
     """
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
@@ -39,13 +38,7 @@ def run_for_all(function: Callable[[Part], None], parts: Iterable[Part]) -> None
 
 
 class ArrayAllocator:
-    """Allocates arrays in memory up to a limit, and beyond it in temporary files.
-
-    The operating system writes the pages of these files out and reads them back.
-
-    Args:
-        limit: bytes held in memory at once; None for no limit.
-    """
+    """Allocates arrays in memory up to a limit in bytes, None for no limit, and beyond it in temporary files."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit, self.allocated = limit, 0

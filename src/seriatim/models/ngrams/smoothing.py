@@ -28,19 +28,15 @@ import torch
 from .counts import BLOCK_SIZE, Block, Level, Unigrams
 from .resources import ArrayAllocator, run_for_all
 
-BACKOFF_FACTOR = 0.4
-"""The weight that `stupid-backoff` gives the lower order."""
+BACKOFF_FACTOR = 0.4  # the weight that `stupid-backoff` gives the lower order
 DEFAULT_DISCOUNTS = (0.5, 1.0, 1.5)
 """Discounts if they cannot be estimated: half of each count, a typical value for texts."""
 
 
 class Discounts(NamedTuple):
-    """What is subtracted from a count of 1, of 2, and of 3 or more.
+    """What is subtracted from a count of 1, of 2, and of 3 or more."""
 
-    D_i = i − (i + 1) Y t_{i+1} / t_i with Y = t_1 / (t_1 + 2 t_2), where t_i n-grams are counted i times.
-    """
-
-    values: tuple[float, float, float]
+    values: tuple[float, ...]
     estimated: bool = True
 
     def of(self, counts: np.ndarray) -> np.ndarray:
@@ -53,17 +49,16 @@ class Discounts(NamedTuple):
 def three_discounts(tally: np.ndarray) -> Discounts:
     """Estimate the three discounts, or return `DEFAULT_DISCOUNTS` if the counts are too few or unlike those of texts.
 
-    Args:
-        tally: the number of counts that are 0, 1, …, and at least 5 ``(6,)``.
+    D_i = i − (i + 1) Y t_{i+1} / t_i with Y = t_1 / (t_1 + 2 t_2), where t_i n-grams are counted i times; ``tally``
+    ``(6,)`` is t_0 to t_4 and the number of counts of at least 5.
     """
     t = tally.astype(float)
-    if 0 in t[1:5]:
-        return Discounts(DEFAULT_DISCOUNTS, estimated=False)
-    y = t[1] / (t[1] + 2 * t[2])
-    values = tuple(float(i - (i + 1) * y * t[i + 1] / t[i]) for i in (1, 2, 3))
-    if not all(0 <= value <= i for i, value in enumerate(values, 1)):
-        return Discounts(DEFAULT_DISCOUNTS, estimated=False)
-    return Discounts((values[0], values[1], values[2]))
+    if 0 not in t[1:5]:
+        y = t[1] / (t[1] + 2 * t[2])
+        values = tuple(float(i - (i + 1) * y * t[i + 1] / t[i]) for i in (1, 2, 3))
+        if all(0 <= value <= i for i, value in enumerate(values, 1)):
+            return Discounts(values)
+    return Discounts(DEFAULT_DISCOUNTS, estimated=False)
 
 
 def one_discount(tally: np.ndarray) -> Discounts:
@@ -74,19 +69,12 @@ def one_discount(tally: np.ndarray) -> Discounts:
 
 
 class Smoothing(NamedTuple):
-    """A smoothing method with its options.
-
-    Attributes:
-        name: a name in the table above.
-        k: of `add-k`.
-        prune: n-grams of each order with this count or less are left out; the last number holds for longer n-grams.
-        closed: give the unknown word a probability only if it occurs in the text.
-    """
+    """A smoothing method, by its name in the table above, with its options."""
 
     name: str = "kneser-ney"
-    k: float = 1.0
-    prune: tuple[int, ...] = (0,)
-    closed: bool = False
+    k: float = 1.0  # of `add-k`
+    prune: tuple[int, ...] = (0,)  # for each order, the largest count to leave out; the last is for longer n-grams, too
+    closed: bool = False  # give the unknown word a probability only if it occurs in the text
 
     def threshold(self, n: int) -> int:
         """Return the count that n-grams of order ``n`` must exceed."""
@@ -114,7 +102,7 @@ class Smoothing(NamedTuple):
         return counts
 
     def discounts(self, tally: np.ndarray) -> Discounts:
-        """Return the discounts; ``tally`` ``(6,)`` is the number of counts that are 0, 1, …, and at least 5."""
+        """Return the discounts; see `three_discounts`."""
         if self.name == "kneser-ney":
             return three_discounts(tally)
         if self.name == "absolute":
@@ -122,7 +110,7 @@ class Smoothing(NamedTuple):
         return Discounts((0.0, 0.0, 0.0))
 
     @property
-    def pruning(self) -> bool:
+    def prunes(self) -> bool:
         """Whether any n-gram can be left out."""
         return any(self.prune)
 
@@ -134,21 +122,16 @@ class Smoothing(NamedTuple):
     def shares(
         self, discounted: np.ndarray, counts: np.ndarray, context: np.ndarray, contexts: int, vocabulary_size: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return α of each n-gram, and γ of each context, 1 if nothing follows it.
+        """Return α of each n-gram, at least one, and γ of each context, 1 if nothing follows it.
 
-        Args:
-            discounted: the count of each n-gram minus its discount ``(n-grams,)``.
-            counts: the count of each n-gram ``(n-grams,)``.
-            context: the index of the context of each n-gram ``(n-grams,)``.
-            contexts: the number of contexts.
-            vocabulary_size: number of token ids.
+        ``discounted`` is the count of each n-gram minus its discount, ``context`` the index of its context.
         """
-        left = _sums(context, counts - discounted, contexts)
+        left: np.ndarray = np.bincount(context, counts - discounted, contexts)
         if self.name == "witten-bell":
-            left += _sums(context, counts > 0, contexts)
+            left += np.bincount(context, counts > 0, contexts)
         elif self.name == "add-k":
             left += self.k * vocabulary_size
-        total = left + _sums(context, discounted, contexts)
+        total = left + np.bincount(context, discounted, contexts)
         known = total > 0
         left[~known], total[~known] = 1.0, 1.0
         backoff = np.where(known, BACKOFF_FACTOR, 1.0) if self.name == "stupid-backoff" else left / total
@@ -160,9 +143,3 @@ class Smoothing(NamedTuple):
             return np.where(share > 0, share, BACKOFF_FACTOR * lower)
         probability: np.ndarray = share + backoff * lower
         return probability
-
-
-def _sums(context: np.ndarray, values: np.ndarray, contexts: int) -> np.ndarray:
-    """Return the sums ``(contexts,)`` of values ``(n-grams,)`` by context, in float64."""
-    sums: np.ndarray = np.bincount(context, values, minlength=contexts).astype(float, copy=False)
-    return sums

@@ -20,25 +20,16 @@ PART_SIZE = 1 << 19
 
 
 class Windows(NamedTuple):
-    """Windows in the order of their words.
+    """Windows in the order of their words."""
 
-    Attributes:
-        starts: the token at which each window begins ``(windows,)``.
-        shared: the number of first words that it shares with the window before it.
-    """
-
-    starts: np.ndarray
-    shared: np.ndarray
+    starts: np.ndarray  # the token at which each window begins (windows,)
+    shared: np.ndarray  # the number of first words that it shares with the window before it
 
 
 class WindowSorter:
-    """Sorts the windows of a text.
+    """Sorts the windows of ``order`` words of a text, at most ``part_size`` at once.
 
-    Args:
-        text: words, from 0; a window begins at each token but the last ``order``.
-        order: words per window.
-        num_words: number of different words.
-        part_size: windows sorted at once, at most.
+    A window begins at each token but the last ``order``. ``num_words`` is the number of different words, from 0.
     """
 
     def __init__(self, text: np.ndarray, order: int, num_words: int, *, part_size: int = PART_SIZE) -> None:
@@ -51,16 +42,7 @@ class WindowSorter:
         return map_in_order(lambda part: self.sort(*part), self.split(None, 0))
 
     def split(self, starts: np.ndarray | None, known: int, shared: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield parts small enough to sort.
-
-        Args:
-            starts: windows that share their first words, in order; None for all windows.
-            known: the number of words that they share.
-            shared: the number of words that the first window shares with the window before it.
-
-        Yields:
-            The arguments of `sort`.
-        """
+        """Yield the arguments of `sort` for parts that are small enough; ``starts`` None means all windows."""
         if known == self.order or (starts is not None and len(starts) <= self.part_size):
             assert starts is not None
             yield starts, known, shared
@@ -84,7 +66,7 @@ class WindowSorter:
             lows.append(high)
 
     def group(self, words: np.ndarray, lows: list[int], starts: np.ndarray | None) -> Iterator[np.ndarray]:
-        """Yield the windows of each range of words, in order; ``starts`` as in `split`."""
+        """Yield the windows of each range of words, in order."""
         dtype = np.uint8 if len(lows) <= 256 else np.uint16 if len(lows) <= 1 << 16 else np.int32
         group_of_word = np.repeat(np.arange(len(lows), dtype=dtype), np.diff([*lows, self.num_words]))
         members: list[list[np.ndarray]] = [[] for _ in lows]
@@ -100,12 +82,9 @@ class WindowSorter:
             parts.clear()
 
     def sort(self, starts: np.ndarray, known: int, shared: int) -> Windows:
-        """Sort one part.
+        """Sort windows that share their first ``known`` words, given in order, in place.
 
-        Args:
-            starts: windows that share their first words, in order; sorted in place.
-            known: the number of words that they share.
-            shared: the number of words that the first window shares with the window before it.
+        ``shared`` is the number of words that the first window shares with the window before it.
         """
         all_shared = np.zeros(len(starts), dtype=np.int16)
         all_shared[1:] = known

@@ -1,7 +1,7 @@
 """N-grams with their probabilities, looked up by binary search."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,7 +9,6 @@ import torch
 from ...core.errors import InputError
 from .sorted_windows import INTEGER_BITS
 
-Part = Literal["key", "probability", "backoff"]
 LARGE_TABLE, CHECKED, CHECKED_IN_LARGE = 1 << 20, 4096, 4
 """How many n-grams of an order are checked when a model is opened. Each check may read up to a megabyte from disk, so
 only a few n-grams of a large table are checked."""
@@ -19,62 +18,54 @@ ROUNDING = 1e-6
 """Tolerance by which a probability may exceed 1."""
 UNSORTED_SEARCHES = 4096
 """Up to this number searches run in the order given; more are sorted first, so that memory is read in order."""
+Piece = tuple[str, np.ndarray]
+"""Consecutive values of one array of a model and its name; the pieces of an array come in order. For n words the names
+are ``keys.{n-2}``, ``probabilities.{n-1}`` and ``backoffs.{n-1}``; see `Order`."""
 
 
 class Order(NamedTuple):
     """The n-grams of one order, sorted by their words.
 
-    Attributes:
-        key: the index of the first n−1 words among the (n−1)-grams, times the vocabulary size, plus the last word:
-            ascending ``(n-grams,)``.
-        probability: p(w | h) ``(n-grams,)``, in float64.
-        backoff: γ of the whole n-gram as a context ``(n-grams,)``, 1 if nothing follows it; empty for the longest.
+    A key is the index of the first n−1 words among the (n−1)-grams, times the vocabulary size, plus the last word.
     """
 
-    key: np.ndarray
-    probability: np.ndarray
-    backoff: np.ndarray
-
-
-class Piece(NamedTuple):
-    """Consecutive values of one part of an order; the pieces of a part come in order."""
-
-    n: int
-    part: Part
-    values: np.ndarray
+    key: np.ndarray  # ascending (n-grams,)
+    probability: np.ndarray  # p(w | h) (n-grams,), in float64
+    backoff: np.ndarray  # γ of the whole n-gram as a context (n-grams,), 1 if nothing follows it; empty for the longest
 
 
 def pieces_of(orders: Sequence[Order]) -> Iterator[Piece]:
-    """Yield every part of every order; unigrams have no keys, and the longest n-grams no back-off weights."""
-    for n, order in enumerate(orders, 1):
-        if n > 1:
-            yield Piece(n, "key", order.key)
-        yield Piece(n, "probability", order.probability)
-        if n < len(orders):
-            yield Piece(n, "backoff", order.backoff)
+    """Yield every array of every order; unigrams have no keys, and the longest n-grams no back-off weights."""
+    for i, order in enumerate(orders):
+        if i:
+            yield f"keys.{i - 1}", order.key
+        yield f"probabilities.{i}", order.probability
+        if i < len(orders) - 1:
+            yield f"backoffs.{i}", order.backoff
 
 
 def orders_of(pieces: Iterable[Piece]) -> list[Order]:
     """Join pieces to whole orders."""
-    parts: dict[tuple[int, Part], list[np.ndarray]] = {}
-    for n, part, values in pieces:
-        parts.setdefault((n, part), []).append(values)
-    orders = []
-    for n in range(1, 1 + max(n for n, _ in parts)):
-        key, probability, backoff = (np.concatenate(parts.get((n, part), [np.ones(0)])) for part in get_args(Part))
-        orders.append(Order(np.arange(len(probability)) if n == 1 else key, probability, backoff))
+    parts: dict[str, list[np.ndarray]] = {}
+    for name, values in pieces:
+        parts.setdefault(name, []).append(values)
+    return orders_from({name: np.concatenate(values) for name, values in parts.items()})
+
+
+def orders_from(arrays: Mapping[str, np.ndarray]) -> list[Order]:
+    """Return the orders that whole arrays hold, shortest first."""
+    orders: list[Order] = []
+    while (probability := arrays.get(f"probabilities.{len(orders)}")) is not None:
+        i = len(orders)
+        key = arrays[f"keys.{i - 1}"] if i else np.arange(len(probability))
+        orders.append(Order(key, probability, arrays.get(f"backoffs.{i}", np.ones(0))))
     return orders
 
 
 def check_order(orders: Sequence[Order], vocabulary_size: int, *, longest: bool) -> None:
-    """Raise ValueError if the last of some orders is damaged.
+    """Raise ValueError if the last of some orders, shortest first, is damaged; only a sample of a large one is read.
 
-    A table can be larger than memory, so only a sample of a large one is read.
-
-    Args:
-        orders: shortest first.
-        vocabulary_size: number of token ids.
-        longest: whether no order follows.
+    ``longest`` says whether no order follows.
     """
     n, (key, probability, backoff) = len(orders), orders[-1]
     if len(key) != len(probability) or len(backoff) != (0 if longest else len(probability)):
@@ -94,16 +85,12 @@ def check_order(orders: Sequence[Order], vocabulary_size: int, *, longest: bool)
 
 
 def _within(values: np.ndarray, largest: float) -> bool:
-    """Return whether all values are between 0 and ``largest``, which NaN is not."""
+    """Return whether all values, none of them NaN, are between 0 and ``largest``."""
     return not len(values) or bool(values.min() >= 0 and values.max() <= largest)
 
 
 class Table:
-    """The tables of an n-gram model.
-
-    Args:
-        orders: shortest first; the unigrams are all tokens of the vocabulary.
-    """
+    """The tables of an n-gram model: its orders, shortest first. The unigrams are all tokens of the vocabulary."""
 
     def __init__(self, orders: Sequence[Order]) -> None:
         self.orders, self.vocabulary_size = list(orders), len(orders[0].probability)
@@ -111,10 +98,7 @@ class Table:
     def find(self, n: int, context: np.ndarray, word: np.ndarray) -> np.ndarray:
         """Return the indices of n-grams, −1 for those that are not in the table.
 
-        Args:
-            n: the order of the n-grams.
-            context: the index of the first n−1 words, or −1, of any shape.
-            word: the last word, or −1, of the same shape.
+        ``context`` is the index of their first n−1 words, or −1, of any shape; ``word`` is their last word, or −1.
         """
         if n == 1:
             return word.astype(np.int64)
@@ -135,11 +119,9 @@ class Table:
         return indices
 
     def ending(self, tokens: np.ndarray, longest: int) -> list[np.ndarray]:
-        """Return the indices of the n-grams that end at each token, for n = 1 to ``longest``.
+        """Return the indices of the n-grams that end at each token ``(batch, time)``, for n = 1 to ``longest``.
 
-        Args:
-            tokens: ids ``(batch, time)``, −1 for no token.
-            longest: at most the order of the model.
+        ``tokens`` are ids ``(batch, time)``, −1 for no token.
         """
         indices = [tokens.astype(np.int64)]
         for n in range(2, longest + 1):
@@ -151,10 +133,7 @@ class Table:
     def log_probabilities(self, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return log p of each target ``(batch, time)``, in nats.
 
-        Args:
-            tokens: ids ``(batch, more + time)``, −1 for no token. Aligned at the end with ``targets``: the context of a
-                target is the token at its position and all tokens before it.
-            targets: ids ``(batch, time)``.
+        ``tokens`` are ids ``(batch, more + time)``, −1 for no token; the last ``time`` of them precede the targets.
         """
         more = tokens.shape[1] - targets.shape[1]
         contexts = [indices[:, more:] for indices in self.ending(tokens, len(self.orders) - 1)]
@@ -165,9 +144,7 @@ class Table:
     def backed_off(self, contexts: Sequence[np.ndarray], ngrams: Sequence[np.ndarray]) -> np.ndarray:
         """Return log p of words, each from the longest n-gram in the table that ends with it.
 
-        Args:
-            contexts: the indices of the n-grams before each word, for n = 1, …
-            ngrams: the indices of the n-grams that end with the word itself, from n = 1 to the longest.
+        For n = 1, … ``contexts`` are the indices of the n-grams before each word, ``ngrams`` of those that end with it.
         """
         total, remaining = np.zeros(ngrams[0].size), np.arange(ngrams[0].size)
         with np.errstate(divide="ignore"):
@@ -189,15 +166,9 @@ class Table:
     ) -> np.ndarray:
         """Return which words have probability zero under maximum likelihood, whatever the smoothing of these tables.
 
-        These are the words that never follow the longest context that any word follows.
-
-        Args:
-            contexts: as in `backed_off`.
-            ngrams: as in `backed_off`.
-            counts: the count of each token in the training text ``(vocabulary,)``.
-
-        Returns:
-            Booleans, as long as the flattened ``ngrams[0]``.
+        These are the words that never follow the longest context that any word follows. ``contexts`` and ``ngrams`` are
+        those of `backed_off`, ``counts`` are the counts of all tokens in the training text ``(vocabulary,)``, and the
+        result is as long as the flattened ``ngrams[0]``.
         """
         is_impossible, remaining = np.zeros(ngrams[0].size, dtype=bool), np.arange(ngrams[0].size)
         for n in range(len(self.orders), 1, -1):
@@ -221,14 +192,7 @@ class Table:
         return is_followed
 
     def distributions(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the probability of every word after contexts.
-
-        Args:
-            tokens: ids ``(batch, context)``, −1 for no token.
-
-        Returns:
-            ``(batch, vocabulary)``.
-        """
+        """Return the probability of every word ``(batch, vocabulary)`` after ids ``(batch, context)``, −1 for none."""
         contexts = self.ending(tokens, len(self.orders) - 1)[: len(self.orders) - 1]
         probabilities = np.empty((len(tokens), self.vocabulary_size))
         for row in range(len(tokens)):
@@ -251,15 +215,12 @@ class Table:
 
 
 def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted values and the former index of each.
-
-    Integers that hold both a value and its index sort several times faster than `numpy.argsort`.
-    """
+    """Return the sorted values and the former index of each."""
     bits = (len(values) - 1).bit_length()
     if int(values.max()).bit_length() + bits > INTEGER_BITS:
         order = np.argsort(values)
         return values[order], order
-    packed = values << bits
+    packed = values << bits  # sorting a value with its index is several times faster than `numpy.argsort`
     packed |= np.arange(len(values))
     packed.sort()
     return packed >> bits, packed & (1 << bits) - 1

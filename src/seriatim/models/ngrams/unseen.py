@@ -13,6 +13,7 @@ import torch
 
 from .counts import BOUNDARY, Level, Unigrams
 from .resources import map_in_order
+from .table import Piece
 
 TENSOR_NAMES = ("seen_types", "seen_once", "seen_tokens")
 """The tensors of `Seen` in the file of a model."""
@@ -21,25 +22,15 @@ EXACT = 2**53
 
 
 class Seen(NamedTuple):
-    """Counts of the n-grams in a training text, before pruning.
+    """Counts of the n-grams in a training text, before pruning."""
 
-    Attributes:
-        types: the number of different n-grams of each order ``(orders,)``.
-        once: the number of them that occur once ``(orders,)``.
-        tokens: the count of each token ``(vocabulary,)``.
-    """
-
-    types: np.ndarray
-    once: np.ndarray
-    tokens: np.ndarray
+    types: np.ndarray  # the number of different n-grams of each order (orders,)
+    once: np.ndarray  # the number of them that occur once (orders,)
+    tokens: np.ndarray  # the count of each token (vocabulary,)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor], order: int, vocabulary_size: int) -> "Seen":
-        """Read the counts from the tensors of a file.
-
-        Raises:
-            ValueError: the tensors do not hold the counts of such a model.
-        """
+        """Read the counts from the tensors of a file; ValueError if they are not those of such a model."""
         seen = cls(*(tensors[name].numpy() for name in TENSOR_NAMES))
         sizes = tuple(len(values) for values in seen)
         are_integers = all(values.dtype == np.int64 and values.ndim == 1 for values in seen)
@@ -51,19 +42,12 @@ class Seen(NamedTuple):
 
 
 class Lookups(NamedTuple):
-    """The result of looking up every token of a text.
+    """The result of looking up every token of a text."""
 
-    Attributes:
-        losses: −log P of each token, in nats ``(tokens,)``.
-        predicted: the number of n-grams of each order that end at a token and cross no boundary ``(orders,)``.
-        unseen: how many of them are not in the tables; for order 1, not in the training text ``(orders,)``.
-        impossible: tokens of probability zero under maximum likelihood; None if the training text is unknown.
-    """
-
-    losses: np.ndarray
-    predicted: np.ndarray
-    unseen: np.ndarray
-    impossible: int | None
+    losses: np.ndarray  # −log P of each token, in nats (tokens,)
+    predicted: np.ndarray  # the number of n-grams of each order that end at a token and cross no boundary (orders,)
+    unseen: np.ndarray  # how many of them are not in the tables; for order 1, not in the training text (orders,)
+    impossible: int | None  # tokens of probability zero under maximum likelihood; None if the training text is unknown
 
 
 Record = tuple[int, int, np.ndarray]
@@ -88,16 +72,18 @@ def seen_of(records: list[Record]) -> Seen:
     return Seen(np.array(types), np.array(once), tokens[0])
 
 
+def seen_pieces(records: list[Record]) -> Iterator[Piece]:
+    """Yield the arrays of `seen_of` for the file of a model, when `tallied` has written all records."""
+    yield from zip(TENSOR_NAMES, seen_of(records), strict=True)
+
+
 def count_unseen(
     text: np.ndarray, indices: list[np.ndarray], skipped: int, seen: Seen | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how many n-grams of each order end at the tokens of a text, and how many of them are not in the tables.
 
-    Args:
-        text: token ids ``(tokens,)``, −1 for no token.
-        indices: the indices of the n-grams that end at each token, −1 if not in the tables, for n = 1, 2, …
-        skipped: tokens at the beginning that are only context.
-        seen: the counts of the training text; if None, every token counts as seen.
+    ``text`` holds token ids, −1 for no token; the first ``skipped`` of them are only context. ``indices`` are those of
+    the n-grams that end at each token, −1 if not in the tables, for n = 1, 2, … Without ``seen`` all tokens are seen.
     """
     predicted, missing = np.zeros(len(indices), np.int64), np.zeros(len(indices), np.int64)
     valid = text >= 0
@@ -117,18 +103,9 @@ def count_unseen(
 
 
 def sparsity(lookups: Lookups, seen: Seen | None, vocabulary_size: int, impossible: int) -> dict[str, object]:
-    """Return the figures of a text that `evaluate --json` prints.
+    """Return the figures of a text that `evaluate --json` prints; see `docs/ngrams.md`. Unknown figures are None.
 
-    Args:
-        lookups: of every token of the text.
-        seen: the counts of the training text; None if they are unknown.
-        vocabulary_size: V.
-        impossible: the number of tokens whose probability is zero.
-
-    Returns:
-        ``ngrams``, for each order ``order``, ``possible`` (V^n), ``types``, ``once``, ``predicted``, ``unseen`` and
-        ``unseen_share``; ``impossible_tokens`` and ``impossible_share`` of this model, and with the prefix
-        ``maximum_likelihood_`` those of the same counts without smoothing. Unknown figures are None.
+    ``seen`` are the counts of the training text, if known; ``impossible`` is the number of tokens of probability zero.
     """
     rows = []
     for n, (predicted, missing) in enumerate(zip(lookups.predicted.tolist(), lookups.unseen.tolist(), strict=True), 1):

@@ -1,0 +1,118 @@
+"""Base classes of the tasks, and the defaults of their configurations."""
+
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ..config import Config, Section
+from ..core.errors import InputError
+from ..data.builtin import builtin_tokens
+from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
+from ..data.encoding import BLOCK
+from ..data.tokenizers import END
+from ..data.vocabulary import Vocabulary
+from ..layers import options_of, split_names
+from ..layers.declared_options import resolve_options
+from ..layers.origins import stacks_of
+from ..training.loop import Trainer
+from ..training.task import Batch, Data, Model, Task
+
+Options = TypeVar("Options", bound=Section)
+
+
+class TextTask(Task[Data, Batch, Model]):
+    """A task on one running text, or on lines of text."""
+
+    baseline_name = "a unigram"
+    counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
+
+    @property
+    def unit(self) -> str:
+        """``stream`` for one running text, or ``line``."""
+        return self.config.data.unit
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """Learn the tokenizer from the training text."""
+        sources = self.sources(self.training_spec(), "train")
+        return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=self.unit)})
+
+    def read_corpus(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
+        """Read and encode a text, which must have a known token; see `Task.read`."""
+        sources, tokenizer = self.sources(spec, split, file_format), vocabulary.tokenizer
+        corpus = encode_corpus(sources, tokenizer, unit=self.unit)
+        if not corpus.statistics.unknown_tokens:
+            return corpus
+        blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
+        if not any(np.any((block != END) & (block != tokenizer.unknown_id)) for block in blocks):
+            raise InputError(
+                f"{sources[0].name}: only unknown {tokenizer.kind}s; is it the right file, "
+                "and tokenizer.min_count and vocabulary_size fit for it?"
+            )
+        return corpus
+
+    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
+        """Return the statistics of a text."""
+        return count_text(self.sources(spec, split), vocabulary.tokenizer, unit=self.unit)
+
+
+class LayeredTask(Task[Data, Batch, Model]):
+    """A task whose model is built from layers; ``model.options`` holds its own ``options`` and ``layer_options``."""
+
+    estimator = Trainer
+    own_options: ClassVar[type[Section]]
+    options: Section
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options, self.layer_options = split_options(self.own_options, self.config)
+
+    @classmethod
+    def with_defaults(cls, config: Config) -> Config:
+        """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
+        config = seeing_everything(with_kind(config, "word"))
+        options, rest = split_options(cls.own_options, config)
+        return with_model(config, options={**rest, **options.model_dump()})
+
+
+class LabelledTask(LayeredTask[Data, Batch, Model]):
+    """A task on labelled data, which `labelled_items` reads."""
+
+    def skim(self, spec: str, split: str) -> None:
+        """Read the data and discard it; see `Task.skim`."""
+        for _ in self.labelled_items(spec, split):
+            pass
+
+
+def split_options(kind: type[Options], config: Config) -> tuple[Options, dict[str, Any]]:
+    """Return the options of the task, and what is left for the layers; see `resolve_options` for errors."""
+    return resolve_options(kind, stacks_of(config), config.model.options)
+
+
+def seeing_everything(config: Config) -> Config:
+    """Return the configuration of a task that reads whole sequences: in both directions, unless it says otherwise.
+
+    A layer with the option ``causal`` reads later inputs itself; any other layer runs once from each end.
+    """
+    name, options = config.model.layer, config.model.options
+    if config.model.bidirectional is not None or "causal" in options:
+        return with_model(config, bidirectional=bool(config.model.bidirectional))
+    if all("causal" in options_of(one, options) for one in split_names(name)):
+        return with_model(config, bidirectional=False, options={**options, "causal": False})
+    return with_model(config, bidirectional=True)
+
+
+def with_kind(config: Config, kind: str) -> Config:
+    """Return the configuration with this kind of tokens, unless it names a kind, or a run to take a tokenizer from.
+
+    A built-in task whose texts are single strings of letters is read as characters; as words, a text would be one
+    token.
+    """
+    if config.training.init is not None:
+        return config
+    kind = config.tokenizer.kind or builtin_tokens(config.data.train) or kind
+    return config.model_copy(update={"tokenizer": config.tokenizer.model_copy(update={"kind": kind})})
+
+
+def with_model(config: Config, **fields: object) -> Config:
+    """Return the configuration with other values of some fields of its model."""
+    return config.model_copy(update={"model": config.model.model_copy(update=fields)})

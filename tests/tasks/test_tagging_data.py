@@ -1,0 +1,162 @@
+"""What taggers read: files in columns and vectors, and the errors that name what does not fit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.config import resolve
+from seriatim.core.errors import InputError
+from seriatim.tasks import find
+
+from .tagged import config
+
+
+@pytest.fixture(scope="module")
+def folder(tagged: Path) -> Path:
+    return tagged
+
+
+@pytest.fixture(scope="module")
+def run(tagger: seriatim.Run) -> seriatim.Run:
+    return tagger
+
+
+def test_a_folder_of_files_in_columns_is_read_whole(folder: Path, tmp_path: Path) -> None:
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.conllu").write_bytes((folder / f"{name}.conllu").read_bytes())
+    (tmp_path / "LICENSE.txt").write_text("Not a sentence in columns.\n")
+    task = find(resolve({"task": "tag", "data": {"train": str(tmp_path)}}))
+    with pytest.warns(UserWarning, match=r"1 file was not read .*LICENSE\.txt"):
+        assert len(task.read(str(tmp_path), "train", task.learn_vocabulary()).lengths) == 150
+
+
+def test_vectors_made_elsewhere_are_where_it_begins(folder: Path, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(3, 12)).astype(np.float32)
+    rows = zip(["the", "nowhere", "saw"], vectors.tolist(), strict=True)
+    (tmp_path / "v.txt").write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
+    settings = config(folder, "vectors", vectors=str(tmp_path / "v.txt"), characters="none")
+    task = find(resolve(settings))
+    vocabulary = task.learn_vocabulary()
+    embedding = task.make_model(vocabulary).embedding.weight
+    torch.testing.assert_close(embedding[vocabulary.tokenizer.encode("the saw")], torch.tensor(vectors[[0, 2]]))
+    assert "2 words with a vector" in task.describe(task.read(settings["data"]["train"], "train", vocabulary))
+    settings["training"]["epochs"] = 1
+    run = seriatim.train(settings)
+    assert run.summary["words_with_vectors"] == 2
+    (tmp_path / "v.txt").unlink()
+    assert list(seriatim.load(run.path).predict(["the saw"])) == list(run.predict(["the saw"]))
+    (tmp_path / "v.txt").write_text("the 0.5 0.5\n")
+    with pytest.raises(InputError, match=r"v\.txt: vectors of 2 numbers, model\.embedding_size is 12; set it to 2"):
+        seriatim.train(config(folder, "none", vectors=str(tmp_path / "v.txt")))
+
+
+def test_a_tag_never_seen_is_named_and_counts_as_wrong(run: seriatim.Run, tmp_path: Path) -> None:
+    path = tmp_path / "odd.conll"
+    path.write_text("the\tx\tO\nAbcd\tx\tB-ORG\nEfgh\tx\tI-ORG\n\nsaw\tx\tO\n")
+    with pytest.warns(match=r"odd\.conll:2: the tag 'B-ORG' and 1 more never stood in training; 2 words count as"):
+        found = run.evaluate(str(path))
+    assert (found["unseen_tags"], found["unseen"]) == (2, ["B-ORG", "I-ORG"])
+    assert found["accuracy"] == pytest.approx(0.5)
+    assert found["entities"]["ORG"]["recall"] == 0
+    assert np.isfinite(found["loss"])
+
+
+def test_a_loss_over_no_words_is_null_and_not_zero(run: seriatim.Run, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "unseen.conll"
+    path.write_text("Abcd\tx\tB-OTHER\nsaw\tx\tI-OTHER\n\nthe\tx\tB-OTHER\n")
+    with pytest.warns(UserWarning, match="B-OTHER"):
+        assert main(["evaluate", str(run.path), "--data", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["loss"], found["loss_low"], found["loss_high"]) == (None, None, None)
+    assert found["accuracy"] == 0
+    with pytest.warns(UserWarning, match="B-OTHER"):
+        assert main(["evaluate", str(run.path), "--data", str(path)]) == 0
+    (shown,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("loss"))
+    assert shown.split()[-1] == "-"
+
+
+def test_held_out_data_with_other_tags_alone_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "unseen.conll"
+    path.write_text("Abcd\tx\tB-OTHER\nsaw\tx\tI-OTHER\n")
+    settings = config(folder, str(tmp_path / "out"))
+    settings["data"] = {**settings["data"], "valid": str(path)}
+    with pytest.warns(match="B-OTHER"), pytest.raises(InputError, match="none of its tags"):
+        seriatim.train(settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_held_out_data_must_have_what_weights_are_chosen_by(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "flat.conll").write_text("the\tx\tO\n")
+    settings = config(folder, "none")
+    settings["data"]["valid"] = str(tmp_path / "flat.conll")
+    with pytest.raises(InputError, match=r"flat\.conll: no chunks marked there"):
+        seriatim.train(settings)
+
+
+def test_iob1_is_made_bio_where_it_is_said(run: seriatim.Run, folder: Path, tmp_path: Path) -> None:
+    text = (folder / "valid.conll").read_text().replace("B-PER", "I-PER")
+    (tmp_path / "iob1.conll").write_text(text)
+    task = find(resolve(run.config, {"model.options.scheme": "iob1"}))
+    task.make_model(run.vocabulary)
+    one, other = (task.read(str(path), "test", run.vocabulary) for path in (folder / "valid.conll", tmp_path))
+    assert one.truth() == other.truth()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "bad.conll: no sentences"),
+        ("the\tx\tO\nsaw\tO\n", "bad.conll:2: 2 columns between tabs"),
+        ("the\tx\tO\nsaw\tx\tO\tO\n", "bad.conll:2: 4 columns between tabs"),
+        ("the\tx\tO\nsaw x O\n", "bad.conll:2: 1 columns between tabs"),
+        ("the\tx\tO\nsaw\tx\tI-\n", "bad.conll:2: I- names no type"),
+    ],
+)
+def test_bad_data_is_one_line_that_names_it(run: seriatim.Run, tmp_path: Path, text: str, message: str, capsys) -> None:
+    (tmp_path / "bad.conll").write_text(text)
+    assert main(["evaluate", str(run.path), "--data", str(tmp_path / "bad.conll")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert main(["predict", str(run.path), str(tmp_path / "bad.conll")]) == (2 if "I-" not in text else 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.options.characters": "wide"}, "model.options.characters: 'wide' does not fit"),
+        ({"model.options.filter": 3}, "did you mean 'filters'"),
+        ({"model.options.vectors": "none.txt"}, "none.txt: no such file"),
+        ({"tokenizer.kind": "bpe"}, "tokenizer.kind: 'bpe', but it is words that have tags"),
+        ({"model.tie_weights": True}, "model.tie_weights: a tagger reads words and gives tags"),
+        ({"data.column": "upos"}, "give the number of a column"),
+        ({"data.format": "tsv"}, "unknown format 'tsv'"),
+        ({"model.options.memory_size": 4, "model.layer": "transformer"}, "a tagger has no memory"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(folder: Path, changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.train(config(folder, "none"), overrides=changes)
+    assert not (folder / "none").exists()
+
+
+def test_formats_that_hold_no_sentences_are_refused(run: seriatim.Run, folder: Path, capsys) -> None:
+    assert main(["predict", str(run.path), str(folder / "valid.conll"), "--format", "csv"]) == 2
+    assert "format 'csv': sentences are not read from it; give conllu, conll or text" in capsys.readouterr().err
+
+
+def test_a_table_of_texts_is_not_taken_for_tags(tmp_path: Path) -> None:
+    (tmp_path / "table.tsv").write_text("label\ttext\nsea\tthe sea is blue\n")
+    with pytest.raises(InputError, match=r"table\.tsv:2: 'the sea is blue' is a text, not a tag"):
+        seriatim.train({"task": "tag", "data": {"train": str(tmp_path / "table.tsv")}, "out": str(tmp_path / "run")})
+
+
+def test_tags_that_would_not_be_one_line_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.conll").write_text("a\tX\nb\tY\n\nc\tZ\u2028Z\n")
+    with pytest.raises(InputError, match=r"train\.conll:4: the label 'Z.*Z' holds a line end or another control"):
+        seriatim.train({"task": "tag", "data": {"train": str(tmp_path / "train.conll")}, "out": str(tmp_path / "out")})
