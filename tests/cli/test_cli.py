@@ -179,6 +179,7 @@ def test_the_documentation_is_part_of_the_package(capsys) -> None:
 
 BAD = {
     "a verb": (["trian"], "did you mean 'train'"),
+    "a verb of another command": (["resume", "run"], "write: seriatim train --resume RUN"),
     "no verb": (["--bogus"], "--bogus"),
     "an early option": (["--steps", "5", "train", "lm"], "--steps: options come after the verb; write: seriatim train"),
     "an early flag": (["--quiet", "train", "lm"], "--quiet: options come after the verb; write: seriatim train"),

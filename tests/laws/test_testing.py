@@ -9,6 +9,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.core.contract import RecurrentCell, SequenceLayer
+from seriatim.core.errors import InputError
 from seriatim.core.state import State
 from seriatim.testing import LAWS, LawError, check_cell, check_law, check_layer, check_quickly
 
@@ -200,6 +201,15 @@ class Batchwise(Cell):
         return super().forward(inputs - inputs.mean(0), state)
 
 
+class BatchNormed(Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+
+    def forward(self, inputs, state):
+        return super().forward(self.norm(inputs), state)
+
+
 class StateOfOneRow(Cell):
     def initial_state(self, batch_size):
         return self.zeros(1, self.output_size)
@@ -242,6 +252,26 @@ def test_a_cell_that_breaks_the_contract_is_named(cell: type[Cell], message: str
         with pytest.raises(LawError, match=re.escape(f"{cell.__name__} {message}")) as raised:
             check(cell())
         assert len(str(raised.value).splitlines()) == 1
+
+
+def test_batch_statistics_are_found_in_training_mode() -> None:
+    for check in (check_quickly, check_cell):
+        with pytest.raises(LawError, match=r"BatchNormed breaks law 7 .* differ by up to .* in training mode$"):
+            check(BatchNormed())
+
+
+@pytest.mark.parametrize(
+    ("check", "part", "message"),
+    [
+        (check_layer, Cell(), "check_layer takes a SequenceLayer, and Cell is none; use check_cell"),
+        (check_cell, Mean(), "check_cell takes a RecurrentCell, and Mean is none; use check_layer"),
+        (check_cell, Cell, "check_cell takes a RecurrentCell, not a class; give for instance check_cell(Cell(5, 6))"),
+        (check_layer, torch.nn.LSTM(2, 3), "LSTM is none; derive its class from seriatim.SequenceLayer"),
+    ],
+)
+def test_what_is_neither_a_layer_nor_a_cell_is_refused(check, part: object, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        check(part)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -89,7 +89,9 @@ class Own(seriatim.RecurrentCell):
             the inputs
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, scale: float = 1.0, bare=None) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, *, scale: float = 1.0, bare=None, plain=2, quoted: "bool" = True
+    ) -> None:
         super().__init__()
 
 
@@ -104,4 +106,6 @@ def test_a_cell_of_a_user_declares_its_options_in_the_same_way(monkeypatch: pyte
         "help": "The factor of the inputs.",
     }
     assert options["bare"].describe()["type"] == "any value"
+    assert options["plain"].describe()["type"] == "a number", "as its default"
+    assert options["quoted"].describe()["type"] == "true or false"
     assert options["zoneout"].help

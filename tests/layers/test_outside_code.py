@@ -159,8 +159,9 @@ def test_a_class_registers_under_its_own_name_for_a_comparison(cells: Path, tmp_
     [
         ("none.py:Own", r"none\.py: no such file"),
         ("cells.py:On", r"cells\.py: does not define the class On; did you mean 'Own'\?"),
-        ("cells.py:NoCell", r"cells\.py: NoCell is neither a cell nor a layer"),
-        ("cells.py:Narrow", r"cells\.py: Narrow\(size\) does not take \(input_size, hidden_size\)"),
+        ("cells.py", r"'cells\.py': not of the form FILE:Class; write for instance cells\.py:FastSlow"),
+        ("cells.py:NoCell", r"cells\.py:\d+: NoCell is neither a cell nor a layer"),
+        ("cells.py:Narrow", r"cells\.py:\d+: Narrow\(size\) does not take \(input_size, hidden_size\)"),
         ("cells.py:", r"'cells\.py:': not of the form FILE:Class"),
         (":Own", "':Own': not of the form FILE:Class"),
         ("cells.py:1", r"'cells\.py:1': not of the form FILE:Class"),
@@ -256,6 +257,14 @@ def test_a_cell_that_breaks_the_contract_is_refused_before_training(
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match=message):
         seriatim.compare({"data": {"train": texts["train"], "valid": texts["valid"]}}, layers=["cells.py:Bad"], steps=1)
+
+
+def test_a_wrong_option_is_blamed_on_the_configuration(cells: Path, texts, tmp_path: Path) -> None:
+    gain = "class Gain(Own):\n    def __init__(self, n, m, *, gain=1.0):\n        super().__init__(n, m)\n"
+    cells.write_text(CELL.format(name="Own") + f"{gain}        gain * 2.5\n")
+    model = {"layer": "cells.py:Gain", "options": {"gain": "abc"}}
+    with pytest.raises(InputError, match=r"^model\.options\.gain: 'abc' does not fit; give a number$"):
+        seriatim.train(small_config(texts, tmp_path / "out", model=model))
 
 
 def test_a_cell_that_cannot_be_built_is_refused_before_training(cells: Path, texts, tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def test_the_command_says_so(texts, tmp_path: Path, number: int, code: int, monk
     monkeypatch.setattr(Trainer, "after_step", signalled)
     given = ["train", "lm", "--data", texts["train"], "--model.hidden_size", "8", "--out", str(tmp_path / "run")]
     assert main([*given, "--quiet"]) == code
-    message = "seriatim: error: interrupted at step 1, which is saved; go on with: seriatim train --resume RUN\n"
+    command = f"seriatim train --resume {tmp_path / 'run'}"
+    message = f"seriatim: error: interrupted at step 1, which is saved; go on with: {command}\n"
     assert capsys.readouterr().err.endswith(message)
 
 

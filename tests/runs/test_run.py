@@ -145,6 +145,15 @@ def test_what_is_not_text_is_refused(runs, name: str) -> None:
             call()
 
 
+@pytest.mark.parametrize("given", [[], ["runs/demo"], "runs/demo", None])
+def test_an_ensemble_takes_runs(given) -> None:
+    for call in (ensemble, interpolate):
+        with pytest.raises(
+            InputError, match=r"expected a list of one or more runs, got .*; open each with seriatim\.load"
+        ):
+            call(given)
+
+
 def test_models_of_lines_and_of_running_text_are_not_combined(runs, texts) -> None:
     """Words are numbered alike in both units, so that only the unit tells the two models apart."""
     first, second = runs["word-line"], runs["word-stream"]

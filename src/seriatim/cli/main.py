@@ -20,6 +20,8 @@ VERBS = (
     *(add_train, add_compare, add_evaluate, add_predict, add_generate, add_check, add_export, add_import),
     *(add_inspect, add_layers, add_docs),
 )
+VERB_HINTS = {"resume": "to resume a training, write: seriatim train --resume RUN"}
+"""What to write instead of a verb that does not exist, where its nearest name is not it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +79,8 @@ def _run(arguments: list[str]) -> int:
         later = next((argument for argument in arguments if argument in verbs), None)
         if later is not None and early is not None and arguments.index(early) < arguments.index(verb):
             raise InputError(f"{early}: options come after the verb; write: seriatim {later} ... {early} ...")
-        raise InputError(f"unknown verb {verb!r}; {nearest(verb, list(verbs))}")
+        hint = VERB_HINTS.get(verb) or nearest(verb, list(verbs))
+        raise InputError(f"unknown verb {verb!r}; {hint}")
     first = arguments.index(verb) if verb is not None else len(arguments)
     _, rest = parser.parse_known_args(arguments[:first])
     if rest and verb is not None:

@@ -13,7 +13,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 class Interrupted(KeyboardInterrupt):
     """A job was stopped by the signal ``number``; its progress is saved, and the command ``go_on`` resumes it."""
 
-    def __init__(self, message: str, number: int, *, go_on: str = "seriatim train --resume RUN") -> None:
+    def __init__(self, message: str, number: int, *, go_on: str) -> None:
         super().__init__(message)
         self.number, self.go_on = number, go_on
 

@@ -126,10 +126,25 @@ def declared(function: Callable[..., object]) -> dict[str, Option]:
     parts = reversed(function.__mro__) if isinstance(function, type) else [function]
     texts = {name: text for part in parts for name, text in arguments_of(inspect.cleandoc(part.__doc__ or "")).items()}
     return {
-        name: Option(name, one.annotation, None if one.default is one.empty else one.default, texts.get(name, ""))
-        for name, one in inspect.signature(function).parameters.items()
+        name: Option(name, _type_of(one), None if one.default is one.empty else one.default, texts.get(name, ""))
+        for name, one in _signature(function).parameters.items()
         if one.kind is one.KEYWORD_ONLY
     }
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    """Return a signature whose types are types, also where ``from __future__ import annotations`` makes them text."""
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # a type that is imported for type checkers only
+        return inspect.signature(function)
+
+
+def _type_of(parameter: inspect.Parameter) -> object:
+    """Return the declared type of an option; without one, that of its default, where any number fits a number."""
+    kinds: dict[type, object] = {bool: bool, int: float, float: float, str: str}
+    default = kinds.get(type(parameter.default), parameter.empty)
+    return default if parameter.annotation is parameter.empty else parameter.annotation
 
 
 def accepted(function: Callable[..., object], options: Options) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def import_references(names: str) -> str:
             if Path(origin.path).is_file() and digest_of(origin.path) == origin.sha256:
                 continue
         architecture = import_reference(name)
-        check_constructor(architecture, reference.source)
+        check_constructor(architecture)
         _add(name, architecture)
     return ",".join(parts)
 

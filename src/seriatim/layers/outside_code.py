@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ..core.contract import Architecture
 from ..core.errors import InputError, nearest
-from .registry import is_architecture
+from .registry import is_architecture, place_of
 
 PREFIX = "seriatim_code_"
 """The beginning of the names of modules that were imported from a file."""
@@ -41,7 +41,7 @@ class Reference(NamedTuple):
 
 def is_reference(name: str) -> bool:
     """Return whether the name of a layer refers to code outside the library."""
-    return ":" in name
+    return ":" in name or name.endswith(".py")
 
 
 def parse_reference(text: str) -> Reference:
@@ -118,8 +118,8 @@ def class_of(module: ModuleType, qualname: str) -> Architecture:
         raise InputError(f"{where}: does not define the class {qualname}; {hint}")
     if not is_architecture(value):
         raise InputError(
-            f"{where}: {qualname} is neither a cell nor a layer; derive it from seriatim.RecurrentCell or "
-            "seriatim.SequenceLayer"
+            f"{place_of(value) or where}: {qualname} is neither a cell nor a layer; derive it from "
+            "seriatim.RecurrentCell or seriatim.SequenceLayer"
         )
     return value
 

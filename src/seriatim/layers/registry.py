@@ -108,7 +108,7 @@ def register(name: str, architecture: Architecture) -> None:
         owner = registered.__qualname__
     if owner:
         raise InputError(f"register: the name {name!r} is taken by {owner}; choose another name")
-    check_constructor(architecture, "register")
+    check_constructor(architecture)
     REGISTRY[name] = architecture
 
 
@@ -117,16 +117,27 @@ def is_architecture(value: object) -> TypeGuard[Architecture]:
     return isinstance(value, type) and issubclass(value, SequenceLayer | RecurrentCell)
 
 
-def check_constructor(architecture: Architecture, source: str) -> None:
-    """Raise InputError, which names ``source`` first, unless the constructor takes ``(input_size, hidden_size)``."""
+def check_constructor(architecture: Architecture) -> None:
+    """Raise InputError, which names the line first, unless the constructor takes ``(input_size, hidden_size)``."""
     signature = inspect.signature(architecture)
     try:
         signature.bind(1, 1)
     except TypeError:
+        place = f"{line}: " if (line := place_of(architecture, "__init__")) else ""
         raise InputError(
-            f"{source}: {architecture.__qualname__}{signature} does not take (input_size, hidden_size); make all other "
+            f"{place}{architecture.__qualname__}{signature} does not take (input_size, hidden_size); make all other "
             "arguments keyword-only, with defaults"
         ) from None
+
+
+def place_of(part: object, method: str | None = None) -> str:
+    """Return where a class defines a method, or else the class itself, as ``FILE:LINE``; "" if it has no source."""
+    for place in (getattr(part, "__dict__", {}).get(method), part):
+        try:
+            return f"{inspect.getsourcefile(place)}:{inspect.getsourcelines(place)[1]}"  # type: ignore[arg-type]
+        except (TypeError, OSError):
+            continue
+    return ""
 
 
 def split_names(name: str) -> list[str]:
@@ -181,5 +192,5 @@ def _import_entry_point(name: str, point: EntryPoint) -> None:
         ) from None
     if not is_architecture(architecture):
         raise InputError(f"layer {name!r}: {point.value} of an installed package is neither a layer nor a cell")
-    check_constructor(architecture, f"layer {name!r}")
+    check_constructor(architecture)
     REGISTRY[name] = architecture

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
@@ -82,6 +82,8 @@ class Recurrent(SequenceLayer):
 
     def __init__(self, cell: RecurrentCell, *, weight_dropout: float = 0.0, zoneout: float = 0.0) -> None:
         super().__init__()
+        if not isinstance(cell, RecurrentCell):
+            raise InputError(f"Recurrent takes a RecurrentCell, such as Recurrent(MyCell(8, 16)); got {shown(cell)}")
         for name in ("input_size", "output_size"):
             if not isinstance(getattr(cell, name, None), int):
                 raise ValueError(f"{type(cell).__name__} must set {name}, the width of one step, as an integer")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..data.arguments import data_name
 from ..data.paths import check_named_by_run
 from ..evaluation.intervals import Paired, paired
@@ -42,9 +42,8 @@ def interpolate(
     Raises:
         InputError: the runs are not language models of one vocabulary, or there is no text.
     """
-    for run in runs:
-        run.needs("lm")
     _check_alike(runs)
+    runs[0].needs("lm")
     first = runs[0]
     spec = held_out or first.task.validation_spec()
     if spec is None:
@@ -92,8 +91,8 @@ def compare(
 
 def _check_alike(runs: Sequence[Run]) -> None:
     """Raise InputError for runs whose models cannot be combined."""
-    if not runs:
-        raise InputError("no runs are given; give at least one run")
+    if not isinstance(runs, Sequence) or not runs or not all(isinstance(run, Run) for run in runs):
+        raise InputError(f"expected a list of one or more runs, got {shown(runs)}; open each with seriatim.load")
     first = runs[0]
     for other in runs[1:]:
         if (other.config.task, other.vocabulary.fingerprint()) != (first.config.task, first.vocabulary.fingerprint()):

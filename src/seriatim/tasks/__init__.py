@@ -4,19 +4,18 @@ To add a task, write a subclass of `seriatim.training.task.Task` in a file of th
 task outside the package is added by `register`.
 """
 
-import inspect
 from collections.abc import Iterable
 
 import torch
 
 from ..config import Config, Model
-from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
+from ..core.contract import MemoryLayer
 from ..core.errors import InputError, closest, first_line, nearest, shown
 from ..layers import current, names, split_names
 from ..layers import find as find_layer
-from ..layers.declared_options import accepted
+from ..layers.declared_options import accepted, check_options
 from ..layers.origins import import_references, outside_names, stacks_of
-from ..layers.registry import REGISTRY
+from ..layers.registry import REGISTRY, place_of
 from ..testing import LawError, check_quickly
 from ..training.task import AnyTask
 from .base_tasks import with_model
@@ -111,16 +110,18 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
     for name in outside_names(stacks):
         if name not in REGISTRY:
             continue
-        architecture = find_layer(name)
+        architecture, size = find_layer(name), model.hidden_size
+        options = accepted(architecture, model.options)
+        check_options(name, options)
         try:
             with torch.random.fork_rng():
-                size = model.hidden_size
-                part = architecture(size, size, **accepted(architecture, model.options))
+                part = architecture(size, size, **options)
         except InputError:
             raise
         except Exception as error:
+            place = place_of(architecture, "__init__") or name
             raise InputError(
-                f"{_place(architecture, '__init__')}: {architecture.__qualname__}({size}, {size}) cannot be built "
+                f"{place}: {architecture.__qualname__}({size}, {size}) cannot be built "
                 f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
                 "hidden_size first"
             ) from None
@@ -129,14 +130,4 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         try:
             check_quickly(part)
         except LawError as error:
-            raise InputError(f"{_place(architecture, 'forward')}: {error}") from None
-
-
-def _place(architecture: type[SequenceLayer] | type[RecurrentCell], method: str) -> str:
-    """Return where a class defines a method, or the class itself, as ``FILE:LINE``."""
-    for part in (vars(architecture).get(method), architecture):
-        try:
-            return f"{inspect.getsourcefile(part)}:{inspect.getsourcelines(part)[1]}"  # type: ignore[arg-type]
-        except (TypeError, OSError):
-            continue
-    return f"layer {architecture.__qualname__}"
+            raise InputError(f"{place_of(architecture, 'forward') or name}: {error}") from None

@@ -5,6 +5,7 @@ continues with the same bits.
 """
 
 import math
+import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from ..core.interruption import Interrupted, noted
 from ..core.state import State, map_state
 from ..data.vocabulary import Vocabulary
 from ..layers.experts import count_experts
+from ..layers.origins import CODE
 from ..storage.weights import save_weights, unusable
 from .checkpoints import MAX_CHECKPOINTS, load_checkpoint, save_checkpoint, saving
 from .estimator import OTHER_BYTES, Estimator, Job
@@ -140,7 +142,10 @@ class Trainer(Estimator):
     def stop_at(self, number: int | None) -> None:
         """Raise `Interrupted` if a signal came; the state must be saved."""
         if number is not None:
-            raise Interrupted(f"interrupted at step {self.progress.step}, which is saved", number)
+            folder = self.job.folder
+            command = ["seriatim", "train", "--resume", str(folder), *["--allow-code"] * (folder / CODE).exists()]
+            message = f"interrupted at step {self.progress.step}, which is saved"
+            raise Interrupted(message, number, go_on=shlex.join(command))
 
     def nothing_left(self) -> str:
         """Return why the training has ended: a budget, or early stopping; an empty string if it has not."""

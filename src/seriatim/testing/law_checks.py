@@ -1,23 +1,15 @@
-"""Check a layer or a cell of your own against the contract: shapes, and the eight laws of every layer.
+"""The eight laws of every layer, in values and gradients, in float64 and in evaluation mode, on a copy of the layer."""
 
-    seriatim.testing.check_cell(FastSlow(5, 6))
-    seriatim.testing.check_layer(seriatim.layer("mamba", 5, 6))
-
-The laws are checked in float64, in evaluation mode, for values and for gradients, on a copy of the layer. Layers with
-few features (5 to 32) are checked fastest. `check_quickly` checks the contract alone, before a training.
-"""
-
-import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from .core.contract import MemoryLayer, RecurrentCell, SequenceLayer
-from .core.errors import first_line
-from .core.state import (
+from ..core.contract import RecurrentCell, SequenceLayer
+from ..core.errors import InputError
+from ..core.state import (
     State,
     detach_state,
     join_states,
@@ -27,38 +19,14 @@ from .core.state import (
     state_leaves,
     state_to_dict,
 )
-from .recurrence import Recurrent
+from ..recurrence import Recurrent
+from .broken_laws import BATCH, LAWS, LawError, compare, initial_state, kind_of, one_line, require_same_bits
+from .quick_check import check_quickly
 
-LAWS = {
-    1: "splitting a sequence anywhere and carrying the state gives the same outputs and final state",
-    2: "T steps equal one forward",
-    3: "padding may hold NaN: valid outputs, state and gradients are unaffected",
-    4: "a row of length 0 keeps its state",
-    5: "no output depends on a later input",
-    6: "the given state is never changed in place",
-    7: "rows are independent: select_state commutes with step",
-    8: "a state saved and loaded continues identically",
-}
 STEPWISE = (1, 2, 5, 7, 8)
 """Laws that only a causal layer must keep."""
-BATCH = 4
-TOLERANCE, TOLERANCE_FLOAT32 = 1e-7, 1e-5
 Way: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
 """A way to compute outputs and a final state from inputs and a state."""
-Part: TypeAlias = SequenceLayer | RecurrentCell
-
-
-class LawError(AssertionError):
-    """A layer or a cell breaks the contract. The message is one line.
-
-    Attributes:
-        law: the number of the law in `LAWS`; None for the shapes and types that the laws build on.
-    """
-
-    def __init__(self, subject: object, law: int | None, problem: str) -> None:
-        rule = "the contract" if law is None else f"law {law} ({LAWS[law]})"
-        super().__init__(f"{type(subject).__name__} breaks {rule}: {problem}")
-        self.law = law
 
 
 def check_cell(cell: RecurrentCell, *, times: Sequence[int] = (1, 7, 63)) -> None:
@@ -66,6 +34,7 @@ def check_cell(cell: RecurrentCell, *, times: Sequence[int] = (1, 7, 63)) -> Non
 
     The arguments and errors are those of `check_layer`.
     """
+    _require(cell, RecurrentCell, "check_cell")
     check_quickly(cell)
     check_layer(Recurrent(cell), times=times)
 
@@ -88,10 +57,24 @@ def check_layer(
     Raises:
         LawError: the layer breaks the contract. The message names the law, the shapes and the largest deviation.
     """
+    _require(layer, SequenceLayer, "check_layer")
     check_quickly(layer, memory=memory, memory_lengths=memory_lengths)
     for law in (6, *(law for law in LAWS if law != 6)):  # the other laws give one state to several calls
         for time in times if law in (1, 2, 3, 5) else (7,):
             check_law(layer, law, time=time, memory=memory, memory_lengths=memory_lengths)
+
+
+def _require(part: object, kind: type, call: str) -> None:
+    """Raise InputError where ``part`` is not what a check takes."""
+    if isinstance(part, kind):
+        return
+    name = part.__name__ if isinstance(part, type) else type(part).__name__
+    if isinstance(part, type):
+        raise InputError(f"{call} takes a {kind.__name__}, not a class; give for instance {call}({name}(5, 6))")
+    advice = f"derive its class from seriatim.{kind.__name__}"
+    if isinstance(part, SequenceLayer | RecurrentCell):
+        advice = "use check_layer" if isinstance(part, SequenceLayer) else "use check_cell"
+    raise InputError(f"{call} takes a {kind.__name__}, and {name} is none; {advice}")
 
 
 def check_law(
@@ -110,98 +93,8 @@ def check_law(
     if law in STEPWISE and not layer.causal:
         return
     subject = _Subject(layer, memory, memory_lengths)
-    with _one_line(layer, law), torch.random.fork_rng():
+    with one_line(layer, law), torch.random.fork_rng():
         _CHECKS[law](subject, *subject.example(time))
-
-
-def check_quickly(part: Part, *, memory: Tensor | None = None, memory_lengths: Tensor | None = None) -> None:
-    """Check what a training relies on in every step, with one short batch: shapes, laws 6 and 7, and causality.
-
-    Args:
-        part: a layer or a cell, of any number type; it is not changed.
-        memory: as for `check_layer`.
-        memory_lengths: as for `check_layer`.
-
-    Raises:
-        LawError: the layer or the cell breaks the contract.
-    """
-    for name in ("input_size", "output_size"):
-        if not isinstance(getattr(part, name, None), int):
-            raise LawError(part, None, f"it must set {name}, the width of one step, as an integer")
-    with _one_line(part, None), torch.random.fork_rng():
-        subject = copy.deepcopy(part).eval()
-        weight = next((x for x in subject.parameters() if x.is_floating_point()), torch.zeros(()))
-        torch.manual_seed(1)
-        shape = (BATCH, part.input_size) if isinstance(part, RecurrentCell) else (BATCH, 3, part.input_size)
-        inputs = torch.randn(shape).to(weight)
-        with torch.no_grad():
-            state = _initial(subject, memory if memory is None else memory.to(weight), memory_lengths)
-            _check_contract(part, subject, inputs, state)
-
-
-def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> None:
-    """Check a copy of a part, ``subject``, from an initial state on."""
-    if not _is_state(state):
-        raise LawError(part, None, f"initial_state returns {_kind(state)}; return a tensor or a tuple of tensors")
-    if any(not leaf.dim() or len(leaf) != BATCH for leaf in state_leaves(state)):
-        shapes = f"initial_state({BATCH}) has shapes {_shapes(state)}"
-        raise LawError(part, None, f"{shapes}; dimension 0 must be the batch, {BATCH}")
-    for _ in range(2):  # the initial state, often zeros, hides some changes in place
-        before, given = map_state(Tensor.clone, state), inputs.clone()
-        outputs, end = _run(part, subject, inputs, state)
-        if not torch.equal(given, inputs):
-            raise LawError(part, None, "forward changes its inputs in place; compute new tensors")
-        _same_bits(part, state, before, "forward changes its state in place; return new tensors")
-        if isinstance(part, RecurrentCell) and _shapes(end) != _shapes(state):
-            shapes = f"{_shapes(state)} before a step and {_shapes(end)} after it"
-            raise LawError(part, None, f"the state has shapes {shapes}")
-        earlier, state = state, end
-    state = earlier
-    expected = (*inputs.shape[:-1], part.output_size)
-    if tuple(outputs.shape) != expected:
-        raise LawError(part, None, f"inputs {tuple(inputs.shape)} give outputs {tuple(outputs.shape)}, not {expected}")
-    others = inputs.clone()
-    others[1:] += 1
-    changed, changed_end = _run(part, subject, others, state)
-    _compare(part, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1])
-    for leaf, other in zip(state_leaves(end), state_leaves(changed_end), strict=True):
-        _compare(part, 7, "the state of row 0, after other rows changed,", other[:1], leaf[:1])
-    if isinstance(part, SequenceLayer) and part.causal:
-        later = inputs.clone()
-        later[:, -1] += 1
-        changed, _ = _run(part, subject, later, state)
-        _compare(part, 5, "outputs before a changed input", changed[:, :-1], outputs[:, :-1])
-
-
-def _run(part: Part, subject: Part, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-    """Run a copy of a part, with the same random numbers at every call, and check that it returns a pair."""
-    torch.manual_seed(2)
-    returned: Any = subject(inputs, state)
-    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Tensor):
-        raise LawError(part, None, f"forward returns {_kind(returned)}; return the pair (outputs, state)")
-    if not _is_state(returned[1]):
-        raise LawError(part, None, f"forward returns {_kind(returned[1])} as its state; return a tensor or a tuple")
-    return returned[0], returned[1]
-
-
-def _is_state(value: object) -> bool:
-    return isinstance(value, Tensor) or (isinstance(value, tuple) and all(map(_is_state, value)))
-
-
-def _kind(value: object) -> str:
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
-
-
-def _shapes(state: State) -> str:
-    return ", ".join(str(tuple(leaf.shape)) for leaf in state_leaves(state)) or "none"
-
-
-def _initial(part: Part, memory: Tensor | None, memory_lengths: Tensor | None) -> State:
-    if not isinstance(part, MemoryLayer):
-        return part.initial_state(BATCH)
-    if memory is None:
-        raise LawError(part, None, "it attends to a memory; give check_layer a memory (4, memory_time, memory_size)")
-    return part.initial_state(BATCH, memory, memory_lengths)
 
 
 class _Subject:
@@ -214,7 +107,7 @@ class _Subject:
         self.memory_lengths = memory_lengths
 
     def initial(self) -> State:
-        return _initial(self.layer, self.memory, self.memory_lengths)
+        return initial_state(self.layer, self.memory, self.memory_lengths)
 
     def example(self, time: int) -> tuple[Tensor, State]:
         """Return inputs and a state whose rows have read different numbers of inputs."""
@@ -227,7 +120,7 @@ class _Subject:
         return inputs, state
 
     def compare(self, law: int, what: str, values: Tensor, expected: Tensor) -> None:
-        _compare(self.original, law, what, values, expected)
+        compare(self.original, law, what, values, expected)
 
     def compare_states(self, law: int, state: State, expected: State) -> None:
         for leaf, other in zip(*map(state_leaves, _level(state, expected)), strict=True):
@@ -271,34 +164,6 @@ def _level(first: State, second: State) -> tuple[State, State]:
     rows = next((len(leaf) for leaf in state_leaves(first)), 0)
     joined = join_states([first, second])
     return select_state(joined, torch.arange(rows)), select_state(joined, torch.arange(rows) + rows)
-
-
-def _compare(part: object, law: int, what: str, values: Tensor, expected: Tensor) -> None:
-    """Raise LawError where two tensors differ by more than rounding."""
-    if values.shape != expected.shape:
-        raise LawError(part, law, f"{what} have shape {tuple(values.shape)}, not {tuple(expected.shape)}")
-    tolerance = TOLERANCE if values.dtype == torch.float64 else TOLERANCE_FLOAT32
-    if torch.allclose(values, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
-        return
-    difference = (values.double() - expected.double()).abs()
-    largest = "NaN" if bool(difference.isnan().any()) else f"up to {float(difference.max()):.3g}"
-    raise LawError(part, law, f"{what} of shape {tuple(values.shape)} differ by {largest}")
-
-
-def _same_bits(part: object, state: State, before: State, problem: str) -> None:
-    if not all(map(torch.equal, state_leaves(state), state_leaves(before))):
-        raise LawError(part, 6, problem)
-
-
-@contextlib.contextmanager
-def _one_line(part: object, law: int | None) -> Iterator[None]:
-    """Report whatever a layer raises as a broken law."""
-    try:
-        yield
-    except LawError:
-        raise
-    except Exception as error:
-        raise LawError(part, law, f"it raises {type(error).__name__}: {first_line(error)}") from error
 
 
 def _law_1(subject: _Subject, inputs: Tensor, state: State) -> None:
@@ -373,12 +238,12 @@ def _law_6(subject: _Subject, inputs: Tensor, state: State) -> None:
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
             layer(inputs, state)
-            _same_bits(subject.original, state, before, "forward changes it")
+            require_same_bits(subject.original, state, before, "forward changes it")
             layer(inputs, state, lengths=torch.tensor([time, 0, min(3, time), 1]))
-            _same_bits(subject.original, state, before, "forward with lengths changes it")
+            require_same_bits(subject.original, state, before, "forward with lengths changes it")
             if layer.causal:
                 layer.step(inputs[:, 0], state)
-                _same_bits(subject.original, state, before, "step changes it")
+                require_same_bits(subject.original, state, before, "step changes it")
 
 
 def _law_7(subject: _Subject, inputs: Tensor, state: State) -> None:
@@ -417,7 +282,7 @@ def _compare_branches(subject: _Subject, inputs: Tensor, state: State) -> None:
         output, _ = layer.step(other[index, 0], select_state(begin, index))
         subject.compare(7, "outputs", output, layer.step(other[index, 0], select_state(before, index))[0])
     for begin, before in zip(states, copies, strict=True):
-        _same_bits(subject.original, begin, before, "a later call without gradients changes it")
+        require_same_bits(subject.original, begin, before, "a later call without gradients changes it")
 
 
 def _law_8(subject: _Subject, inputs: Tensor, state: State) -> None:
@@ -426,7 +291,7 @@ def _law_8(subject: _Subject, inputs: Tensor, state: State) -> None:
     tensors = {name: leaf.detach().clone().contiguous() for name, leaf in state_to_dict(state).items()}
     loaded = state_from_dict(load(save(tensors)) if tensors else {}, subject.initial())
     if type(loaded) is not type(state):
-        raise LawError(subject.original, 8, f"the state is {_kind(loaded)} instead of {_kind(state)}")
+        raise LawError(subject.original, 8, f"the state is {kind_of(loaded)} instead of {kind_of(state)}")
     outputs, end = subject.layer(inputs, state)
     again, end_again = subject.layer(inputs, loaded)
     subject.compare(8, "outputs", again, outputs)
