@@ -11,7 +11,7 @@ import seriatim
 from seriatim.core.errors import InputError
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.sampling import Sampling, read, sample
-from seriatim.models import softmax
+from seriatim.models import cross_entropy
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
@@ -203,20 +203,20 @@ def test_it_learns_to_reverse() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 def test_smoothed_labels_give_cross_entropy_and_its_gradient(smoothing: float, monkeypatch) -> None:
-    monkeypatch.setattr(softmax, "CHUNK_ELEMENTS", 70)
-    monkeypatch.setattr(softmax, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", 70)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ROWS", 7)
     torch.manual_seed(0)
     hidden, weight = (torch.randn(n, 5, dtype=torch.float64, requires_grad=True) for n in (30, 11))
     bias, targets = torch.randn(11, dtype=torch.float64, requires_grad=True), torch.randint(0, 11, (30,))
     sources = [hidden, weight, bias]
-    ours = softmax.summed_loss(hidden, weight, bias, targets, label_smoothing=smoothing)
+    ours = cross_entropy.summed_loss(hidden, weight, bias, targets, label_smoothing=smoothing)
     logits = F.linear(hidden, weight, bias)
     theirs = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
     torch.testing.assert_close(ours, theirs)
     for a, b in zip(torch.autograd.grad(ours, sources), torch.autograd.grad(theirs, sources), strict=True):
         torch.testing.assert_close(a, b)
     with torch.no_grad():
-        again = softmax.summed_loss(hidden, weight, bias, targets, label_smoothing=smoothing)
+        again = cross_entropy.summed_loss(hidden, weight, bias, targets, label_smoothing=smoothing)
         torch.testing.assert_close(again, theirs)
 
 

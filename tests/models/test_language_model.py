@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.core.state import map_state
-from seriatim.models import LanguageModel, softmax
+from seriatim.models import LanguageModel, cross_entropy
 
 from ..exhaustive import parameters
 
@@ -53,27 +53,27 @@ def test_the_loss_is_cross_entropy_with_its_gradient(name: str, tied: bool) -> N
 @pytest.mark.parametrize("vocabulary", [3, 1000])
 @pytest.mark.parametrize("positions", [0, 1, 7, 300])
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, positions: int, vocabulary: int) -> None:
-    monkeypatch.setattr(softmax, "CHUNK_ELEMENTS", 7 * vocabulary)
-    monkeypatch.setattr(softmax, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", 7 * vocabulary)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ROWS", 7)
     torch.manual_seed(0)
     hidden = torch.randn(positions, 5, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(vocabulary, 5, dtype=torch.float64, requires_grad=True)
     targets = torch.randint(0, vocabulary, (positions,))
     for bias in (None, torch.randn(vocabulary, dtype=torch.float64, requires_grad=True)):
         sources = [hidden, weight] + ([] if bias is None else [bias])
-        ours = softmax.summed_loss(hidden, weight, bias, targets)
+        ours = cross_entropy.summed_loss(hidden, weight, bias, targets)
         theirs = F.cross_entropy(F.linear(hidden, weight, bias), targets, reduction="sum")
         torch.testing.assert_close(ours, theirs)
         for a, b in zip(torch.autograd.grad(ours, sources), torch.autograd.grad(theirs, sources), strict=True):
             torch.testing.assert_close(a, b)
         with torch.no_grad():
-            torch.testing.assert_close(softmax.summed_loss(hidden, weight, bias, targets), theirs)
+            torch.testing.assert_close(cross_entropy.summed_loss(hidden, weight, bias, targets), theirs)
 
 
 def test_extreme_logits_stay_finite() -> None:
     hidden = torch.tensor([[1e4]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
-    loss = softmax.summed_loss(hidden, weight, None, torch.tensor([1]))
+    loss = cross_entropy.summed_loss(hidden, weight, None, torch.tensor([1]))
     loss.backward()
     assert loss.item() == pytest.approx(2e4)
     assert torch.isfinite(weight.grad).all()
@@ -83,9 +83,9 @@ def test_bfloat16_is_near_float32() -> None:
     torch.manual_seed(0)
     hidden, weight = torch.randn(50, 16, requires_grad=True), torch.randn(90, 16, requires_grad=True)
     targets = torch.randint(0, 90, (50,))
-    exact = softmax.summed_loss(hidden, weight, None, targets)
+    exact = cross_entropy.summed_loss(hidden, weight, None, targets)
     with torch.autocast("cpu", torch.bfloat16):
-        near = softmax.summed_loss(hidden, weight, None, targets)
+        near = cross_entropy.summed_loss(hidden, weight, None, targets)
     assert near.dtype == torch.float32
     torch.testing.assert_close(near, exact, rtol=0.01, atol=0)
     for a, b in zip(

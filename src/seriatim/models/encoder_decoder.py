@@ -17,8 +17,8 @@ from ..core.state import State
 from ..layers.pointwise import dropout as make_dropout
 from .attention_decoder import AttentionDecoder
 from .base_models import NeuralModel, on_positions, valid_positions
+from .cross_entropy import summed_loss, token_losses
 from .scheduled_sampling import sampled_features
-from .softmax import summed_loss, token_losses
 
 
 class TiedEmbedding(nn.Embedding):

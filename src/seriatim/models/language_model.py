@@ -12,8 +12,8 @@ from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
+from .cross_entropy import summed_loss, token_losses
 from .scheduled_sampling import sampled_features
-from .softmax import summed_loss, token_losses
 
 
 class LanguageModel(TextModel, TokenPredictor):

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from ..layers.pointwise import norm
 from .base_models import TokenPredictor
-from .softmax import chunked_logits, summed_loss
+from .cross_entropy import chunked_logits, summed_loss
 
 
 class MaskedLanguageModel(TokenPredictor):

@@ -1,4 +1,4 @@
-"""A softmax over a vocabulary and its loss, computed in chunks, so that the logits of a batch are never held at once.
+"""Cross-entropy of a softmax over a vocabulary, computed in chunks: the logits of a batch are never held at once.
 
 For every position, −log P(target) = log Σ_v exp(z_v) − z_target with z = W h + b. The gradient of the sum is computed
 in the same pass from the probabilities p of a chunk: ∂z = p − 1[target], ∂h = ∂z W, ∂W = ∂zᵀ h, ∂b = Σ ∂z.
