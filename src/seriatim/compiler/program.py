@@ -12,25 +12,25 @@ from .differentiate import Gradient, differentiate
 from .expressions import Matrix, Node, node, number, placed, walk
 from .lower import Loop
 from .reasons import Reason, UnsupportedError
-from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Schedule, is_safe_in_place
+from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Schedule, Store, is_safe_in_place
 
 
 class Group(NamedTuple):
     """``sequence`` leaves that one product before the loop computes from the same inputs, or one ``plain`` leaf."""
 
     leaves: tuple[Node, ...]
+    width: int  # features of all leaves
 
-    @property
-    def width(self) -> int:
-        """The features of all leaves."""
-        return sum(leaf.width for leaf in self.leaves)
+
+MatrixGradient = tuple[Place, Matrix, Place]
+"""The factors of a part of a matrix's gradient: the rows of a product, its matrix, and the cotangent of the product."""
 
 
 class Cotangents(NamedTuple):
     """Where the backward pass stores the cotangents."""
 
     groups: list[Place | None]  # the cotangent of each group of sequence leaves, None if it has none
-    matrices: list[tuple[Place, Matrix, Place]]  # rows, matrix, cotangent of the product
+    matrices: list[MatrixGradient]  # of each product
     vectors: dict[Node, Buffer]  # the cotangent of each constant row
 
 
@@ -97,10 +97,10 @@ class _Planner:
         groups: list[Group] = []
         places: dict[Node, Place] = {}
         for i, leaves in enumerate(by_inputs.values()):
-            group = Group(tuple(sorted(leaves, key=lambda leaf: [matrix for _, matrix in leaf.note.products[:1]])))
-            groups.append(group)
-            buffer = Buffer(Memory(Role.SEQUENCE, i), "now", group.width)
-            places.update((leaf, Place(buffer, start)) for start, leaf in placed(group.leaves))
+            leaves.sort(key=lambda leaf: [matrix for _, matrix in leaf.note.products[:1]])
+            groups.append(Group(tuple(leaves), sum(leaf.width for leaf in leaves)))
+            buffer = Buffer(Memory(Role.SEQUENCE, i), "now", groups[i].width)
+            places.update((leaf, Place(buffer, start)) for start, leaf in placed(leaves))
         return groups, places
 
     def forward(self, places: dict[Node, Place], after: list[Place]) -> tuple[Kernel, Place]:
@@ -111,12 +111,12 @@ class _Planner:
         loop = self.loop
         vectors = [value for value in self.values if value.op == "vector"]
         places |= {value: Place(Buffer(Memory(Role.VECTOR, value.note), "all", value.width)) for value in vectors}
-        stores = list(zip(loop.states, after, strict=True))
+        stores = list(map(Store, loop.states, after))
         if loop.outputs in loop.states:
             output = after[loop.states.index(loop.outputs)]
         else:
             output = Place(Buffer(Memory(Role.OUTPUTS), "now", loop.outputs.width))
-            stores.append((loop.outputs, output))
+            stores.append(Store(loop.outputs, output))
         uses = Counter(arg for value in self.values for arg in value.args)
         affine_stores = {value: place for value, place in reversed(stores) if value.op == "affine"}
 
@@ -151,12 +151,13 @@ class _Planner:
             carry = Memory(Role.CARRY, i)
             places[_cotangent(value, i)] = Place(Buffer(carry, "in", value.width))
             state = node("state", width=value.width, note=i)
-            carries.append((leaves.get(state, number(0, value.width)), Place(Buffer(carry, "out", value.width))))
+            cotangent = leaves.get(state, number(0, value.width))
+            carries.append(Store(cotangent, Place(Buffer(carry, "out", value.width))))
         output_buffer = Buffer(Memory(Role.OUTPUT_COTANGENT), "now", loop.outputs.width)
         places[_cotangent(loop.outputs, None)] = Place(output_buffer)
         sources = [forward.loaded(rows, LAST) for rows, _, _ in gradient.products]
         needed_later = {source.buffer.memory for source in sources if source}
-        stores: list[tuple[Node, Place]] = []
+        stores: list[Store] = []
         group_places: list[Place | None] = []
         for i, group in enumerate(groups):
             if leaves.keys().isdisjoint(group.leaves):
@@ -168,13 +169,13 @@ class _Planner:
             buffer = Buffer(memory, "now", group.width)
             group_places.append(Place(buffer))
             cotangents = (leaves.get(leaf, number(0, leaf.width)) for leaf in group.leaves)
-            stores += [(value, Place(buffer, start)) for start, value in placed(list(cotangents))]
+            stores += [Store(value, Place(buffer, start)) for start, value in placed(list(cotangents))]
         stored = dict(reversed(stores))
         products = []
         for source, (_, matrix, cotangent) in zip(sources, gradient.products, strict=True):
             if cotangent not in stored:
                 stored[cotangent] = self.allocate(Role.PRODUCT_COTANGENT, "now", cotangent.width)
-                stores.append((cotangent, stored[cotangent]))
+                stores.append(Store(cotangent, stored[cotangent]))
             assert source is not None
             products.append((source, matrix, stored[cotangent]))
         vectors = {
@@ -187,10 +188,8 @@ class _Planner:
         def destination(value: Node) -> Place:
             return affine_carries.get(value) or self.allocate(Role.SCRATCH, "out", value.width)
 
-        sums = [(leaves[leaf], Place(buffer)) for leaf, buffer in vectors.items()]
-        schedule = Schedule(
-            stores + carries, places, sums=sums, destination=destination, allocate=self.allocate, stored=stored
-        )
+        stores += [*carries, *(Store(leaves[leaf], Place(buffer)) for leaf, buffer in vectors.items())]
+        schedule = Schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored)
         schedule.kernel.backward = True
         return schedule.kernel, Cotangents(group_places, products, vectors)
 

@@ -3,13 +3,17 @@
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from .constants import Tree
 
 PACKAGE = Path(__file__).parents[1]
 INTERNAL = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, PACKAGE / "compiler", PACKAGE / "recurrence"))
@@ -54,19 +58,53 @@ class UnsupportedError(Exception):
         self.reasons = tuple(dict.fromkeys(reasons))
 
 
-def calling_line() -> Location | None:
-    """Return the innermost line of the user's code that is being executed."""
-    lines = (Location(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(sys._getframe()))
+def raising_line(error: BaseException) -> Location | None:
+    """Return the innermost line of the user's code in the traceback of an exception."""
+    return _line_of_user(reversed(list(traceback.walk_tb(error.__traceback__))))
+
+
+def _line_of_user(frames: Iterable[tuple[FrameType, int]]) -> Location | None:
+    """Return the first of some lines that is in the user's code."""
+    lines = (Location(frame.f_code.co_filename, line) for frame, line in frames)
     return next((line for line in lines if not line.file.startswith(INTERNAL)), None)
 
 
-def raising_line(error: BaseException) -> Location | None:
-    """Return the innermost line of the user's code in the traceback of an exception."""
-    lines = [Location(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    return next((line for line in reversed(lines) if not line.file.startswith(INTERNAL)), None)
+class CallsInStep(TorchFunctionMode):
+    """Notes which function of PyTorch the step calls, so that reasons name it rather than its operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.function: str | None = None
+        self.location: Location | None = None
+        self.arguments: set[int] = set()
+        """The ids of the tensors that the step is given and must not change."""
+        self.in_place: list[Reason] = []
+        self.untraced: list[Reason] = []
+
+    def __torch_function__(
+        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
+    ) -> object:
+        self.function, self.location = _function_name(func), _line_of_user(traceback.walk_stack(sys._getframe()))
+        name = str(getattr(func, "__name__", ""))
+        if name == "_set_grad_enabled":
+            if args and not args[0]:
+                self.untraced.append(Reason("torch.no_grad changes the gradients", self.location))
+        elif args and id(args[0]) in self.arguments and _is_in_place(name):
+            problem = f"{self.function} changes the inputs, the state or a parameter in place"
+            self.in_place.append(Reason(problem, self.location))
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.function = self.location = None
 
 
-def function_name(function: Callable[..., object]) -> str:
+def _is_in_place(name: str) -> bool:
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name != "__invert__")
+    return name.endswith("_")
+
+
+def _function_name(function: Callable[..., object]) -> str:
     """Return the name by which users call a function of PyTorch, such as ``torch.einsum``."""
     name = str(getattr(function, "__name__", type(function).__name__))
     if name == "__get__":  # a property, such as Tensor.T

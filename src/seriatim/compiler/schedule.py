@@ -66,9 +66,18 @@ class Place(NamedTuple):
     buffer: Buffer
     start: int = 0
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether what is stored here is added up over rows and steps."""
+        return self.buffer.memory.role is Role.VECTOR_SUM
+
+    def shifted(self, features: int) -> "Place":
+        """Return the place that begins some features further on."""
+        return Place(self.buffer, self.start + features)
+
 
 class Store(NamedTuple):
-    """A piece of a value, and where it is stored."""
+    """A value or a piece of it, and where it is stored."""
 
     value: Node
     place: Place
@@ -87,11 +96,10 @@ class Product(NamedTuple):
 
 @dataclass
 class Phase:
-    """Products, then stores; ``sums`` are added up over rows and steps."""
+    """Products, then stores."""
 
     products: list[Product] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
-    sums: list[Store] = field(default_factory=list)
 
 
 @dataclass
@@ -106,7 +114,7 @@ class Kernel:
     @property
     def width(self) -> int | None:
         """The width of all values that a step computes, so that threads can share columns; None if widths differ."""
-        widths = {store.value.width for phase in self.phases for store in phase.stores + phase.sums}
+        widths = {store.value.width for phase in self.phases for store in phase.stores}
         widths.update(product.width for phase in self.phases for product in phase.products)
         if len(widths) != 1:
             return None
@@ -122,14 +130,13 @@ class Kernel:
         """Return all buffers that the kernel accesses."""
         places = [*self.places.values()]
         for phase in self.phases:
-            places += [store.place for store in phase.stores + phase.sums]
+            places += [store.place for store in phase.stores]
             places += [place for product in phase.products for place in (product.rows, product.place)]
         return {place.buffer for place in places}
 
     def values_of(self, depth: int) -> list[Node]:
         """Return all values that a phase loads or computes, arguments first."""
-        phase = self.phases[depth]
-        return self.walk([store.value for store in phase.stores + phase.sums], depth)
+        return self.walk([store.value for store in self.phases[depth].stores], depth)
 
     def walk(self, roots: Sequence[Node], depth: int) -> list[Node]:
         """Return the values that roots depend on, down to the values that a phase loads."""
@@ -141,10 +148,7 @@ class Kernel:
         place, since = self.places.get(source), self.depths.get(source, -1)
         if place is None or since > depth or (since == depth and source.op != "affine"):
             return None
-        return place._replace(start=place.start + start)
-
-
-Values = Sequence[tuple[Node, Place]]  # values and where they are stored
+        return place.shifted(start)
 
 
 class Schedule:
@@ -153,7 +157,6 @@ class Schedule:
     Args:
         stores: the values that a step must store, and where.
         leaves: where values are stored before the first phase.
-        sums: the values that are added up over rows and steps, and where.
         destination: returns the place for the result of an ``affine`` value.
         allocate: returns a new buffer of a role, given its rows and its width.
         stored: where values are stored that may also be rows of a product.
@@ -161,17 +164,16 @@ class Schedule:
 
     def __init__(
         self,
-        stores: Values,
+        stores: Sequence[Store],
         leaves: Mapping[Node, Place],
         *,
-        sums: Values = (),
         destination: Callable[[Node], Place],
         allocate: Callable[[Role, Rows, int], Place],
         stored: Mapping[Node, Place],
     ) -> None:
         self.kernel = Kernel([], dict(leaves), {})
         self.destination, self.allocate, self.stored = destination, allocate, dict(stored)
-        order = self.kernel.walk([value for value, _ in [*stores, *sums]], 0)
+        order = self.kernel.walk([store.value for store in stores], 0)
         self.assign_phases(order)
         for value in order:
             if value.op == "affine" and value not in leaves:
@@ -179,9 +181,8 @@ class Schedule:
         for value, place in stores:
             if self.kernel.places.get(value) != place:
                 self.store(value, place)
-                self.kernel.places.setdefault(value, place)
-        for value, place in sums:
-            self.store(value, place, is_sum=True)
+                if not place.is_sum:
+                    self.kernel.places.setdefault(value, place)
 
     def assign_phases(self, order: Sequence[Node]) -> None:
         """Assign each value to a phase: a product to the phase after its rows, leaves to −1."""
@@ -193,11 +194,10 @@ class Schedule:
                 depths[value] = max(0, *(depths[arg] for arg in value.args)) + (value.op == "affine")
         self.kernel.phases = [Phase() for _ in range(1 + max(0, *depths.values()))]
 
-    def store(self, value: Node, place: Place, *, is_sum: bool = False) -> None:
-        """Store a value in the phase that computes it, or add it up there."""
+    def store(self, value: Node, place: Place) -> None:
+        """Store a value in the phase that computes it."""
         phase = self.kernel.phases[max(0, self.kernel.depths[value])]
-        for start, piece in pieces(value):
-            (phase.sums if is_sum else phase.stores).append(Store(piece, place._replace(start=place.start + start)))
+        phase.stores += [Store(piece, place.shifted(start)) for start, piece in pieces(value)]
 
     def add_products(self, value: Node) -> None:
         """Add the products of an ``affine`` value, and before them their rows and what they are added to."""
@@ -225,7 +225,7 @@ def is_safe_in_place(kernel: Kernel) -> bool:
             for store in phase.stores
             if store.place.buffer.memory.role is Role.SEQUENCE
         }
-        one_loop = len({store.value.width for store in phase.stores + phase.sums}) == 1
+        one_loop = len({store.value.width for store in phase.stores}) == 1
         for value in kernel.values_of(depth):
             place = kernel.loaded(value, depth)
             if place is None:

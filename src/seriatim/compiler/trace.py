@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.func import functionalize
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
+from ..core.errors import first_line
 from ..core.state import State, map_state, state_leaves
-from .constants import Call, Constants, Slot, Tree, flatten, items_in
+from .constants import Call, Constants, Slot, Tree, items_in
 from .expressions import Matrix, Node, cut, is_elementwise, node, number
-from .operators import OPERATORS, NotCompiledError, total
-from .reasons import Location, Reason, UnsupportedError, calling_line, function_name, raising_line
+from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, total
+from .reasons import CallsInStep, Reason, UnsupportedError, raising_line
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
 """(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
@@ -28,13 +28,6 @@ FACTORIES = {
     **dict.fromkeys(("full", "new_full", "scalar_tensor"), None),
 }
 """Operators that make a tensor of one number: this number, or None if it is their last argument."""
-OVER_FEATURES = frozenset(
-    {
-        *("sum", "mean", "amax", "var", "logsumexp", "linalg_vector_norm", "native_layer_norm", "_fused_rms_norm"),
-        *("_softmax", "_log_softmax", "slice", "split", "unsafe_split", "split_with_sizes", "cat", "slice_scatter"),
-    }
-)
-"""Operators that work along the features of a row, which must be one dimension."""
 BATCH_SIZES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
 """Numbers of rows for tracing: primes, so that a size in a shape can be recognized as the batch."""
 
@@ -45,6 +38,11 @@ class Noise(NamedTuple):
     order: int
     probability: float | None
 
+    def draw(self, rows: int, width: int, like: Tensor) -> Tensor:
+        """Draw numbers ``(rows, width)`` of the type and on the device of ``like``."""
+        numbers = like.new_empty(rows, width)
+        return numbers.uniform_() if self.probability is None else numbers.bernoulli_(self.probability)
+
 
 class Traced(NamedTuple):
     """One step as expressions."""
@@ -52,7 +50,7 @@ class Traced(NamedTuple):
     outputs: Node  # the outputs
     states: tuple[Node, ...]  # the state after the step, part by part
     constants: Constants  # what depends on weights alone
-    input_size: int  # features of an input
+    leaves: tuple[Node, ...]  # the inputs and the state before the step, part by part
     noise: tuple[Node, ...] = ()  # all random numbers that a step draws, in order
     untraced: tuple[Reason, ...] = ()  # calls that change gradients without an operator
 
@@ -109,44 +107,9 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
         except NotCompiledError as error:  # about what the step returns
             recorder.reasons.append(Reason(str(error)))
         except Exception as error:  # the reference loop raises the user's exceptions again
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            recorder.reasons.append(Reason(f"it cannot be traced: {first}", raising_line(error)))
+            problem = f"it cannot be traced: {first_line(error) or type(error).__name__}"
+            recorder.reasons.append(Reason(problem, raising_line(error)))
         raise UnsupportedError(recorder.reasons)
-
-
-class _CallsInStep(TorchFunctionMode):
-    """Notes which function of PyTorch the step calls, so that reasons name it rather than its operators."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.function: str | None = None
-        self.location: Location | None = None
-        self.arguments: set[int] = set()
-        """The tensors that the step is given and must not change."""
-        self.in_place: list[Reason] = []
-        self.untraced: list[Reason] = []
-
-    def __torch_function__(
-        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
-    ) -> object:
-        self.function, self.location = function_name(func), calling_line()
-        name = str(getattr(func, "__name__", ""))
-        if name == "_set_grad_enabled":
-            if args and not args[0]:
-                self.untraced.append(Reason("torch.no_grad changes the gradients", self.location))
-        elif args and id(args[0]) in self.arguments and _is_in_place(name):
-            problem = f"{self.function} changes the inputs, the state or a parameter in place"
-            self.in_place.append(Reason(problem, self.location))
-        try:
-            return func(*args, **(kwargs or {}))
-        finally:
-            self.function = self.location = None
-
-
-def _is_in_place(name: str) -> bool:
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name != "__invert__")
-    return name.endswith("_")
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -167,12 +130,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.noise: list[Node] = []
         self.dtype = inputs.dtype
         self.reasons: list[Reason] = []
-        self.calls_in_step = _CallsInStep()
-        self.input_size = inputs.shape[1]
+        self.calls_in_step = CallsInStep()
+        widths = (math.prod(leaf.shape[1:]) for leaf in leaves)
+        states = (node("state", width=width, note=i) for i, width in enumerate(widths))
+        self.leaves = (node("inputs", width=math.prod(inputs.shape[1:])), *states)
         self.values: dict[int, Tree] = {id(weight): Slot(i) for i, weight in enumerate(weights)}
-        self.values[id(inputs)] = node("inputs", width=math.prod(inputs.shape[1:]))
-        for i, leaf in enumerate(leaves):
-            self.values[id(leaf)] = node("state", width=math.prod(leaf.shape[1:]), note=i)
+        self.values |= {id(leaf): value for leaf, value in zip((inputs, *leaves), self.leaves, strict=True)}
 
     def __torch_dispatch__(self, func: OpOverload, types: Iterable[type], args: Tree = (), kwargs: Tree = None) -> Tree:
         options, name = kwargs or {}, func.overloadpacket.__name__
@@ -189,7 +152,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except NotCompiledError as error:
             self.refuse(str(error), name)
             recorded = tree_map_only(Tensor, lambda _: UNKNOWN, result)
-        for part, value in zip(flatten(result), flatten(recorded), strict=True):
+        for part, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
             if isinstance(part, Tensor):
                 self.values[id(part)] = value
         if func._schema.is_mutable and isinstance(args[0], Tensor):
@@ -342,7 +305,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise NotCompiledError(f"the step changes the state of a row from {before} to {after}")
         constants = Constants(self.needed_calls(), list(self.outputs))
         untraced = tuple(self.calls_in_step.untraced)
-        return Traced(outputs, tuple(states), constants, self.input_size, tuple(self.noise), untraced)
+        return Traced(outputs, tuple(states), constants, self.leaves, tuple(self.noise), untraced)
 
     def result(self, result: Tensor) -> Node:
         if not isinstance(result, Tensor):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..core.errors import first_line
 from ..core.state import State, map_state, state_leaves
-from .expressions import Node
 from .primitives import evaluate
 from .reasons import Reason, UnsupportedError, raising_line
 from .trace import Step, Traced
@@ -36,33 +36,25 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
         added = 0.1 * torch.rand(weight.shape, dtype=dtype, generator=generator)
         return (weight.detach().to(dtype) + added).requires_grad_()
 
-    def draw(value: Node) -> Tensor:
-        numbers = torch.empty(ROWS, value.width, dtype=dtype)
-        probability = value.note.probability
-        return numbers.uniform_() if probability is None else numbers.bernoulli_(probability)
-
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         perturbed = [perturb(weight) if weight.is_floating_point() else weight for weight in weights]
-        inputs, start = random(ROWS, traced.input_size), map_state(lambda leaf: random(ROWS, *leaf.shape[1:]), state)
+        inputs, start = (
+            random(ROWS, traced.leaves[0].width),
+            map_state(lambda leaf: random(ROWS, *leaf.shape[1:]), state),
+        )
         torch.manual_seed(0)
         try:
             outputs, after = step(perturbed, inputs, start)
         except Exception as error:
-            problem = f"it does not run in double precision: {str(error).splitlines()[0]}"
+            problem = f"it does not run in double precision: {first_line(error) or type(error).__name__}"
             raise UnsupportedError([Reason(problem, raising_line(error))]) from None
         constants: list[Tensor] = [value.to(dtype) for value in traced.constants(perturbed)]
         leaves = state_leaves(start)
-
-        def leaf(value: Node) -> Tensor:
-            if value.op == "inputs":
-                return inputs
-            if value.op == "state":
-                return leaves[int(value.note)].reshape(ROWS, -1)
-            return constants[int(value.note)].reshape(-1)
-
         torch.manual_seed(0)
-        noise = {value: draw(value) for value in traced.noise}
-        results = evaluate(roots, leaf, lambda part: constants[part.constant], inputs, noise)
+        values = {value: value.note.draw(ROWS, value.width, inputs) for value in traced.noise}
+        for value, tensor in zip(traced.leaves, (inputs, *leaves), strict=True):
+            values[value] = tensor.reshape(ROWS, -1)
+        results = evaluate(roots, values, constants, inputs)
         expected = [value.reshape(ROWS, -1) for value in (outputs, *state_leaves(after))]
         results = [value.expand_as(other) for value, other in zip(results, expected, strict=True)]
         if not _are_close(results, expected, tolerance):

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..compiler.expressions import Matrix
+from ..compiler.expressions import merge_neighbours
+from ..compiler.program import MatrixGradient
 from ..compiler.schedule import Memory, Place, Role
 from .deferred_gradients import Context
 from .packing import Packing
@@ -26,10 +27,11 @@ def run(
     """
     constants = runner.constants(weights)
     groups = runner.before(constants, inputs, packing)
-    flat = [state.reshape(packing.batch, -1) for state in states]
-    vectors = [constants[i].reshape(-1) for i in runner.vectors]
-    tensors = [*groups, *flat, *vectors, *(constants[i] for i in runner.matrices)]
-    outputs, *ends = _Loop.apply(runner, packing, *tensors)  # type: ignore[no-untyped-call]
+    memories = {Memory(Role.SEQUENCE, i): group for i, group in enumerate(groups)}
+    memories |= {Memory(Role.STATES, i): state.reshape(packing.batch, -1) for i, state in enumerate(states)}
+    memories |= {Memory(Role.VECTOR, i): constants[i].reshape(-1) for i in runner.vectors}
+    memories |= {Memory(Role.MATRIX, i): constants[i] for i in runner.matrices}
+    outputs, *ends = _Loop.apply(runner, packing, list(memories), *memories.values())  # type: ignore[no-untyped-call]
     return outputs, [end.view_as(state) for end, state in zip(ends, states, strict=True)]
 
 
@@ -40,14 +42,10 @@ class _Loop(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Context, runner: Runner, packing: Packing, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Context, runner: Runner, packing: Packing, arguments: list[Memory], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         plan, like = runner.program, tensors[0]
-        arguments = [
-            *(Memory(Role.SEQUENCE, i) for i in range(len(plan.groups))),
-            *(Memory(Role.STATES, i) for i in range(len(plan.state_widths))),
-            *(Memory(Role.VECTOR, i) for i in runner.vectors),
-            *(Memory(Role.MATRIX, i) for i in runner.matrices),
-        ]
         memories = dict(zip(arguments, tensors, strict=True))
         for memory in arguments:
             if memory.role is Role.STATES:  # the initial state, then the state after every row
@@ -90,8 +88,7 @@ class _Loop(torch.autograd.Function):
         vectors = {leaf.note: memories[buffer.memory].sum(0) for leaf, buffer in plan.cotangents.vectors.items()}
         matrices = _matrix_cotangents(runner, packing, memories)
         return (
-            None,
-            None,
+            *(None, None, None),
             *(None if memory is None else memories[memory] for memory in groups),
             *(memories[carry][last] for carry in carries),
             *(vectors.get(i) for i in runner.vectors),
@@ -125,15 +122,13 @@ def _matrix_cotangents(runner: Runner, packing: Packing, memories: Memories) -> 
     return gradients
 
 
-def _merge_adjacent(parts: Sequence[tuple[Place, Matrix, Place]]) -> list[tuple[Place, Matrix, Place]]:
+def _merge_adjacent(parts: Sequence[MatrixGradient]) -> list[MatrixGradient]:
     """Join adjacent parts of one matrix with the same rows and adjacent cotangents."""
-    merged: list[tuple[Place, Matrix, Place]] = []
-    for rows, matrix, place in sorted(parts):
-        if merged:
-            last_rows, last, last_place = merged[-1]
-            next_place = last_place._replace(start=last_place.start + last.stop - last.start)
-            if (last_rows, last.constant, last.stop, next_place) == (rows, matrix.constant, matrix.start, place):
-                merged[-1] = (rows, last._replace(stop=matrix.stop), last_place)
-                continue
-        merged.append((rows, matrix, place))
-    return merged
+
+    def merge(left: MatrixGradient, right: MatrixGradient) -> MatrixGradient | None:
+        rows, matrix, place = left
+        both = matrix.joined(right[1])
+        is_adjacent = (rows, place.shifted(matrix.stop - matrix.start)) == (right[0], right[2])
+        return (rows, both, place) if both and is_adjacent else None
+
+    return merge_neighbours(sorted(parts), merge)

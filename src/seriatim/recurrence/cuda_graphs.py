@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
+from ..core.errors import first_line
+
 Work = Callable[[], None]
 
 MAX_GRAPHS = 64
@@ -52,7 +54,7 @@ class Replays:
                 replay = capture(work)
             except RuntimeError as error:
                 self.has_failed = True
-                reason = (str(error).strip().splitlines() or ["unknown"])[0]
+                reason = first_line(error) or "unknown"
                 warnings.warn(f"no CUDA graph of a loop, which runs step by step: {reason}", stacklevel=2)
                 return work()
         self.graphs[key] = replay

@@ -64,20 +64,17 @@ class Packing(NamedTuple):
     def noise(self, leaves: Sequence[Node], like: Tensor) -> dict[Node, Tensor]:
         """Draw random numbers ``(rows, width)`` for each ``noise`` leaf."""
         uniform = [leaf for leaf in leaves if leaf.note.probability is None]
-        noise = dict(zip(uniform, self.uniform([leaf.width for leaf in uniform], like), strict=True))
-        for leaf in leaves:
-            if leaf.note.probability is not None:
-                noise[leaf] = like.new_empty(self.rows, leaf.width).bernoulli_(leaf.note.probability)
-        return noise
+        others = [leaf for leaf in leaves if leaf.note.probability is not None]
+        if uniform and like.device.type == "cpu":
+            noise = dict(zip(uniform, self.uniform([leaf.width for leaf in uniform], like.dtype), strict=True))
+        else:
+            noise = {leaf: leaf.note.draw(self.rows, leaf.width, like) for leaf in uniform}
+        return noise | {leaf: leaf.note.draw(self.rows, leaf.width, like) for leaf in others}
 
-    def uniform(self, widths: Sequence[int], like: Tensor) -> list[Tensor]:
-        """Draw uniform numbers ``(rows, width)`` for every width; on a CPU they are those of the plain loop."""
-        if not widths:
-            return []
-        if like.device.type != "cpu":
-            return [like.new_empty(self.rows, width).uniform_() for width in widths]
+    def uniform(self, widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
+        """Draw the uniform numbers ``(rows, width)`` for every width that the plain loop would draw on a CPU."""
         total = sum(widths)
-        drawn = torch.rand(self.rows * total, dtype=like.dtype)
+        drawn = torch.rand(self.rows * total, dtype=dtype)
         step = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
         row, start = torch.arange(self.rows) - self.starts[step], self.starts[step] * total
         results, passed = [], 0

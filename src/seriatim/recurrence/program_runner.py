@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..compiler.cpp.emit import LANES, Function, Numbers, Packed, Stride, emit
+from ..compiler.cpp.emit import LANES, Function, Numbers, Stride, emit
 from ..compiler.cpp.toolchain import library
-from ..compiler.expressions import Matrix, Node
+from ..compiler.expressions import Matrix, Node, merge_neighbours
 from ..compiler.lower import Before, lower
-from ..compiler.primitives import evaluate
+from ..compiler.primitives import columns, evaluate
 from ..compiler.program import Group, plan_program
-from ..compiler.schedule import Kernel, Memory, Role
+from ..compiler.schedule import Kernel, Memory, Product, Role
 from ..compiler.trace import Traced
 from .packing import Packing
 
@@ -44,8 +44,8 @@ def num_threads(function: Function, batch: int) -> int:
     return torch.get_num_threads() if work >= WORTH_SHARING else 1
 
 
-def packed_memory(part: Packed, numbers: Numbers) -> Tensor:
-    """Allocate memory for a packed matrix."""
+def packed_memory(part: Product, numbers: Numbers) -> Tensor:
+    """Allocate memory for the packed matrix of a product."""
     dtype = torch.bfloat16 if numbers.reduced else dtype_of(numbers)
     return torch.empty(part.depth * -(-part.width // LANES) * LANES, dtype=dtype)
 
@@ -88,7 +88,7 @@ class Runner:
 
     def before(self, constants: Sequence[Tensor], inputs: Tensor, packing: Packing) -> list[Tensor]:
         """Return what is computed before the loop, group by group: ``(rows, width)``."""
-        cache = packing.noise(self.traced.noise, inputs)
+        cache = {self.traced.leaves[0]: inputs, **packing.noise(self.traced.noise, inputs)}
         return [_compute_group(group, constants, inputs, cache).to(self.dtype) for group in self.program.groups]
 
     def call(self, packing: Packing, memories: Memories, like: Tensor, *, backward: bool) -> None:
@@ -129,37 +129,21 @@ class Runner:
 def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor]) -> Tensor:
     """Compute all leaves of a group for all steps with PyTorch, side by side ``(rows, width)``, in memory of their own.
 
-    The inputs are ``(rows, input_size)``; the cache holds random numbers ``(rows, width)`` and shared values.
+    The cache holds inputs and random numbers ``(rows, width)``, and shared values.
     """
 
-    def leaf(node: Node) -> Tensor:
-        return inputs if node.op == "inputs" else constants[int(node.note)].reshape(-1)
-
-    def matrix(part: Matrix) -> Tensor:
-        return constants[part.constant][:, part.start : part.stop]
-
     def value(root: Node) -> Tensor:
-        return evaluate([root], leaf, matrix, inputs, cache)[0]
+        return evaluate([root], cache, constants, inputs)[0]
 
     notes: list[Before] = [member.note for member in group.leaves]
     if notes[0].plain is not None:
         return value(notes[0].plain).expand(inputs.shape[0], -1).contiguous()
-    parts = [matrix(part) for part in _merge_columns([note.products[0][1] for note in notes])]
+    matrices = merge_neighbours((note.products[0][1] for note in notes), Matrix.joined)
+    parts = [columns(matrix, constants) for matrix in matrices]
     result = value(notes[0].products[0][0]) @ (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
     if all(len(note.products) == 1 for note in notes):
         return result
     pieces = list(torch.split(result, [member.width for member in group.leaves], dim=1))
     for i, note in enumerate(notes):
-        pieces[i] = pieces[i] + sum(value(rows) @ matrix(factor) for rows, factor in note.products[1:])
+        pieces[i] = pieces[i] + sum(value(rows) @ columns(matrix, constants) for rows, matrix in note.products[1:])
     return torch.cat(pieces, dim=1)
-
-
-def _merge_columns(parts: Sequence[Matrix]) -> list[Matrix]:
-    """Join adjacent columns of one matrix."""
-    merged: list[Matrix] = []
-    for part in parts:
-        if merged and merged[-1].constant == part.constant and merged[-1].stop == part.start:
-            merged[-1] = merged[-1]._replace(stop=part.stop)
-        else:
-            merged.append(part)
-    return merged

@@ -10,20 +10,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..expressions import Matrix, Node, merge_neighbours, pieces
+from ..expressions import Node, merge_neighbours, pieces
 from ..primitives import PRIMITIVES
 from ..schedule import Buffer, Kernel, Memory, Phase, Place, Product, Role, Rows, Store
 
 LANES = 16
 """Columns of packed matrices are padded to a multiple of this number, the widest vector of floats on any machine."""
-
-
-class Packed(NamedTuple):
-    """A part of a matrix in the layout that the products of one direction read."""
-
-    matrix: Matrix
-    depth: int
-    width: int
 
 
 class Stride(NamedTuple):
@@ -40,7 +32,7 @@ class Function(NamedTuple):
     code: str
     memories: list[Memory]  # the memories in the table of pointers, in order
     sizes: list[int | Stride]  # the numbers in the table of sizes, in order
-    packed: list[Packed]  # the packed parts of matrices, by the number of their memory
+    packed: list[Product]  # the products whose matrices are packed, by the number of their memory
 
 
 class Numbers(NamedTuple):
@@ -62,11 +54,11 @@ def merge_products(products: Sequence[Product]) -> list[Product]:
     """Join products into the same place whose rows are adjacent in memory and whose matrices are adjacent parts."""
 
     def merge(left: Product, right: Product) -> Product | None:
-        rows = left.rows._replace(start=left.rows.start + left.depth)
-        matrix = left.matrix._replace(start=left.matrix.stop, stop=right.matrix.stop)
-        if not matrix.transposed or (left.place, rows, matrix) != (right.place, right.rows, right.matrix):
+        matrix = left.matrix.joined(right.matrix)
+        if matrix is None or not matrix.transposed:
             return None
-        matrix = left.matrix._replace(stop=right.matrix.stop)
+        if (left.place, left.rows.shifted(left.depth)) != (right.place, right.rows):
+            return None
         return left._replace(matrix=matrix, depth=left.depth + right.depth, add=left.add and right.add)
 
     ordered = sorted(products, key=lambda p: (p.place, p.matrix.constant, p.matrix.start, not p.add))
@@ -80,7 +72,7 @@ class _Emitter:
         self.memories: dict[Memory, None] = {}
         self.sizes: dict[int | Stride, int] = {}
         self.widths: dict[Memory, int] = {}
-        self.packed: list[Packed] = []
+        self.packed: list[Product] = []
         self.packing: list[str] = []
         self.width = kernel.width
 
@@ -145,7 +137,7 @@ class _Emitter:
             parts += [self.product(product) for product in merge_products(phase.products)]
             if self.width is None:
                 parts.append("      barrier.wait(share.count);")
-        if phase.stores or phase.sums:
+        if phase.stores:
             parts.append(_Body(self, depth, phase).text())
         return "\n".join(parts)
 
@@ -153,7 +145,7 @@ class _Emitter:
         """Emit a thread's columns of one product."""
         packed = Memory(Role.PACKED, len(self.packed))
         matrix = Memory(Role.MATRIX, product.matrix.constant)
-        self.packed.append(Packed(product.matrix, product.depth, product.width))
+        self.packed.append(product)
         depth, width = self.size(product.depth), self.size(product.width)
         self.memories |= dict.fromkeys((packed, matrix))
         row, column = (self.size(Stride(product.matrix.constant, dimension)) for dimension in range(2))
@@ -183,7 +175,7 @@ class _Body:
 
     def text(self) -> str:
         by_width: dict[int, list[Store]] = defaultdict(list)
-        for store in [*self.phase.stores, *self.phase.sums]:
+        for store in self.phase.stores:
             by_width[store.value.width].append(store)
         loops = [self.loop(width, stores) for width, stores in by_width.items()]
         shares_rows = self.emitter.width is None
@@ -197,7 +189,7 @@ class _Body:
         ends = []
         for store in stores:
             value = columns.value(store.value)
-            operator = "+=" if store in self.phase.sums else "="
+            operator = "+=" if store.place.is_sum else "="
             ends.append(f"          {columns.pointer(self.emitter.at(store.place, 'b'))}[j] {operator} {value};")
         size = self.emitter.size(width)
         low, high = ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")

@@ -65,8 +65,7 @@ def emit(kernels: Mapping[str, Kernel], *, double: bool) -> tuple[str, list[Dire
 def _direction(kernel: Kernel, name: str, real: str) -> Direction:
     stages = []
     for depth, phase in enumerate(kernel.phases):
-        has_stores = phase.stores or phase.sums
-        fused = _Body(kernel, depth, phase).fused(f"{name}{depth}", real) if has_stores else None
+        fused = _Body(kernel, depth, phase).fused(f"{name}{depth}", real) if phase.stores else None
         stages.append(Stage(_merge_columns(phase.products), fused))
     products = [product for stage in stages for product in stage.products]
     memories = {memory for stage in stages if stage.fused for memory in stage.fused.memories}
@@ -79,11 +78,12 @@ def _merge_columns(products: Sequence[Product]) -> list[Product]:
     """Join products as `merge_products` does, and those of the same rows with adjacent columns and places."""
 
     def merge(left: Product, right: Product) -> Product | None:
-        place = left.place._replace(start=left.place.start + left.width)
-        matrix = left.matrix._replace(start=left.matrix.stop, stop=right.matrix.stop)
-        if left.matrix.transposed or right != left._replace(place=place, matrix=matrix, width=right.width):
+        matrix, place = left.matrix.joined(right.matrix), left.place.shifted(left.width)
+        if matrix is None or matrix.transposed:
             return None
-        return left._replace(matrix=left.matrix._replace(stop=right.matrix.stop), width=left.width + right.width)
+        if right != left._replace(place=place, matrix=right.matrix, width=right.width):
+            return None
+        return left._replace(matrix=matrix, width=left.width + right.width)
 
     ordered = sorted(merge_products(products), key=lambda p: (p.add, p.rows, p.matrix, p.place))
     return merge_neighbours(ordered, merge)
@@ -103,10 +103,10 @@ class _Body:
 
     def fused(self, name: str, real: str) -> Fused:
         ends = []
-        for store in [*self.phase.stores, *self.phase.sums]:
+        for store in self.phase.stores:
             place, value, mask = f"{self.at(store.place)} + j", self.value(store.value), self.mask(store.value)
             # every row adds up its own steps
-            before = f"tl.load({place}, mask={mask}) + " if store in self.phase.sums else ""
+            before = f"tl.load({place}, mask={mask}) + " if store.place.is_sum else ""
             ends.append(f"tl.store({place}, {before}{value}, mask={mask})")
         overlap, crosses_columns = self.overlaps()
         widest = max(self.widths)
