@@ -17,6 +17,8 @@ from .sentences import finding, held_equal, state_sizes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Drawn = tuple["Figure | None", str, str]
+"""A figure, None where there is nothing to draw, with its title and its caption."""
 MIN_RATIO = 1.1  # the ratio of the largest to the smallest cost from which quality is drawn against it
 SHORT = 24  # characters up to which answers are shown in the columns of a table
 BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
@@ -44,15 +46,14 @@ def report(values: Json) -> str:
     name = "/".join(Path(str(results.section("data").get("train") or "a text")).parts[-2:])
     runs = [(row.layer, run) for row in results.ranked for run in row.runs if run.get("command")]
     commands = [f"# {layer}, seed {run['seed']}\n{run['command']}" for layer, run in runs]
-    row = next((row for row in results.rows if row.ngrams), None)
-    ngrams = {} if row is None else {"the measured text": {**row.metrics, "ngrams": row.ngrams}}
-    intervals = "The intervals are over items of the data; another seed may give another order of the layers."
-    details: list[Part | None] = [
+    ngrams = next(({**row.metrics, "ngrams": row.ngrams} for row in results.rows if row.ngrams), None)
+    one_seed = "The intervals are over items of the data; another seed may give another order of the layers."
+    details = [
         tables.metrics_table(results),
         tables.shapes_table(results),
         tables.trials_table(results),
+        tables.seeds_table(results) or Prose(f"One seed was run. {one_seed}"),
     ]
-    details.append(tables.seeds_table(results) or Prose(f"One seed was run. {intervals}"))
     reproduce = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
     if commands:
         caption = "Each row alone, from the folder in which the comparison was started:"
@@ -64,7 +65,7 @@ def report(values: Json) -> str:
         Section("trade", "Quality against cost", _quality_against_cost(results)),
         Section("growth", "Cost and length of the text", _growth(results)),
         Section("bottleneck", "Quality against state size", _state_size(results)),
-        Section("sparsity", "Sparsity of the counts", sparsity_parts(ngrams) if ngrams else []),
+        Section("sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": ngrams}) if ngrams else []),
         Section("samples", "Samples", _samples(results)),
         Section("details", "All figures and settings", list(filter(None, details))),
         Section("reproduce", "How to reproduce it", reproduce),
@@ -81,7 +82,7 @@ def _summary(results: Results) -> list[Part]:
     if len(results.seeds) > 1:
         caption += " Small strokes are single seeds."
     name = _sentence(results.metric.name)
-    plots = [_plot(results, figures.metric_plot(results), f"{name} of each layer", caption), _distance_plot(results)]
+    plots = [(figures.metric_plot(results), f"{name} of each layer", caption), _distance_plot(results)]
     sizes = [row.parameters for row in results.measured if row.parameters and not row.counted]
     remarks: list[Part] = []
     if sizes and max(sizes) < MIN_RATIO * min(sizes):
@@ -89,13 +90,13 @@ def _summary(results: Results) -> list[Part]:
         remarks.append(Prose(equal))
     else:
         figure = figures.quality_against(results, lambda row: row.parameters, name="parameters")
-        plots.append(_plot(results, figure, f"{name} against size", f"Better is {_better(results)} and to the left."))
+        plots.append((figure, f"{name} against size", f"Better is {_better(results)} and to the left."))
     notes = " ".join(f"{row.layer}: {row.note}." for row in results.rows if row.note)
-    drawn = _plots(plots, "No layer has a value of the metric.")
+    drawn = _plots(results, plots, "No layer has a value of the metric.")
     return [tables.summary_table(results), *([Prose(notes)] if notes else []), *drawn, *remarks]
 
 
-def _distance_plot(results: Results) -> Plot | None:
+def _distance_plot(results: Results) -> Drawn:
     distance = results.at_distance()
     title, caption = {
         "context": (
@@ -113,7 +114,7 @@ def _distance_plot(results: Results) -> Plot | None:
             "length of each quarter.",
         ),
     }.get(distance.kind, ("Accuracy at distance", distance.name))
-    return _plot(results, figures.distance_plot(results), title, caption)
+    return figures.distance_plot(results), title, caption
 
 
 def _learning(results: Results) -> list[Part]:
@@ -123,16 +124,16 @@ def _learning(results: Results) -> list[Part]:
     if any(row.counted for row in results.rows):
         lines += " A level line is the loss of a counted model on the measured data."
     plots = [
-        _plot(results, figures.learning_curves(results, against), f"Loss against {name}", f"{lines} {caption}")
-        for (against, name), caption in zip(figures.AGAINST.items(), LEARNING_CAPTIONS.values(), strict=True)
+        (figures.learning_curves(results, against), f"Loss against {name}", f"{lines} {LEARNING_CAPTIONS[against]}")
+        for against, name in figures.AGAINST.items()
     ]
-    names = {figure["key"]: figure["name"] for figure in results.values["figures"]}
+    names = {figure.key: figure.name for figure in results.figures}
     for key in sorted(keys - set(figures.IN_NATS)):
+        name = names.get(key, key)
         for against, other in figures.AGAINST.items():
-            figure = figures.held_out_curves(results, against, key=key, name=names.get(key, key))
-            title = f"{_sentence(names.get(key, key))} against {other}"
-            plots.append(_plot(results, figure, title, "On held-out data, during training."))
-    return _plots(plots, "No layer was trained by steps, so there are no learning curves.")
+            figure = figures.held_out_curves(results, against, key=key, name=name)
+            plots.append((figure, f"{_sentence(name)} against {other}", "On held-out data, during training."))
+    return _plots(results, plots, "No layer was trained by steps, so there are no learning curves.")
 
 
 def _quality_against_cost(results: Results) -> list[Part]:
@@ -142,7 +143,7 @@ def _quality_against_cost(results: Results) -> list[Part]:
     def generating_speed(row: ResultRow) -> float | None:
         return 1000 / row.milliseconds_per_token if row.milliseconds_per_token else None
 
-    plots, equal = [], []
+    plots, equal = list[Drawn](), []
     for name, axis, cost, written, side in (
         ("training speed", tables.SPEED, training_speed, in_short, "right"),
         ("generating speed", "generated tokens per second", generating_speed, in_short, "right"),
@@ -154,9 +155,9 @@ def _quality_against_cost(results: Results) -> list[Part]:
         else:
             figure = figures.quality_against(results, cost, name=axis, written=written)
             caption = f"Better is {_better(results)} and to the {side}."
-            plots.append(_plot(results, figure, f"{_sentence(results.metric.name)} against {name}", caption))
+            plots.append((figure, f"{_sentence(results.metric.name)} against {name}", caption))
     remarks = [Prose(f"Not drawn, because the layers differ by less than 10 %: {listed(equal)}.")] if equal else []
-    return [*_plots(plots, "Fewer than two layers have the values for these plots."), *remarks]
+    return [*_plots(results, plots, "Fewer than two layers have the values for these plots."), *remarks]
 
 
 def _growth(results: Results) -> list[Part]:
@@ -169,12 +170,8 @@ def _growth(results: Results) -> list[Part]:
     level = f"Bytes of the state of one text. A level line is a state of constant size.{remark}"
     late = "Time of one step after a number of tokens, for one text: the cost of generating late in a text."
     whole = "Time to read a whole text at once, for one text and without gradients."
-    plots = [
-        _plot(results, size, "State size", level),
-        _plot(results, step, "Time of a step", late),
-        _plot(results, text, "Time to read a text", whole),
-    ]
-    return _plots(plots, "The costs of no layer were measured.")
+    plots = [(size, "State size", level), (step, "Time of a step", late), (text, "Time to read a text", whole)]
+    return _plots(results, plots, "The costs of no layer were measured.")
 
 
 def _state_size(results: Results) -> list[Part]:
@@ -251,14 +248,12 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _plot(results: Results, figure: "Figure | None", title: str, caption: str) -> Plot | None:
-    """Return a plot, described by the order of the layers for readers who cannot see it; None without a figure."""
+def _plots(results: Results, drawn: Sequence[Drawn], otherwise: str) -> list[Part]:
+    """Return the plots that exist, or a sentence where there are none.
+
+    The order of the layers describes each plot for readers who cannot see it.
+    """
     order = ", ".join(f"{row.layer} {results.metric.written(results.of(row))}" for row in results.measured)
     description = f"One mark or line for each layer. {_sentence(results.metric.name)}, best first: {order}."
-    return Plot(figure, title, caption, description) if figure else None
-
-
-def _plots(plots: Sequence[Plot | None], otherwise: str) -> list[Part]:
-    """Return the plots that exist, or a sentence where there are none."""
-    drawn = [plot for plot in plots if plot]
-    return [Plots(drawn)] if drawn else [Prose(otherwise)]
+    plots = [Plot(figure, title, caption, description) for figure, title, caption in drawn if figure]
+    return [Plots(plots)] if plots else [Prose(otherwise)]

@@ -14,7 +14,6 @@ from ..layers.origins import register_reference
 from ..layers.outside_code import is_reference
 from ..tasks import STANDALONE, check_own_layers, layer_names, task_type
 from ..training.optimizers import default_rate
-from ..training.task import AnyTask
 from .metric import choose_metric
 from .plan import WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
 
@@ -174,9 +173,8 @@ def _check_width(row: str) -> None:
 
 def share_options(rows: Sequence[str], options: Mapping[str, Any], task: str) -> dict[str, dict[str, Any]]:
     """Return for every row the model options that its layers or the task accept; refuse one that no row accepts."""
-    of_task = _own_options(task_type(task))
-    known = {row: of_task | _option_names(row, options) for row in rows}
-    names = of_task.union(*known.values())
+    known = {row: _option_names(row, options, task) for row in rows}
+    names = set().union(*known.values())
     for name in options:
         if name not in names:
             hint = nearest(name, sorted(names))
@@ -184,16 +182,13 @@ def share_options(rows: Sequence[str], options: Mapping[str, Any], task: str) ->
     return {row: {name: value for name, value in options.items() if name in known[row]} for row in rows}
 
 
-def _option_names(row: str, options: Mapping[str, Any]) -> set[str]:
-    if is_counted(row):
-        return _own_options(STANDALONE[row])
+def _option_names(row: str, options: Mapping[str, Any], task: str) -> set[str]:
+    """Return the options of the task, of a counted model, or of the layers of a row and of the decoder."""
+    sections = [each.own_options for each in (task_type(task), task_type(task, row)) if each.own_options]
     decoder = options.get("decoder")
-    layers = [*parts(row), *(parts(decoder) if isinstance(decoder, str) else [])]
-    return {name for layer in layers for name in options_of(layer, options)}
-
-
-def _own_options(task: type[AnyTask]) -> set[str]:
-    return set() if task.own_options is None else set(task.own_options.model_fields)
+    stacks = [] if is_counted(row) else [row, *([decoder] if isinstance(decoder, str) else [])]
+    names = {name for stack in stacks for layer in parts(stack) for name in options_of(layer, options)}
+    return names.union(*(section.model_fields for section in sections))
 
 
 def parse_parameters(text: int | str | None) -> int | None:

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..evaluation.intervals import written
 from ..report.number_formats import in_bytes, in_time, rounded
 from ..report.page import Cell, Table
 from . import sentences
-from .results import ResultRow, Results
+from .results import Metric, ResultRow, Results
 
 SPEED = "training tokens/s"
 MISSING = "–"
@@ -67,16 +66,14 @@ def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | st
     is_best = row in compared and column.best is not None and len(values) > 1 and value == column.best(values)
     mark = "best" if is_best else ""
     if column.heading == results.metric.name:
-        return _metric_cell(row, results.metric.key, results.metric.digits, mark, "≈ " if row.is_tied else "")
+        return _metric_cell(row, results.metric, mark, "≈ " if row.is_tied else "")
     return Cell(column.written(value), mark)
 
 
-def _metric_cell(row: ResultRow, key: str, digits: int, mark: str = "", sign: str = "") -> Cell | str:
-    value, interval = row.value(key), row.interval(key)
-    if value is None:
-        return MISSING
-    note = " to ".join(written(end, digits) for end in interval) if interval else ""
-    return Cell(f"{sign}{written(value, digits)}", mark, note)
+def _metric_cell(row: ResultRow, metric: Metric, mark: str = "", sign: str = "") -> Cell | str:
+    value, interval = row.value(metric.key), row.interval(metric.key)
+    note = " to ".join(map(metric.written, interval)) if interval else ""
+    return MISSING if value is None else Cell(f"{sign}{metric.written(value)}", mark, note)
 
 
 def words_table(results: Results) -> Table:
@@ -101,8 +98,8 @@ def state_size_table(results: Results) -> Table:
     metric, cells = results.metric, list[Cells]()
     for layer, rows in results.by_width().items():
         for row in rows:
-            figure = _metric_cell(row, metric.key, metric.digits)
-            cells.append([layer, f"{row.width:,}", in_bytes(row.state), _number(row.parameters), figure])
+            sizes = f"{row.width:,}", in_bytes(row.state), _number(row.parameters)
+            cells.append([layer, *sizes, _metric_cell(row, metric)])
     headings = ["layer", "width", "state", "parameters", metric.name]
     return _table(headings, cells, "The widths of each layer, smallest state first.")
 
@@ -110,14 +107,12 @@ def state_size_table(results: Results) -> Table:
 def metrics_table(results: Results) -> Table | None:
     """Return every figure of the task with its interval; None where there is only the metric."""
     rows = [row for row in results.ranked if not row.failed]
-    figures = [each for each in results.values["figures"] if any(row.value(each["key"]) is not None for row in rows)]
+    figures = [figure for figure in results.figures if any(row.value(figure.key) is not None for row in rows)]
     if len(figures) < 2:
         return None
-    cells: list[Cells] = [
-        [row.layer, *(_metric_cell(row, each["key"], each["digits"]) for each in figures)] for row in rows
-    ]
+    cells: list[Cells] = [[row.layer, *(_metric_cell(row, figure) for figure in figures)] for row in rows]
     caption = "All figures of the task on the same data, with 95 % intervals."
-    return _table(["layer", *(each["name"] for each in figures)], cells, caption)
+    return _table(["layer", *(figure.name for figure in figures)], cells, caption)
 
 
 def seeds_table(results: Results) -> Table | None:

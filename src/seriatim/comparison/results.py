@@ -29,12 +29,12 @@ class FromJson:
 
 @dataclass(frozen=True)
 class Metric(FromJson):
-    """The figure that a comparison ranks by; ``digits`` are those after the decimal point."""
+    """A figure, such as the one that a comparison ranks by; ``digits`` are those after the decimal point."""
 
     key: str
     name: str
     digits: int
-    more_is_better: bool
+    more_is_better: bool = False
 
     def best(self, values: Sequence[float]) -> float:
         """Return the best of some values."""
@@ -47,7 +47,10 @@ class Metric(FromJson):
 
 @dataclass(frozen=True)
 class Distance(FromJson):
-    """A figure at several distances. ``kind`` is ``context``, ``distance`` or ``length``."""
+    """A figure ``of`` a model at several distances, each the mean over ``count`` of some ``items``.
+
+    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``.
+    """
 
     kind: str = ""
     of: str = "accuracy"
@@ -118,11 +121,6 @@ class ResultRow(FromJson):
         """Return the values at distances of one kind, nearest first."""
         return self.at_distance.points if self.at_distance.kind == kind else []
 
-    @cached_property
-    def state_sizes(self) -> dict[int, float]:
-        """Bytes of the state by the number of tokens read."""
-        return {int(count): size for count, size in self.state_bytes.items() if size is not None}
-
     @property
     def is_stateless(self) -> bool:
         """Whether the state was measured and is empty."""
@@ -155,6 +153,7 @@ class Results:
     def __init__(self, values: Json) -> None:
         self.values = values
         self.metric = Metric.read(values["metric"])
+        self.figures = list(map(Metric.read, values.get("figures") or ()))
         self.rows = [ResultRow.read(row) for row in values["rows"]]
         self.ran = [row for row in self.rows if not row.failed]
         self.seeds: Sequence[int] = values.get("seeds") or []

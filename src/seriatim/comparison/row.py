@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 from torch import nn
@@ -18,7 +19,9 @@ from ..version import __version__
 from .cost import costs, labelled_items
 from .metric import FIGURE_OF_SUMS, statistics_of
 from .plan import DataPart, Plan, is_counted
+from .results import Distance
 
+FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most
 ANSWERS = 5
 PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
@@ -55,29 +58,25 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     summary, model = run.summary, run.config.model
     counted = is_counted(model.layer)
     row = {
-        "parameters": summary["parameters"],
+        **{name: summary[name] for name in FROM_SUMMARY},
         **{name: None if counted else getattr(model, name) for name in ("hidden_size", "embedding_size", "num_layers")},
         "bidirectional": bool(model.bidirectional),
         "options": model.options,
         "learning_rate": None if counted else run.config.training.learning_rate,
         "metrics": {name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
         "ngrams": metrics.get("ngrams"),
-        "steps": summary["steps"],
-        "tokens": summary["tokens"],
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],
-        "tokens_per_second": summary["tokens_per_second"],
         **_curves(run, (plan.metric, run.task.selection_metric(run.vocabulary))),
         "tokenizer": run.vocabulary.fingerprint(),
-        "vocabulary_size": summary["vocabulary_size"],
         "described": run.task.describe(data),
         "data": data.key,
         "trained_on": run.task.read(run.task.training_spec(), "train", run.vocabulary).key,
-        "precision": summary["precision"],
         "version": __version__,
     }
     if full:
         row |= costs(run, measured)
-        row["distance"] = distances(run, data, measured, plan.metric, statistics)
+        distance = distances(run, data, measured, plan.metric, statistics)
+        row["distance"] = None if distance is None else asdict(distance)
         row["samples"] = samples(run, data, measured)
     return row, statistics
 
@@ -153,12 +152,10 @@ def _place(step: int, tokens: int, seconds: float, multiplied: int) -> Metrics:
 
 def distances(
     run: Run, data: TaskData, measured: DataPart, metric: str, statistics: Mapping[str, np.ndarray]
-) -> Metrics | None:
-    """Measure a figure at several distances; by length it is the metric, from the statistics of every item.
+) -> Distance | None:
+    """Measure a figure at several distances, or return None where no distance can be measured.
 
-    Returns:
-        ``kind`` (``distance``, ``context`` or ``length``), ``of`` (the figure), ``name``, ``unit``, ``values`` by
-        distance, ``count`` and ``items`` of each distance; None where no distance can be measured.
+    By length, the figure is the metric, computed from the statistics of every item.
     """
     name = measured.spec.split(":")[1] if measured.spec.startswith("builtin:") else ""
     if name in TASKS:
@@ -178,7 +175,7 @@ def known_distances(name: str) -> list[int]:
     return sorted(known)
 
 
-def _at_known_distances(run: Run, name: str) -> Metrics:
+def _at_known_distances(run: Run, name: str) -> Distance:
     """Measure the share of right answers at each distance."""
     values = {}
     for distance in known_distances(name):
@@ -188,11 +185,10 @@ def _at_known_distances(run: Run, name: str) -> Metrics:
         hits = [answer["text"] == truth for answer, truth in zip(answers, truths, strict=True)]
         values[str(distance)] = float(np.mean(hits))
     figure = "exact match" if any(figure.key == "exact_match" for figure in run.task.figures) else "accuracy"
-    described = {"kind": "distance", "of": figure, "name": f"{figure} at distance N", "unit": UNITS[name]}
-    return {**described, "values": values, "count": ROWS, "items": "inputs"}
+    return Distance("distance", figure, f"{figure} at distance N", UNITS[name], values, ROWS, "inputs")
 
 
-def _with_short_contexts(run: Run, data: Corpus) -> Metrics | None:
+def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     """Measure how often the likeliest token is right where only the last k tokens are seen."""
     ids, ends = data.ids[:TOKENS], data.ends
     if ends is not None:
@@ -205,11 +201,10 @@ def _with_short_contexts(run: Run, data: Corpus) -> Metrics | None:
     seen = by_context(run.model, ids, CONTEXTS, positions=positions, ends=ends)
     values = {str(size): result.accuracy for size, result in seen.items() if size is not None}
     name = "accuracy when only the last k tokens are seen"
-    described = {"kind": "context", "of": "accuracy", "name": name, "unit": "tokens"}
-    return {**described, "values": values, "count": len(positions), "items": "places"}
+    return Distance("context", "accuracy", name, "tokens", values, len(positions), "places")
 
 
-def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]) -> Metrics | None:
+def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
     """Measure the figure over each quarter of the inputs by length, under the largest length of the quarter."""
     inputs = getattr(data, "source", getattr(data, "texts", data))
     lengths = getattr(inputs, "lengths", getattr(data, "lengths", None))
@@ -221,6 +216,5 @@ def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]
         for rows in np.array_split(order, QUARTILES)
         if len(rows)
     }
-    name = f"{metric} by length, in quarters of the inputs"
-    described = {"kind": "length", "of": metric, "name": name, "unit": "tokens at most"}
-    return {**described, "values": values, "count": len(order) // QUARTILES, "items": "inputs"}
+    name, count = f"{metric} by length, in quarters of the inputs", len(order) // QUARTILES
+    return Distance("length", metric, name, "tokens at most", values, count, "inputs")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -223,31 +224,27 @@ class Runner:
         """Return the best of the learning rates that are tried, once for all seeds."""
         path = self.folder / "trials" / f"{layer}.json"
         if not path.exists():
-            trials = self._try_rates(layer, signalled)
+            trials = [self._try_rate(layer, trial, signalled) for trial in range(1, (self.plan.tune or 0) + 1)]
+            self.progress.trial = None
             path.parent.mkdir(exist_ok=True)
             write_whole(path, to_json(trials))
             for folder in path.parent.glob(f"{layer}-{self.plan.seeds[0]}-*"):
                 remove(folder)
-        sign = -1 if self.plan.task(layer).more_is_better else 1
         succeeded = [trial for trial in read_trials(self.folder, layer) if trial["value"] is not None]
         if not succeeded:
             raise TrainingError("the training failed with every learning rate that was tried")
-        return float(min(succeeded, key=lambda trial: sign * trial["value"])["learning_rate"])
+        best = max if self.plan.task(layer).more_is_better else min
+        return float(best(succeeded, key=itemgetter("value"))["learning_rate"])
 
-    def _try_rates(self, layer: str, signalled: Signalled) -> list[Metrics]:
+    def _try_rate(self, layer: str, trial: int, signalled: Signalled) -> Metrics:
         count, rate = self.plan.tune or 1, self.plan.sized[layer].learning_rate or 1.0
-        trials = []
-        for i in range(count):
-            tried = rate * RATE_FACTOR ** (i - (count - 1) / 2)
-            job = WorkerJob(str(self.folder), layer, self.plan.seeds[0], 0.5 / count, tried, trial=i + 1)
-            self.progress.trial = job.trial
-            try:
-                value = self._work(job, signalled)["value"]
-            except TrainingError:  # a learning rate with which the training fails counts as tried
-                value = None
-            trials.append({"learning_rate": tried, "value": value})
-        self.progress.trial = None
-        return trials
+        rate *= RATE_FACTOR ** (trial - (count + 1) / 2)
+        self.progress.trial = trial
+        try:
+            job = WorkerJob(str(self.folder), layer, self.plan.seeds[0], 0.5 / count, rate, trial)
+            return {"learning_rate": rate, "value": self._work(job, signalled)["value"]}
+        except TrainingError:  # a learning rate with which the training fails counts as tried
+            return {"learning_rate": rate, "value": None}
 
     def _work(self, job: WorkerJob, signalled: Signalled) -> Metrics:
         """Do a job in a process of its own."""

@@ -93,8 +93,9 @@ def _learning_rates(results: Results, trained: Sequence[ResultRow]) -> str:
 
 def keeping(row: ResultRow) -> str:
     """Return what a layer keeps of a text, in how many bytes, and whether they grow."""
-    keeps, sizes = row.keeps or "not known", row.state_sizes
-    if not sizes or not max(sizes.values()):
+    keeps = row.keeps or "not known"
+    sizes = {int(count): size for count, size in row.state_bytes.items() if size is not None}
+    if not any(sizes.values()):
         return keeps
     *earlier, last = sorted(sizes)
     size = in_bytes(sizes[last])
@@ -225,7 +226,7 @@ def _largest_cost(row: ResultRow, results: Results) -> str:
 def state_sizes(results: Results) -> list[str]:
     """Return which small states come near to the best metric, where layers were trained at several widths."""
     groups, metric = results.by_width(), results.metric
-    best, *others = [row for row in results.measured if any(row in group for group in groups.values())]
+    best, *others = [row for row in results.measured if row.width and row.state]
     value = results.of(best)
     sentences = [
         f"The best {metric.name} is {metric.written(value)}: {best.architecture} at width {best.width}, with a state "

@@ -62,7 +62,6 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     for row in trained:
         if (width := width_of(row)) is not None:
             sized = plan.sized[row]
-            sized.hidden_size = width
             sized.embedding_size = width if plan.base.model.tie_weights else plan.base.model.embedding_size
             try:
                 sized.parameters = count_parameters(plan.task(row), vocabulary)

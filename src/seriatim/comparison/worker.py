@@ -152,9 +152,7 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     return run, True
 
 
-def settle_budget(
-    budget: Budget, pace: Pace, *, share: float, automatic: Sequence[str]
-) -> dict[str, int | float | None]:
+def settle_budget(budget: Budget, pace: Pace, *, share: float, automatic: Sequence[str]) -> dict[str, int | None]:
     """Return the fields of a training's configuration, by dotted name, that follow from its share of the budget.
 
     ``automatic`` are the fields that the user did not set. A budget shorter than one step is refused.
@@ -172,8 +170,7 @@ def settle_budget(
     else:
         assert budget.steps is not None
         steps = max(1, int(budget.steps * share))
-    fields: dict[str, int | float | None] = {"training.epochs": None, "training.tokens": tokens}
-    fields["training.steps"] = steps if tokens is None else None
+    fields = {"training.epochs": None, "training.tokens": tokens, "training.steps": None if tokens else steps}
     if "evaluate_every" in automatic:
         fields["training.evaluate_every"] = evaluate_every(steps, pace)
     return fields
