@@ -40,8 +40,9 @@ class Matrix(NamedTuple):
 
     def joined(self, following: "Matrix") -> "Matrix | None":
         """Return these columns and the following ones as one part; None if they are not adjacent."""
-        both = self._replace(stop=following.stop)
-        return both if following == both._replace(start=self.stop) else None
+        if (self.constant, self.stop, self.transposed) != (following.constant, following.start, following.transposed):
+            return None
+        return self._replace(stop=following.stop)
 
 
 class Node:
@@ -123,6 +124,11 @@ def number(value: float, width: int = 1) -> Node:
 def as_node(value: Value) -> Node:
     """Return a Python number as an expression."""
     return value if isinstance(value, Node) else number(value)
+
+
+def widened(value: Node, width: int) -> Node:
+    """Repeat a value of width 1; wider ones are unchanged."""
+    return value * number(1, width) if value.width < width else value
 
 
 def placed(parts: Sequence[Node]) -> Iterator[tuple[int, Node]]:

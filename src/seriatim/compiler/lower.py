@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk
+from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk, widened
 from .trace import Traced
 
 
@@ -108,7 +108,7 @@ class _Lowering:
             total = affine(base, [(self.lower(rows), matrix) for rows, matrix in inside])
         for term in other_terms:
             total = total + term
-        return total if total.width == value.width else total * number(1, value.width)
+        return widened(total, value.width)
 
     def terms(self, value: Node) -> list[Node]:
         """Return the terms of a sum, including those of inner sums that nothing else uses."""

@@ -5,12 +5,13 @@ and returns expressions. Dimension 0 is the batch, rows are never mixed, and all
 width.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from .expressions import Node, Value, as_node, cat, cut, node, number
+from .expressions import Node, Value, as_node, cat, cut, node, number, widened
 from .primitives import PRIMITIVES
 
 Dimensions = int | Sequence[int] | None
@@ -126,8 +127,7 @@ def _norm(x: Node, ord: float = 2, dim: Dimensions = None, keepdim: bool = False
 def _layer_norm(
     x: Node, shape: Sequence[int], gain: Node | None, shift: Node | None, epsilon: float
 ) -> tuple[Node, None, None]:
-    deviation = x - total(x) / x.width
-    variance = total(deviation * deviation) / x.width
+    deviation, variance = x - _mean(x, 1), _variance(x, 1, 0)
     return _affine(deviation / node("sqrt", variance + epsilon), gain, shift), None, None
 
 
@@ -182,18 +182,12 @@ def _slice_scatter(
 
 
 def _copy(x: Value, source: Value, non_blocking: bool = False) -> Node:
-    return _widened(source, as_node(x).width)
+    return widened(as_node(source), as_node(x).width)
 
 
 def _expand(x: Value, shape: Sequence[int], *args: object, **options: object) -> Node:
     row, width = as_node(x), math.prod(shape[1:])
-    return _widened(row, width) if row.width == 1 else row
-
-
-def _widened(x: Value, width: int) -> Node:
-    """Repeat a value of width 1; wider ones are unchanged."""
-    row = as_node(x)
-    return row * number(1, width) if row.width < width else row
+    return widened(row, width) if row.width == 1 else row
 
 
 def _cat(parts: Sequence[Value], dim: int = 0) -> Node:
@@ -202,12 +196,8 @@ def _cat(parts: Sequence[Value], dim: int = 0) -> Node:
     return cat([as_node(part) for part in parts])
 
 
-def _same(x: Value, *args: object, **options: object) -> Node:
-    return as_node(x)
-
-
-def _filled(fill: float) -> Operator:
-    return lambda x, **_: number(fill, as_node(x).width)
+def _filled(x: Value, fill: float, **options: object) -> Node:
+    return number(fill, as_node(x).width)
 
 
 IDENTITIES = ("alias", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "view", "_unsafe_view")
@@ -232,7 +222,7 @@ OVER_FEATURES: dict[str, Operator] = {
 """Operators along the features of a row, which must be one dimension."""
 OPERATORS: dict[str, Operator] = {
     **{name: _primitive(name) for name in PRIMITIVES if name != "power"},
-    **dict.fromkeys((*IDENTITIES, *RESHAPES), _same),
+    **dict.fromkeys((*IDENTITIES, *RESHAPES), lambda x, *_, **__: as_node(x)),
     "sgn": _primitive("sign"),
     "add": lambda a, b, alpha=1: a + alpha * as_node(b),
     "sub": lambda a, b, alpha=1: a - alpha * as_node(b),
@@ -266,7 +256,7 @@ OPERATORS: dict[str, Operator] = {
     **OVER_FEATURES,
     "expand": _expand,
     "copy": _copy,
-    **dict.fromkeys(("zeros_like", "empty_like"), _filled(0.0)),
-    "ones_like": _filled(1.0),
-    "full_like": lambda x, fill, **_: number(fill, as_node(x).width),
+    **dict.fromkeys(("zeros_like", "empty_like"), functools.partial(_filled, fill=0.0)),
+    "ones_like": functools.partial(_filled, fill=1.0),
+    "full_like": _filled,
 }

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .differentiate import Gradient, differentiate
-from .expressions import Matrix, Node, node, number, placed, walk
+from .expressions import Matrix, Node, merge_neighbours, node, number, placed, walk
 from .lower import Loop
 from .reasons import Reason, UnsupportedError
-from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Schedule, Store, is_safe_in_place
+from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Store, is_safe_in_place, schedule
 
 
 class Group(NamedTuple):
@@ -20,6 +20,7 @@ class Group(NamedTuple):
 
     leaves: tuple[Node, ...]
     width: int  # features of all leaves
+    matrices: list[Matrix]  # side by side, the factor of that product
 
 
 MatrixGradient = tuple[Place, Matrix, Place]
@@ -52,8 +53,8 @@ def plan_program(loop: Loop) -> Program:
     groups, places = planner.sequences()
     for value in planner.values:
         if value.op == "state":
-            places[value] = Place(Buffer(Memory(Role.STATES, value.note), "before", value.width))
-    after = [Place(Buffer(Memory(Role.STATES, i), "after", value.width)) for i, value in enumerate(loop.states)]
+            places[value] = _place(Role.STATES, "before", value.width, value.note)
+    after = [_place(Role.STATES, "after", value.width, i) for i, value in enumerate(loop.states)]
     forward, output = planner.forward(places, after)
     backward, cotangents = planner.backward(groups, forward)
     return Program(groups, tuple(value.width for value in loop.states), output, forward, backward, cotangents)
@@ -71,10 +72,10 @@ def plan_single_step(loop: Loop) -> tuple[Kernel, Place]:
         if value.op == "sequence":  # only noise is left to be computed before the loop
             raise UnsupportedError([Reason("it draws random numbers in a single step")])
         if value.op == "inputs":
-            places[value] = Place(Buffer(Memory(Role.INPUTS), "now", value.width))
+            places[value] = _place(Role.INPUTS, "now", value.width)
         elif value.op == "state":
-            places[value] = Place(Buffer(Memory(Role.OLD_STATE, value.note), "now", value.width))
-    after = [Place(Buffer(Memory(Role.NEW_STATE, i), "now", value.width)) for i, value in enumerate(loop.states)]
+            places[value] = _place(Role.OLD_STATE, "now", value.width, value.note)
+    after = [_place(Role.NEW_STATE, "now", value.width, i) for i, value in enumerate(loop.states)]
     return planner.forward(places, after)
 
 
@@ -86,7 +87,7 @@ class _Planner:
 
     def allocate(self, role: Role, rows: Rows, width: int) -> Place:
         self.counter[role] += 1
-        return Place(Buffer(Memory(role, self.counter[role] - 1), rows, width))
+        return _place(role, rows, width, self.counter[role] - 1)
 
     def sequences(self) -> tuple[list[Group], dict[Node, Place]]:
         """Group leaves whose products have the same inputs, in the order of the matrices' columns."""
@@ -98,8 +99,10 @@ class _Planner:
         places: dict[Node, Place] = {}
         for i, leaves in enumerate(by_inputs.values()):
             leaves.sort(key=lambda leaf: [matrix for _, matrix in leaf.note.products[:1]])
-            groups.append(Group(tuple(leaves), sum(leaf.width for leaf in leaves)))
-            buffer = Buffer(Memory(Role.SEQUENCE, i), "now", groups[i].width)
+            matrices = (matrix for leaf in leaves for _, matrix in leaf.note.products[:1])
+            width = sum(leaf.width for leaf in leaves)
+            groups.append(Group(tuple(leaves), width, merge_neighbours(matrices, Matrix.joined)))
+            buffer = Buffer(Memory(Role.SEQUENCE, i), "now", width)
             places.update((leaf, Place(buffer, start)) for start, leaf in placed(leaves))
         return groups, places
 
@@ -110,12 +113,12 @@ class _Planner:
         """
         loop = self.loop
         vectors = [value for value in self.values if value.op == "vector"]
-        places |= {value: Place(Buffer(Memory(Role.VECTOR, value.note), "all", value.width)) for value in vectors}
+        places |= {value: _place(Role.VECTOR, "all", value.width, value.note) for value in vectors}
         stores = list(map(Store, loop.states, after))
         if loop.outputs in loop.states:
             output = after[loop.states.index(loop.outputs)]
         else:
-            output = Place(Buffer(Memory(Role.OUTPUTS), "now", loop.outputs.width))
+            output = _place(Role.OUTPUTS, "now", loop.outputs.width)
             stores.append(Store(loop.outputs, output))
         uses = Counter(arg for value in self.values for arg in value.args)
         affine_stores = {value: place for value, place in reversed(stores) if value.op == "affine"}
@@ -129,7 +132,7 @@ class _Planner:
             return self.allocate(Role.PRODUCT, "now", value.width)
 
         stored = {value: place for value, place in reversed(stores) if value.op != "affine"}
-        return Schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored).kernel, output
+        return schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored), output
 
     def backward(self, groups: list[Group], forward: Kernel) -> tuple[Kernel, Cotangents]:
         """Plan the vector-Jacobian product of the step."""
@@ -189,9 +192,12 @@ class _Planner:
             return affine_carries.get(value) or self.allocate(Role.SCRATCH, "out", value.width)
 
         stores += [*carries, *(Store(leaves[leaf], Place(buffer)) for leaf, buffer in vectors.items())]
-        schedule = Schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored)
-        schedule.kernel.backward = True
-        return schedule.kernel, Cotangents(group_places, products, vectors)
+        kernel = schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored, backward=True)
+        return kernel, Cotangents(group_places, products, vectors)
+
+
+def _place(role: Role, rows: Rows, width: int, index: int = 0) -> Place:
+    return Place(Buffer(Memory(role, index), rows, width))
 
 
 def _cotangent(value: Node, part: int | None) -> Node:

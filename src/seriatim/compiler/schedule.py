@@ -109,7 +109,7 @@ class Kernel:
     phases: list[Phase]  # in order
     places: dict[Node, Place]  # where a value is stored after its phase; leaves are stored before the first phase
     depths: dict[Node, int]  # the phase that computes each value; −1 for leaves
-    backward: bool = False  # whether the loop runs from the last step to the first
+    backward: bool  # whether the loop runs from the last step to the first
 
     @property
     def width(self) -> int | None:
@@ -150,9 +150,31 @@ class Kernel:
             return None
         return place.shifted(start)
 
+    def assign_phases(self, order: Sequence[Node]) -> None:
+        """Assign each value to a phase: a product to the phase after its rows, leaves to −1."""
+        for value in order:
+            if value.op == "number" or self.loaded(value, 0):
+                self.depths[value] = -1
+            else:
+                self.depths[value] = max(0, *(self.depths[arg] for arg in value.args)) + (value.op == "affine")
+        self.phases = [Phase() for _ in range(1 + max(0, *self.depths.values()))]
 
-class Schedule:
-    """Sorts the operations of a step into the phases of a kernel.
+    def store(self, value: Node, place: Place) -> None:
+        """Store a value in the phase that computes it."""
+        phase = self.phases[max(0, self.depths[value])]
+        phase.stores += [Store(piece, place.shifted(start)) for start, piece in pieces(value)]
+
+
+def schedule(
+    stores: Sequence[Store],
+    leaves: Mapping[Node, Place],
+    *,
+    destination: Callable[[Node], Place],
+    allocate: Callable[[Role, Rows, int], Place],
+    stored: Mapping[Node, Place],
+    backward: bool = False,
+) -> Kernel:
+    """Sort the operations of a step into the phases of a kernel.
 
     Args:
         stores: the values that a step must store, and where.
@@ -160,60 +182,33 @@ class Schedule:
         destination: returns the place for the result of an ``affine`` value.
         allocate: returns a new buffer of a role, given its rows and its width.
         stored: where values are stored that may also be rows of a product.
+        backward: whether the loop runs from the last step to the first.
     """
-
-    def __init__(
-        self,
-        stores: Sequence[Store],
-        leaves: Mapping[Node, Place],
-        *,
-        destination: Callable[[Node], Place],
-        allocate: Callable[[Role, Rows, int], Place],
-        stored: Mapping[Node, Place],
-    ) -> None:
-        self.kernel = Kernel([], dict(leaves), {})
-        self.destination, self.allocate, self.stored = destination, allocate, dict(stored)
-        order = self.kernel.walk([store.value for store in stores], 0)
-        self.assign_phases(order)
-        for value in order:
-            if value.op == "affine" and value not in leaves:
-                self.add_products(value)
-        for value, place in stores:
-            if self.kernel.places.get(value) != place:
-                self.store(value, place)
-                if not place.is_sum:
-                    self.kernel.places.setdefault(value, place)
-
-    def assign_phases(self, order: Sequence[Node]) -> None:
-        """Assign each value to a phase: a product to the phase after its rows, leaves to −1."""
-        depths = self.kernel.depths
-        for value in order:
-            if value.op == "number" or self.kernel.loaded(value, 0):
-                depths[value] = -1
-            else:
-                depths[value] = max(0, *(depths[arg] for arg in value.args)) + (value.op == "affine")
-        self.kernel.phases = [Phase() for _ in range(1 + max(0, *depths.values()))]
-
-    def store(self, value: Node, place: Place) -> None:
-        """Store a value in the phase that computes it."""
-        phase = self.kernel.phases[max(0, self.kernel.depths[value])]
-        phase.stores += [Store(piece, place.shifted(start)) for start, piece in pieces(value)]
-
-    def add_products(self, value: Node) -> None:
-        """Add the products of an ``affine`` value, and before them their rows and what they are added to."""
-        kernel, (base, *factors) = self.kernel, value.args
-        place = kernel.places[value] = self.destination(value)
+    kernel, stored = Kernel([], dict(leaves), {}, backward), dict(stored)
+    order = kernel.walk([store.value for store in stores], 0)
+    kernel.assign_phases(order)
+    for value in order:
+        if value.op != "affine" or value in leaves:
+            continue
+        base, *factors = value.args
+        place = kernel.places[value] = destination(value)
         adds = base.op != "number"
         if adds and kernel.places.get(base) != place:
-            self.store(base, place)
+            kernel.store(base, place)
         for row, matrix in zip(factors, value.note, strict=True):
-            source = kernel.loaded(row, LAST) or self.stored.get(row)
+            source = kernel.loaded(row, LAST) or stored.get(row)
             if source is None:
-                source = self.stored[row] = kernel.places[row] = self.allocate(Role.ROWS, "now", row.width)
-                self.store(row, source)
+                source = stored[row] = kernel.places[row] = allocate(Role.ROWS, "now", row.width)
+                kernel.store(row, source)
             product = Product(source, matrix, place, row.width, value.width, adds)
             kernel.phases[kernel.depths[value]].products.append(product)
             adds = True
+    for value, place in stores:
+        if kernel.places.get(value) != place:
+            kernel.store(value, place)
+            if not place.is_sum:
+                kernel.places.setdefault(value, place)
+    return kernel
 
 
 def is_safe_in_place(kernel: Kernel) -> bool:

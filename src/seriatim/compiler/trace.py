@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from ..core.errors import first_line
 from ..core.state import State, map_state, state_leaves
 from .constants import Call, Constants, Slot, Tree, items_in
-from .expressions import Matrix, Node, cut, is_elementwise, node, number
+from .expressions import Matrix, Node, cut, is_elementwise, node, number, widened
 from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, total
 from .reasons import CallsInStep, Reason, UnsupportedError, raising_line
 
@@ -216,8 +216,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Record a constant that is expanded to every row."""
         if name != "expand" or len(shape) != 2 or shape[0] != self.batch:
             raise NotCompiledError("makes a tensor with a row for each row of the batch")
-        vector = self.vector(args[0], self.value(args[0]))
-        return vector if vector.width == shape[1] else vector * number(1, shape[1])
+        return widened(self.vector(args[0], self.value(args[0])), shape[1])
 
     def expression(self, name: str, args: Tree, options: Tree) -> Tree:
         """Record an operator on values that depend on inputs or state."""

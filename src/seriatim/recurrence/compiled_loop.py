@@ -27,11 +27,10 @@ def run(
     """
     constants = runner.constants(weights)
     groups = runner.before(constants, inputs, packing)
-    memories = {Memory(Role.SEQUENCE, i): group for i, group in enumerate(groups)}
-    memories |= {Memory(Role.STATES, i): state.reshape(packing.batch, -1) for i, state in enumerate(states)}
-    memories |= {Memory(Role.VECTOR, i): constants[i].reshape(-1) for i in runner.vectors}
-    memories |= {Memory(Role.MATRIX, i): constants[i] for i in runner.matrices}
-    outputs, *ends = _Loop.apply(runner, packing, list(memories), *memories.values())  # type: ignore[no-untyped-call]
+    flat = [state.reshape(packing.batch, -1) for state in states]
+    vectors = [constants[i].reshape(-1).contiguous() for i in runner.vectors]
+    tensors = [*groups, *flat, *vectors, *(constants[i] for i in runner.matrices)]
+    outputs, *ends = _Loop.apply(runner, packing, *tensors)  # type: ignore[no-untyped-call]
     return outputs, [end.view_as(state) for end, state in zip(ends, states, strict=True)]
 
 
@@ -42,20 +41,16 @@ class _Loop(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Context, runner: Runner, packing: Packing, arguments: list[Memory], *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Context, runner: Runner, packing: Packing, *tensors: Tensor) -> tuple[Tensor, ...]:
         plan, like = runner.program, tensors[0]
-        memories = dict(zip(arguments, tensors, strict=True))
-        for memory in arguments:
-            if memory.role is Role.STATES:  # the initial state, then the state after every row
-                initial = memories[memory]
-                memories[memory] = initial.new_empty(packing.batch + packing.rows, initial.shape[1])
-                memories[memory][: packing.batch] = initial
-            elif memory.role is Role.VECTOR:
-                memories[memory] = memories[memory].contiguous()
+        memories = dict(zip(runner.arguments, tensors, strict=True))
+        states = [memory for memory in runner.arguments if memory.role is Role.STATES]
+        for memory in states:  # the initial state, then the state after every row
+            initial = memories[memory]
+            memories[memory] = initial.new_empty(packing.batch + packing.rows, initial.shape[1])
+            memories[memory][: packing.batch] = initial
         runner.call(packing, memories, like, backward=False)
-        ends = [packing.ends(memories[Memory(Role.STATES, i)]) for i in range(len(plan.state_widths))]
+        ends = [packing.ends(memories[memory]) for memory in states]
         ctx.runner, ctx.packing, ctx.like = runner, packing, like.new_empty(0)
         if any(ctx.needs_input_grad):
             rows = {place.buffer.memory for place, _, _ in plan.cotangents.matrices}
@@ -88,7 +83,8 @@ class _Loop(torch.autograd.Function):
         vectors = {leaf.note: memories[buffer.memory].sum(0) for leaf, buffer in plan.cotangents.vectors.items()}
         matrices = _matrix_cotangents(runner, packing, memories)
         return (
-            *(None, None, None),
+            None,
+            None,
             *(None if memory is None else memories[memory] for memory in groups),
             *(memories[carry][last] for carry in carries),
             *(vectors.get(i) for i in runner.vectors),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..compiler.expressions import Node
+from ..compiler.expressions import Node, placed
 from ..core.state import S, select_state
 
 
@@ -66,23 +66,22 @@ class Packing(NamedTuple):
         uniform = [leaf for leaf in leaves if leaf.note.probability is None]
         others = [leaf for leaf in leaves if leaf.note.probability is not None]
         if uniform and like.device.type == "cpu":
-            noise = dict(zip(uniform, self.uniform([leaf.width for leaf in uniform], like.dtype), strict=True))
+            noise = self.uniform(uniform, like.dtype)
         else:
             noise = {leaf: leaf.note.draw(self.rows, leaf.width, like) for leaf in uniform}
         return noise | {leaf: leaf.note.draw(self.rows, leaf.width, like) for leaf in others}
 
-    def uniform(self, widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
-        """Draw the uniform numbers ``(rows, width)`` for every width that the plain loop would draw on a CPU."""
-        total = sum(widths)
+    def uniform(self, leaves: Sequence[Node], dtype: torch.dtype) -> dict[Node, Tensor]:
+        """Draw the uniform numbers ``(rows, width)`` that the plain loop draws step by step on a CPU."""
+        total = sum(leaf.width for leaf in leaves)
         drawn = torch.rand(self.rows * total, dtype=dtype)
         step = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
         row, start = torch.arange(self.rows) - self.starts[step], self.starts[step] * total
-        results, passed = [], 0
-        for width in widths:
-            first = start + self.counts[step] * passed + row * width
-            results.append(drawn[first.unsqueeze(1) + torch.arange(width)])
-            passed += width
-        return results
+        noise = {}
+        for passed, leaf in placed(leaves):
+            first = start + self.counts[step] * passed + row * leaf.width
+            noise[leaf] = drawn[first.unsqueeze(1) + torch.arange(leaf.width)]
+        return noise
 
     def before(self, states: Tensor) -> Tensor:
         """Return the state before each row, given the initial states and those after each row."""

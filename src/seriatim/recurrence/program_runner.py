@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..compiler.cpp.emit import LANES, Function, Numbers, Stride, emit
 from ..compiler.cpp.toolchain import library
-from ..compiler.expressions import Matrix, Node, merge_neighbours
+from ..compiler.expressions import Node
 from ..compiler.lower import Before, lower
 from ..compiler.primitives import columns, evaluate
 from ..compiler.program import Group, plan_program
@@ -74,6 +74,13 @@ class Runner:
         self.vectors, self.matrices = (
             sorted(memory.number for memory in used if memory.role is role) for role in (Role.VECTOR, Role.MATRIX)
         )
+        self.arguments = [
+            *(Memory(Role.SEQUENCE, i) for i in range(len(self.program.groups))),
+            *(Memory(Role.STATES, i) for i in range(len(self.program.state_widths))),
+            *(Memory(Role.VECTOR, i) for i in self.vectors),
+            *(Memory(Role.MATRIX, i) for i in self.matrices),
+        ]
+        """The tensors that are given to the loop."""
         self.widths = {buffer.memory: buffer.width for kernel in kernels.values() for buffer in kernel.buffers()}
 
     def compile(self, kernels: Mapping[str, Kernel]) -> list[list[Memory]]:
@@ -138,8 +145,7 @@ def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, ca
     notes: list[Before] = [member.note for member in group.leaves]
     if notes[0].plain is not None:
         return value(notes[0].plain).expand(inputs.shape[0], -1).contiguous()
-    matrices = merge_neighbours((note.products[0][1] for note in notes), Matrix.joined)
-    parts = [columns(matrix, constants) for matrix in matrices]
+    parts = [columns(matrix, constants) for matrix in group.matrices]
     result = value(notes[0].products[0][0]) @ (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
     if all(len(note.products) == 1 for note in notes):
         return result

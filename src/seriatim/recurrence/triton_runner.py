@@ -13,7 +13,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from ..compiler.schedule import Kernel, Memory, Place, Product, Role
+from ..compiler.schedule import Kernel, Memory, Product, Role
 from ..compiler.triton.emit_triton import ROWS, Direction, Stage, emit
 from ..core.errors import first_line
 from ..storage.disk_cache import cached
@@ -107,11 +107,9 @@ class TritonRunner(Runner):
             for place, width in ((product.rows, product.depth), (product.place, product.width))
         )
 
-        def at(tensor: Tensor, place: Place, rows: int, first: Mapping[str, int]) -> Tensor:
-            return tensor.narrow(0, first[place.buffer.rows], rows)
-
         def run(rows: int, first: Mapping[str, int]) -> None:
-            factor, result = at(source, product.rows, rows, first), at(target, product.place, rows, first)
+            factor = source.narrow(0, first[product.rows.buffer.rows], rows)
+            result = target.narrow(0, first[product.place.buffer.rows], rows)
             if self.numbers.reduced:
                 reduced = factor.bfloat16() @ matrix
                 result.add_(reduced) if product.add else result.copy_(reduced)
