@@ -7,9 +7,10 @@ import torch
 
 import seriatim
 from seriatim.core.state import State, select_state, state_bytes, state_leaves
-from seriatim.layers.key_value_cache import Entries, append, newest
+from seriatim.layers.key_value_cache import KeyValueCache, append, newest
 
 WIDTH = 12
+SEEN = torch.zeros(1)  # appending does not look at the number of inputs
 
 
 @pytest.mark.parametrize("window", [None, 6])
@@ -51,11 +52,11 @@ def test_two_texts_may_go_on_from_one_state() -> None:
 
 def test_two_threads_may_go_on_from_one_state() -> None:
     with torch.inference_mode():
-        start = append(Entries(torch.zeros(1, 8, 600, 64)), torch.zeros(1, 8, 1, 64))
+        start = append(KeyValueCache(torch.zeros(1, 8, 600, 64), SEEN), torch.zeros(1, 8, 1, 64), SEEN)
 
     def go_on(value: int) -> bool:
         with torch.inference_mode():
-            found = append(start, torch.full((1, 8, 400, 64), float(value))).values
+            found = append(start, torch.full((1, 8, 400, 64), float(value)), SEEN).kept
             return found.shape[2] == 1001 and bool((found[:, :, 601:] == value).all())
 
     with ThreadPoolExecutor(2) as pool:
@@ -87,12 +88,12 @@ def test_what_is_kept_does_not_change_with_the_callers_tensor() -> None:
 def test_what_was_kept_in_inference_mode_can_go_on_outside_it() -> None:
     past, new = torch.randn(1, 1, 3, 2), torch.randn(1, 1, 1, 2)
     with torch.inference_mode():
-        inside = append(append(Entries(past), new), new)
+        inside = append(append(KeyValueCache(past, SEEN), new, SEEN), new, SEEN)
     with torch.no_grad():
-        outside = append(inside, new)
-    torch.testing.assert_close(outside.values, torch.cat([past, new, new, new], dim=2))
-    torch.testing.assert_close(newest(outside, 2).values, torch.cat([new, new], dim=2))
-    torch.testing.assert_close(inside.values, outside.values[:, :, :5])
+        outside = append(inside, new, SEEN)
+    torch.testing.assert_close(outside.kept, torch.cat([past, new, new, new], dim=2))
+    torch.testing.assert_close(newest(outside, 2).kept, torch.cat([new, new], dim=2))
+    torch.testing.assert_close(inside.kept, outside.kept[:, :, :5])
 
 
 def test_a_saved_cache_goes_on_with_the_same_bits(tmp_path) -> None:

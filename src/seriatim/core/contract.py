@@ -85,7 +85,16 @@ class SequenceLayer(Stateful):
         raise NotImplementedError
 
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
-        """Process one input of each row: ``(batch, input_size)`` to ``(batch, output_size)``, and the next state."""
+        """Process one input of each row: ``(batch, input_size)`` to ``(batch, output_size)``, and the next state.
+
+        Raises:
+            ValueError: shapes that do not fit, or a layer that is not causal.
+        """
+        if not self.causal:
+            name = type(self).__name__
+            raise ValueError(
+                f"{name} needs the whole sequence and cannot step; use a causal layer to stream or generate"
+            )
         self.check_input(inputs)
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
@@ -195,8 +204,18 @@ class MemoryLayer(SequenceLayer):
         _check_rows(_leaf_shapes(state), batch_size)
 
 
-def begin_state(layer: SequenceLayer, batch_size: int, memory: Tensor | None, memory_lengths: Tensor | None) -> State:
-    """Return the initial state of any layer; only a `MemoryLayer` receives the memory."""
+def begin_state(
+    layer: SequenceLayer,
+    batch_size: int,
+    memory: Tensor | None = None,
+    memory_lengths: Tensor | None = None,
+    *,
+    encoder_state: State | None = None,
+) -> State:
+    """Return the initial state of a part of another layer, whose `initial_state` received these arguments.
+
+    Only a `MemoryLayer` receives the memory; no part receives the encoder's state.
+    """
     if isinstance(layer, MemoryLayer):
         return layer.initial_state(batch_size, memory, memory_lengths)
     return layer.initial_state(batch_size)

@@ -5,6 +5,8 @@ the number of operations does not either. Dot products never hold the scores of 
 the other functions are held for one block at a time, and all of them while gradients are recorded.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +14,7 @@ from ..core.contract import SequenceLayer
 from ..core.errors import require_known
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
-from .key_value_cache import Entries, KeyValueCache, append, newest, newest_of_each
+from .key_value_cache import KeyValueCache, append, newest, newest_of_each
 from .option_types import check_sizes
 from .path_lengths import direct_paths
 from .positions import RELATIVE, Rotary, slopes
@@ -65,42 +67,30 @@ class AttentionBase(SequenceLayer):
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Attend over ``(batch, time, input_size)`` and the cache; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        past, count = state
-        assert isinstance(past, Tensor)
-        assert isinstance(count, Tensor)
+        past = state if isinstance(state, KeyValueCache) else KeyValueCache(*cast(tuple[Tensor, Tensor], state))
         if inputs.shape[1] == 0:
             return inputs.new_zeros(inputs.shape[0], 0, self.output_size), state
         if lengths is not None:
             lengths = lengths.to(inputs.device)
-        queries, keys, values, new = self.project(inputs, count)
-        entries = Entries(past, state.buffer, state.end) if isinstance(state, KeyValueCache) else Entries(past)
-        entries = append(entries, new)
-        if past.shape[2]:
-            keys, values = self.keys_values(entries.values)
-        attended = self.look(queries, keys, values, count, lengths)
-        end = self.next_state(entries, past.shape[2], count, lengths)
-        return zero_padding(self.merge(attended), lengths), end
-
-    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
-        """Process one input of each row, or raise ValueError where the attention is not causal."""
-        if not self.causal:
-            raise ValueError(
-                "attention that is not causal needs the whole sequence and cannot step; set causal to true"
-            )
-        return super().step(inputs, state)
+        queries, keys, values, new = self.project(inputs, past.seen)
+        cache = append(past, new, past.seen + (inputs.shape[1] if lengths is None else lengths))
+        if past.kept.shape[2]:
+            keys, values = self.keys_values(cache.kept)
+        attended = self.look(queries, keys, values, past.seen, lengths)
+        return zero_padding(self.merge(attended), lengths), self.next_state(past, cache, lengths)
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: every input of the window is seen directly."""
         return direct_paths(distance, None if self.window is None else self.window - 1)
 
-    def next_state(self, entries: Entries, past: int, count: Tensor, lengths: Tensor | None) -> KeyValueCache:
-        """Return the state after inputs whose entries were appended to ``past`` earlier entries."""
-        total = entries.values.shape[2]
-        limit = total if self.window is None else self.window - 1
+    def next_state(self, past: KeyValueCache, cache: KeyValueCache, lengths: Tensor | None) -> KeyValueCache:
+        """Return what is kept of a cache that holds the entries of ``past`` and those of the inputs after them."""
+        limit = cache.kept.shape[2] if self.window is None else self.window - 1
         if lengths is None:
-            return KeyValueCache.of(newest(entries, limit), count + total - past)
-        valid = count.clamp(max=past) + lengths
-        return KeyValueCache(newest_of_each(entries.values, valid, past + lengths, limit), count + lengths)
+            return newest(cache, limit)
+        before = past.kept.shape[2]
+        valid = past.seen.clamp(max=before) + lengths
+        return KeyValueCache(newest_of_each(cache.kept, valid, before + lengths, limit), cache.seen)
 
     def look(self, queries: Tensor, keys: Tensor, values: Tensor, count: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the attention of queries ``(B, H, T, D)`` to past and present: ``(B, H, T, D)``."""
@@ -120,14 +110,11 @@ class AttentionBase(SequenceLayer):
             end = start + block.shape[2]
             low = max(0, past + start - self.window + 1) if self.window is not None else 0
             high = past + end if self.causal else total
-            mask = self.mask(
-                torch.arange(past + start, past + end, device=keys.device),
-                torch.arange(low, high, device=keys.device),
-                None if full else past - count,
-                None if self.causal or lengths is None else past + lengths,
-            )
-            if self.slopes is not None:
-                mask = self.with_slopes(mask, past + start, low).to(queries.dtype)
+            query = torch.arange(past + start, past + end, device=keys.device)
+            key = torch.arange(low, high, device=keys.device)
+            last = None if self.causal or lengths is None else past + lengths
+            mask = self.mask(query, key, None if full else past - count, last)
+            mask = mask if self.slopes is None else mask.to(queries.dtype)
             outputs.append(attend(self.score, block, *(_between(part, size, low, high) for part in parts), mask=mask))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
@@ -135,6 +122,7 @@ class AttentionBase(SequenceLayer):
         """Return where queries at positions ``(T,)`` may look among keys at positions ``(S,)``: ``(B or 1, 1, T, S)``.
 
         ``first`` and ``end`` ``(B,)`` bound the inputs of each row. Padding sees itself, so that it computes no NaN.
+        With ALiBi, return its bias instead, ``(B or 1, H, T, S)``, which is −∞ where a query may not look.
         """
         distance = query.unsqueeze(1) - key
         seen = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
@@ -145,16 +133,10 @@ class AttentionBase(SequenceLayer):
             seen = seen & (key >= first.view(-1, 1, 1, 1))
         if end is not None:
             seen = seen & (key < end.view(-1, 1, 1, 1)) | (distance == 0)
-        return seen
-
-    def with_slopes(self, mask: Tensor, query: int, key: int) -> Tensor:
-        """Return ALiBi's bias, −∞ where ``mask`` is False; ``query`` and ``key`` are the first positions."""
-        assert self.slopes is not None
-        rows, columns = mask.shape[2:]
-        query_at = torch.arange(query, query + rows, device=mask.device)
-        distance = query_at.unsqueeze(1) - torch.arange(key, key + columns, device=mask.device)
+        if self.slopes is None:
+            return seen
         bias = -self.slopes.view(1, -1, 1, 1) * distance.abs().to(self.slopes)
-        return bias.masked_fill(~mask, -torch.inf)
+        return bias.masked_fill(~seen, -torch.inf)
 
 
 def _between(parts: tuple[Tensor, ...], size: int, low: int, high: int) -> Tensor:

@@ -4,7 +4,7 @@ M. Schuster and K. Paliwal, "Bidirectional recurrent neural networks", IEEE Tran
 1997.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,17 +49,10 @@ class Bidirectional(SequenceLayer):
         self.input_size = forwards.input_size
         self.output_size = forwards.output_size + backwards.output_size
 
-    def initial_state(
-        self,
-        batch_size: int,
-        memory: Tensor | None = None,
-        memory_lengths: Tensor | None = None,
-        *,
-        encoder_state: State | None = None,
-    ) -> State:
-        """Return the initial states of both directions, with the memory if they attend to one."""
+    def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
+        """Return the initial states of both directions; the arguments are those of `begin_state`."""
         directions = (self.forwards, self.backwards)
-        return BidirectionalState(*(begin_state(layer, batch_size, memory, memory_lengths) for layer in directions))
+        return BidirectionalState(*(begin_state(layer, batch_size, *memory, **named) for layer in directions))
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
@@ -73,12 +66,6 @@ class Bidirectional(SequenceLayer):
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths of the forward layer: the backward layer carries later inputs to earlier outputs."""
         return self.forwards.path_lengths(distance)
-
-    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
-        """Raise ValueError, because the backward direction starts at the end."""
-        raise ValueError(
-            "a bidirectional layer needs the whole sequence and cannot step; use a causal one to stream or generate"
-        )
 
 
 class MemoryBidirectional(Bidirectional, MemoryLayer):

@@ -65,16 +65,9 @@ class Residual(SequenceLayer):
         self.dropout = make_dropout(dropout, variational=variational)
         self.input_size, self.output_size, self.causal = layer.input_size, layer.output_size, layer.causal
 
-    def initial_state(
-        self,
-        batch_size: int,
-        memory: Tensor | None = None,
-        memory_lengths: Tensor | None = None,
-        *,
-        encoder_state: State | None = None,
-    ) -> State:
-        """Return the initial state of the layer, with the memory if it attends to one."""
-        return begin_state(self.layer, batch_size, memory, memory_lengths)
+    def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
+        """Return the initial state of the layer; the arguments are those of `begin_state`."""
+        return begin_state(self.layer, batch_size, *memory, **named)
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""

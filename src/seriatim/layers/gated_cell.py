@@ -19,6 +19,12 @@ def initialize_gates(inputs: Tensor, recurrent: Tensor, gates: int) -> None:
         nn.init.orthogonal_(u)
 
 
+def fill_gate(bias: Tensor | None, gates: int, gate: int, value: float) -> None:
+    """Set the part of one gate in a bias ``(gates * hidden_size,)`` to a value, in place; nothing without a bias."""
+    if bias is not None:
+        nn.init.constant_(bias.data.chunk(gates)[gate], value)
+
+
 class LSTMState(NamedTuple):
     """Both vectors ``(batch, hidden_size)``; with a projection ``hidden`` has the width of the projection."""
 
@@ -61,11 +67,9 @@ class GatedCell(RecurrentCell):
 
 
 class GatedLSTM(GatedCell):
-    """A variant of the LSTM. Its state is `LSTMState`: hidden and cell.
+    """A variant of the LSTM. Its state is `LSTMState`: hidden and cell, both of width ``hidden_size``.
 
     Args:
-        input_size: width of an input.
-        hidden_size: width of the hidden state and of the cell state.
         bias: whether gates and candidate have biases.
         forget_bias: initial value of the forget gate's bias.
     """
@@ -73,22 +77,15 @@ class GatedLSTM(GatedCell):
     keeps = "two vectors: hidden and cell"
     forget_gate: ClassVar[int]
     """The place of the forget gate among the gates."""
-    forget_bias: float = 0.0  # while the constructor of the base class runs
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
+        self.forget_bias = forget_bias  # first: the base class initialises the parameters
         super().__init__(input_size, hidden_size, bias=bias)
-        self.forget_bias = forget_bias
-        self.open_forget_gate(self.w.bias)
 
     def reset_parameters(self) -> None:
         """Initialise the weights gate by gate and the biases to zero, except for the forget gate's bias."""
         super().reset_parameters()
-        self.open_forget_gate(self.w.bias)
-
-    def open_forget_gate(self, bias: Tensor | None) -> None:
-        """Set the forget gate's part of a bias ``(gates * hidden_size,)``, in place."""
-        if bias is not None:
-            nn.init.constant_(bias.data.chunk(self.gates)[self.forget_gate], self.forget_bias)
+        fill_gate(self.w.bias, self.gates, self.forget_gate, self.forget_bias)
 
     def initial_state(self, batch_size: int) -> LSTMState:
         """Return zeros, both ``(batch, hidden_size)``."""

@@ -30,9 +30,6 @@ class GRU(TorchCell):
     twin = nn.GRU
     gates = 3
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
-        super().__init__(input_size, hidden_size, bias=bias)
-
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the four equations."""
         assert isinstance(state, Tensor)

@@ -35,14 +35,6 @@ class Buffer:
         return free
 
 
-class Entries(NamedTuple):
-    """Keys and values ``(batch, heads, entries, size)``, the newest last, and where they end in a buffer, if in one."""
-
-    values: Tensor
-    buffer: Buffer | None = None
-    end: int = 0
-
-
 class _Leaves(NamedTuple):
     kept: Tensor  # keys and values (batch, heads, entries, size), the newest last
     seen: Tensor  # the number of inputs read so far (batch,), including those whose entries were dropped
@@ -55,38 +47,37 @@ class KeyValueCache(_Leaves):
     end: int = 0  # of `kept` in the buffer
 
     @classmethod
-    def of(cls, entries: Entries, seen: Tensor) -> "KeyValueCache":
-        """Return the state with these entries."""
-        state = cls(entries.values, seen)
-        state.buffer, state.end = entries.buffer, entries.end
+    def of(cls, kept: Tensor, seen: Tensor, buffer: Buffer | None, end: int) -> "KeyValueCache":
+        """Return the state whose entries are a part of a buffer."""
+        state = cls(kept, seen)
+        state.buffer, state.end = buffer, end
         return state
 
 
-def append(past: Entries, new: Tensor) -> Entries:
-    """Append ``(batch, heads, time, size)`` to the past entries."""
-    values, buffer, end = past
+def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
+    """Append entries ``(batch, heads, time, size)``, after which each row has read ``seen (batch,)`` inputs."""
+    values, buffer, end = past.kept, past.buffer, past.end
     count, time = values.shape[2], new.shape[2]
-    if time == 0:
-        return past
     if count == 0:
         values = new[:, :, :0]
     if torch.is_grad_enabled() or values.dtype != new.dtype:
-        return Entries(torch.cat([values, new], dim=2) if count else new)
+        return KeyValueCache(torch.cat([values, new], dim=2) if count else new, seen)
     if buffer is None or not buffer.claim(end, time):
         buffer, end = Buffer(values, count + time), count
         buffer.claim(end, time)
     buffer.memory[:, :, end : end + time] = new
-    return Entries(buffer.memory[:, :, end - count : end + time], buffer, end + time)
+    return KeyValueCache.of(buffer.memory[:, :, end - count : end + time], seen, buffer, end + time)
 
 
-def newest(entries: Entries, size: int) -> Entries:
-    """Return the last ``size`` entries."""
-    dropped = entries.values.shape[2] - size
+def newest(cache: KeyValueCache, size: int) -> KeyValueCache:
+    """Return the cache with its last ``size`` entries."""
+    dropped = cache.kept.shape[2] - size
     if dropped <= 0:
-        return entries
+        return cache
+    kept = cache.kept[:, :, dropped:]
     if dropped > size + MIN_CAPACITY:  # a part of the buffer would hold all the others in memory
-        return Entries(entries.values[:, :, dropped:].clone())
-    return entries._replace(values=entries.values[:, :, dropped:])
+        return KeyValueCache(kept.clone(), cache.seen)
+    return KeyValueCache.of(kept, cache.seen, cache.buffer, cache.end)
 
 
 def newest_of_each(values: Tensor, valid: Tensor, end: Tensor, size: int) -> Tensor:

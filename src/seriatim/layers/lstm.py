@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
-from .gated_cell import LSTMState
+from .gated_cell import LSTMState, fill_gate
 from .option_types import GateBias
 from .vendor_kernel import Kernels, TorchCell
 
@@ -43,7 +43,6 @@ class LSTM(TorchCell):
     gate_names = ("forget", "input", "output")
     twin = nn.LSTM
     gates = 4
-    forget_bias: float = 0.0  # while the constructor of the base class runs
 
     def __init__(
         self,
@@ -54,19 +53,13 @@ class LSTM(TorchCell):
         forget_bias: GateBias = 1.0,
         projection_size: Annotated[int, Ge(0)] = 0,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias=bias, projection_size=projection_size)
-        self.forget_bias = forget_bias
-        self.open_forget_gate()
+        self.forget_bias, self.projection_size = forget_bias, projection_size  # first: the base class reads them
+        super().__init__(input_size, hidden_size, bias=bias)
 
     def reset_parameters(self) -> None:
         """Initialise as `TorchCell` does, except for the forget gate's bias."""
         super().reset_parameters()
-        self.open_forget_gate()
-
-    def open_forget_gate(self) -> None:
-        """Set the forget gate's part of the bias, in place."""
-        if self.bias_ih_l0 is not None:
-            nn.init.constant_(self.bias_ih_l0.data.chunk(4)[1], self.forget_bias)
+        fill_gate(self.bias_ih_l0, 4, 1, self.forget_bias)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the equations, and the projection where there is one."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.state import State
-from .gated_cell import GatedLSTM, LSTMState
+from .gated_cell import GatedLSTM, LSTMState, fill_gate
 from .option_types import GateBias
 
 
@@ -41,7 +41,7 @@ class LayerNormLSTM(GatedLSTM):
         self.norm_inputs = nn.LayerNorm(4 * hidden_size, bias=bias)
         self.norm_hidden = nn.LayerNorm(4 * hidden_size, bias=False)
         self.norm_cell = nn.LayerNorm(hidden_size, bias=bias)
-        self.open_forget_gate(self.norm_inputs.bias)
+        fill_gate(self.norm_inputs.bias, self.gates, self.forget_gate, forget_bias)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the three equations."""

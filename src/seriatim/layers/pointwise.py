@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError, require_known
+from ..core.errors import require_known
 from ..core.lengths import valid_mask
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
-from .option_types import OneOf
+from .option_types import OneOf, Rate, check_value
 from .path_lengths import direct_paths
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -102,8 +102,7 @@ class VariationalDropout(Dropout):
 
 def dropout(p: float, *, variational: bool = False) -> nn.Module:
     """Return dropout at rate ``p`` in [0, 0.99], of single values or, where ``variational``, of whole features."""
-    if not 0 <= p <= 0.99:
-        raise InputError(f"dropout must be between 0 and 0.99; got {p}")
+    check_value("dropout", p, Rate)
     if p == 0:
         return nn.Identity()
     return VariationalDropout(p) if variational else Dropout(p)

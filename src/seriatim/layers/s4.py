@@ -74,14 +74,9 @@ class S4(StateSpace):
             end = h.reshape(self.output_size, 2, self.pairs, -1).permute(3, 0, 2, 1)
         return self.mixed(y.to(inputs.dtype)), end.contiguous().to(state.dtype)
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        """Compute one step of the recurrence; the number of operations is proportional to the state."""
-        self.check_step(inputs, state)
-        assert isinstance(state, Tensor)
-        system, x = self.system(), wide(inputs)
-        h = system.advanced(as_complex(state), x)
-        y = 2 * (system.c * h).real.sum(2) + self.D * x
-        return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h).to(state.dtype)
+    def advanced(self, h: Tensor, x: Tensor) -> Tensor:
+        """Return the next state; the number of operations is proportional to the state."""
+        return self.system().advanced(h, x)
 
     def system(self) -> System:
         """Return the parameters as complex numbers."""

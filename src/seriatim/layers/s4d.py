@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core.state import State
+from .dplr import from_halves
 from .scan import wide
 from .state_space import CHUNK, StateSpace, as_complex
 
@@ -44,28 +45,24 @@ class S4D(StateSpace):
             exponent, b = self.discretised()
             powers = _powers(exponent, steps)  # (D, N, L + 1)
             c, decay = 2 * as_complex(self.C), torch.exp(exponent * steps)
-            kernel = torch.bmm(_against(c * b).unsqueeze(1), powers[..., :steps])  # (D, 1, L)
+            kernel = torch.bmm(from_halves((c * b).conj()).unsqueeze(1), powers[..., :steps])  # (D, 1, L)
             spectrum = torch.fft.rfft(kernel, 2 * steps)
             outputs = []
             for chunk in torch.split(x, steps, dim=2):
                 time = chunk.shape[2]
                 convolved = torch.fft.irfft(torch.fft.rfft(chunk, 2 * steps) * spectrum, 2 * steps)[..., :time]
-                outputs.append(torch.baddbmm(convolved, _against(c.unsqueeze(1) * h), powers[..., 1 : time + 1]))
+                free = from_halves((c.unsqueeze(1) * h).conj())  # its product with a power of Ā is Re(C Ā^l h)
+                outputs.append(torch.baddbmm(convolved, free, powers[..., 1 : time + 1]))
                 added = torch.bmm(chunk.flip(2), powers[..., :time].transpose(1, 2))
                 decay = decay if time == steps else torch.exp(exponent * time)
-                h = decay.unsqueeze(1) * h + b.unsqueeze(1) * _pairs(added)
+                h = decay.unsqueeze(1) * h + b.unsqueeze(1) * torch.complex(*added.chunk(2, dim=-1))
             y = (torch.cat(outputs, dim=2) + self.D[:, None, None] * x).permute(1, 2, 0)
         return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h.transpose(0, 1).contiguous()).to(state.dtype)
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        """Compute one step of the recurrence."""
-        self.check_step(inputs, state)
-        assert isinstance(state, Tensor)
+    def advanced(self, h: Tensor, x: Tensor) -> Tensor:
+        """Return the next state."""
         exponent, b = self.discretised()
-        x = wide(inputs)
-        h = torch.exp(exponent) * as_complex(state) + b * x.unsqueeze(2)
-        y = 2 * (as_complex(self.C) * h).real.sum(2) + self.D * x
-        return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h).to(state.dtype)
+        return torch.exp(exponent) * h + b * x.unsqueeze(2)
 
     def discretised(self) -> tuple[Tensor, Tensor]:
         """Return ΔA and B̄, complex ``(hidden_size, state_size / 2)``."""
@@ -79,13 +76,3 @@ def _powers(exponent: Tensor, steps: int) -> Tensor:
     l = torch.arange(steps + 1, dtype=exponent.real.dtype, device=exponent.device)  # noqa: E741
     size, angle = torch.exp(exponent.real.unsqueeze(2) * l), exponent.imag.unsqueeze(2) * l
     return torch.cat([size * torch.cos(angle), size * torch.sin(angle)], dim=1)
-
-
-def _against(weights: Tensor) -> Tensor:
-    """Return real ``(..., N)``, whose product with `_powers` is Re(Σ_n weights_n Ā_n^l), for complex ``(..., N/2)``."""
-    return torch.cat([weights.real, -weights.imag], dim=-1)
-
-
-def _pairs(parts: Tensor) -> Tensor:
-    """Return complex ``(..., N/2)`` for real parts, then imaginary parts ``(..., N)``."""
-    return torch.complex(*parts.chunk(2, dim=-1))

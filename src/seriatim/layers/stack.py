@@ -58,16 +58,9 @@ class Stack(SequenceLayer):
         self.output_size = layers[-1].output_size
         self.causal = all(layer.causal for layer in layers)
 
-    def initial_state(
-        self,
-        batch_size: int,
-        memory: Tensor | None = None,
-        memory_lengths: Tensor | None = None,
-        *,
-        encoder_state: State | None = None,
-    ) -> State:
-        """Return the tuple of the layers' initial states; layers that attend to a memory receive it."""
-        return tuple(begin_state(layer, batch_size, memory, memory_lengths) for layer in self.layers)
+    def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
+        """Return the tuple of the layers' initial states; the arguments are those of `begin_state`."""
+        return tuple(begin_state(layer, batch_size, *memory, **named) for layer in self.layers)
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""

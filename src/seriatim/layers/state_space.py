@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import InputError
+from ..core.state import State
 from .option_types import Size, StepSize, check_step_sizes
 from .scan import wide
 from .unpadded_layer import UnpaddedLayer
@@ -52,8 +53,8 @@ class StateSpace(UnpaddedLayer):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        name = type(self).__name__
         if input_size != hidden_size:
+            name = type(self).__name__
             raise InputError(f"{name} gives as many features as it takes: set input_size to {hidden_size}")
         if state_size < 2 or state_size % 2:
             raise InputError(f"model.options.state_size must be even and at least 2; got {state_size}")
@@ -82,6 +83,19 @@ class StateSpace(UnpaddedLayer):
     def eigenvalues(self) -> Tensor:
         """Return the diagonal of A, complex ``(hidden_size, state_size / 2)``."""
         return torch.complex(-torch.exp(wide(self.log_A_real)), wide(self.A_imag))
+
+    def advanced(self, h: Tensor, x: Tensor) -> Tensor:
+        """Return Ā h + B̄ x for complex states ``(batch, D, N/2)`` and inputs ``(batch, D)`` of D channels."""
+        raise NotImplementedError
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Compute one step of the recurrence."""
+        self.check_step(inputs, state)
+        assert isinstance(state, Tensor)
+        x = wide(inputs)
+        h = self.advanced(as_complex(state), x)
+        y = 2 * (as_complex(self.C) * h).real.sum(2) + self.D * x
+        return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h).to(state.dtype)
 
     def mixed(self, y: Tensor) -> Tensor:
         """Apply GELU, then the gated linear map over the channels."""

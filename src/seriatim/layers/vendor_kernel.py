@@ -40,26 +40,26 @@ class TorchCell(RecurrentCell):
     twin: ClassVar[type[nn.RNNBase]]
     """The module of `torch.nn` that computes the same."""
     gates: ClassVar[int]
+    projection_size: int = 0
+    """Width of a projection of the outputs, 0 for none; a subclass sets it before it calls ``super().__init__``."""
 
     bias_ih_l0: nn.Parameter | None
     bias_hh_l0: nn.Parameter | None
     weight_hr_l0: nn.Parameter | None
 
-    def __init__(self, input_size: int, hidden_size: int, *, bias: bool, projection_size: int = 0) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
-        if not 0 <= projection_size < hidden_size:
+        width = self.projection_size
+        if not 0 <= width < hidden_size:
             raise InputError(
-                f"model.options.projection_size must lie in 0..{hidden_size - 1}, below hidden_size; "
-                f"got {projection_size}"
+                f"model.options.projection_size must lie in 0..{hidden_size - 1}, below hidden_size; got {width}"
             )
-        self.input_size, self.hidden_size, self.projection_size = input_size, hidden_size, projection_size
-        self.output_size = projection_size or hidden_size
+        self.input_size, self.hidden_size, self.output_size = input_size, hidden_size, width or hidden_size
         self.weight_ih_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, input_size))
         self.weight_hh_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, self.output_size))
         for name in ("bias_ih_l0", "bias_hh_l0"):
             self.register_parameter(name, nn.Parameter(torch.empty(self.gates * hidden_size)) if bias else None)
-        projection = nn.Parameter(torch.empty(projection_size, hidden_size)) if projection_size else None
-        self.register_parameter("weight_hr_l0", projection)
+        self.register_parameter("weight_hr_l0", nn.Parameter(torch.empty(width, hidden_size)) if width else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
