@@ -96,7 +96,8 @@ def lines(text: str = "a layer"):
     for i in range(len(COLOURS)):
         axes[0, 0].plot([1, 10, 100], [i + 1, i + 2, i + 4], label=plain(f"{text} {i}"), **style(i))
     axes[0, 0].set_xscale("log")
-    axes[0, 0].legend()  # outside the look: in Matplotlib's own colours
+    axes[0, 0].legend()
+    axes[0, 0].text(1, 1, "outside the look: in Matplotlib's own colours")
     return figure
 
 
@@ -115,6 +116,16 @@ def sections(text: str = "text") -> list[Section]:
         Section("four", text, [Samples([(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]),
         Section("empty", "left out", []),
     ]
+
+
+def test_titles_and_legends_have_the_look_of_the_pages() -> None:
+    figure, axes = new_figure()
+    axes[0, 0].plot([1, 2], label="a line")
+    axes[0, 0].set_title("a title")
+    legend = axes[0, 0].legend()
+    assert axes[0, 0].get_title(loc="left") == "a title"
+    assert not legend.get_frame_on()
+    assert "a title" in to_svg(figure, title="t", description="d")
 
 
 def test_a_page_is_whole_and_fetches_nothing() -> None:

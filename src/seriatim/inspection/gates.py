@@ -204,7 +204,7 @@ def gate_means_figure(layer_gates: Sequence[Gate]) -> Figure:
         axes.set_ylim(0, 1)
     axes.set(ylabel="mean over units", title=plain(first.layer))
     name_tokens(axes.xaxis, first.tokens, width - MARGINS)
-    axes.legend(frameon=False)
+    axes.legend()
     return figure
 
 

@@ -236,5 +236,5 @@ def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relati
     name = "norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back"
     axes.set(yscale="log", xlabel="k, steps back", ylabel=name, title=plain(title))
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(frameon=False)
+    axes.legend()
     return figure

@@ -85,7 +85,7 @@ def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
     plot.yaxis.set_major_formatter(PercentFormatter(1.0))
     if len(texts) > 1:
-        plot.legend(frameon=False)
+        plot.legend()
     return figure
 
 

@@ -21,7 +21,10 @@ from ..core.errors import InputError
 try:
     import matplotlib as mpl
     from cycler import cycler
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.text import Text
 except ModuleNotFoundError as error:
     raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
@@ -104,6 +107,20 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+class PageAxes(Axes):
+    """Axes that draw what is added to them later in the look of the pages, too."""
+
+    def set_title(self, *arguments: Any, **options: Any) -> Text:
+        """Set the title, by default on the left."""
+        with mpl.rc_context(_LOOK):
+            return super().set_title(*arguments, **options)
+
+    def legend(self, *arguments: Any, **options: Any) -> Legend:
+        """Draw the legend, by default without a frame."""
+        with mpl.rc_context(_LOOK):
+            return super().legend(*arguments, **options)
+
+
 class PageFigure(Figure):
     """A Matplotlib figure that notebooks show without pyplot and its inline backend."""
 
@@ -135,7 +152,8 @@ def new_figure(
     """
     with mpl.rc_context(_LOOK):
         figure = PageFigure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False)
+        kind = {"axes_class": PageAxes}
+        axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False, subplot_kw=kind)
     return figure, axes
 
 
