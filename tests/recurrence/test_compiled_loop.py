@@ -6,7 +6,7 @@ from torch import nn
 
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.state import state_leaves
-from seriatim.layers.pointwise import ACTIVATIONS, activation
+from seriatim.layers.pointwise import ACTIVATIONS, activation_named
 from seriatim.recurrence import explain
 from seriatim.recurrence import program_runner as runner
 
@@ -189,7 +189,9 @@ def test_every_activation() -> None:
     def step(cell, x, h):
         z = cell.w(x) + cell.u(h)
         parts = z.chunk(len(ACTIVATIONS), dim=1)
-        return torch.cat([activation(name)(part) for name, part in zip(ACTIVATIONS, parts, strict=True)], dim=1).tanh()
+        return torch.cat(
+            [activation_named(name)(part) for name, part in zip(ACTIVATIONS, parts, strict=True)], dim=1
+        ).tanh()
 
     width = 3 * len(ACTIVATIONS)
     cell = Own(both(step), width, **maps(width))

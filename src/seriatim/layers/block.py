@@ -23,9 +23,7 @@ from ..core.errors import InputError
 from ..core.lengths import padding_cleared, zero_padding
 from ..core.state import OutputsAndState, State
 from .path_lengths import direct_paths
-from .pointwise import Norm
-from .pointwise import dropout as make_dropout
-from .pointwise import norm as norm_named
+from .pointwise import Norm, make_dropout, norm_named
 from .stack import require_memory_class
 
 

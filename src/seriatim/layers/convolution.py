@@ -21,8 +21,7 @@ from ..core.state import State
 from .block import Residual
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
-from .pointwise import Norm, Pointwise
-from .pointwise import norm as norm_named
+from .pointwise import Norm, Pointwise, norm_named
 from .stack import Stack
 from .unpadded_layer import UnpaddedLayer, remember
 

@@ -64,8 +64,6 @@ class Experts(nn.Module):
             raise InputError(
                 f"model.options.experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}"
             )
-        if not balance >= 0:
-            raise InputError(f"balance must be at least 0; got {balance}")
         self.router = Router(size, len(experts), per_token=per_token)
         self.experts = nn.ModuleList(experts)
         self.balance = balance

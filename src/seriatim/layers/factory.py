@@ -12,8 +12,7 @@ from .block import Residual, with_residual
 from .cross_attention import CrossAttention
 from .declared_options import Options, accepted, check_options, wrap_of
 from .feed_forward import feed_forward
-from .pointwise import Pointwise
-from .pointwise import norm as norm_named
+from .pointwise import Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
 from .registry import current, find, split_names
 from .stack import stack as stack_of

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core.errors import require_known
 from .experts import Experts
 from .option_types import OneOf, Size, check_sizes
-from .pointwise import activation
+from .pointwise import activation_named
 
 PLAIN = ("relu", "gelu", "gelu-tanh", "silu")
 GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu", "bilinear": "identity"}
@@ -28,7 +28,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: int, inner_size: int, *, kind: str, bias: bool = False) -> None:
         super().__init__()
-        self.activation = activation(GATED.get(kind, kind))
+        self.activation = activation_named(GATED.get(kind, kind))
         self.up_proj = nn.Linear(size, inner_size, bias=bias)
         self.gate_proj = nn.Linear(size, inner_size, bias=bias) if kind in GATED else None
         self.down_proj = nn.Linear(inner_size, size, bias=bias)

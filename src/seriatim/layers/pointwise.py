@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 Activation = Annotated[str, OneOf(ACTIVATIONS)]
 
 
-def activation(name: str) -> Callable[[Tensor], Tensor]:
+def activation_named(name: str) -> Callable[[Tensor], Tensor]:
     """Return the activation with a name, or raise InputError."""
     return ACTIVATIONS[require_known("activation", name, ACTIVATIONS)]
 
@@ -66,7 +66,7 @@ NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": 
 Norm = Annotated[str, OneOf(NORMS)]
 
 
-def norm(name: str, size: int) -> nn.Module:
+def norm_named(name: str, size: int) -> nn.Module:
     """Return a norm over the last dimension, of width ``size``, or raise InputError for an unknown name."""
     return NORMS[require_known("norm", name, NORMS)](size, eps=EPSILON)
 
@@ -100,7 +100,7 @@ class VariationalDropout(Dropout):
         return inputs * dropout_mask((inputs.shape[0], *[1] * (inputs.dim() - 2), inputs.shape[-1]), self.p, inputs)
 
 
-def dropout(p: float, *, variational: bool = False) -> nn.Module:
+def make_dropout(p: float, *, variational: bool = False) -> nn.Module:
     """Return dropout at rate ``p`` in [0, 0.99], of single values or, where ``variational``, of whole features."""
     check_value("dropout", p, Rate)
     if p == 0:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.state import State
-from .pointwise import Activation
-from .pointwise import activation as activation_named
+from .pointwise import Activation, activation_named
 from .vendor_kernel import Kernels, TorchCell
 
 KERNELS: dict[str, Kernels] = {

@@ -13,7 +13,7 @@ from ..core.lengths import padding_cleared, zero_padding
 from ..core.state import OutputsAndState, State
 from ..recurrence.compiled_step import stepped
 from .path_lengths import direct_paths, joined_paths
-from .pointwise import dropout as make_dropout
+from .pointwise import make_dropout
 
 RunLayer: TypeAlias = Callable[[SequenceLayer, Tensor, State], OutputsAndState]
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from ..core.state import State
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
-from .pointwise import Activation
-from .pointwise import activation as activation_named
+from .pointwise import Activation, activation_named
 from .unpadded_layer import UnpaddedLayer, remember
 
 

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..core.lengths import valid_mask
 from ..core.state import State
 from ..layers import layer, split_names
-from ..layers.pointwise import dropout as make_dropout
+from ..layers.pointwise import make_dropout
 
 Part = TypeVar("Part", bound=nn.Module)
 UNKNOWN_TOKEN = 1  # of the tokenizers that have one

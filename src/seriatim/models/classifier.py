@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ..config import Model
 from ..core.contract import SequenceLayer
-from ..layers.pointwise import dropout as make_dropout
+from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, layer_from_config
 from .pooling import Pooling
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
-from ..layers.pointwise import dropout as make_dropout
+from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel
 
 

@@ -14,7 +14,7 @@ from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
-from ..layers.pointwise import dropout as make_dropout
+from ..layers.pointwise import make_dropout
 from .attention_decoder import AttentionDecoder
 from .base_models import NeuralModel, on_positions, valid_positions
 from .cross_entropy import summed_loss, token_losses

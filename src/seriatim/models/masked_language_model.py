@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layers.pointwise import norm
+from ..layers.pointwise import norm_named
 from .base_models import TokenPredictor
 from .cross_entropy import chunked_logits, summed_loss
 
@@ -33,7 +33,7 @@ class MaskedLanguageModel(TokenPredictor):
         """Create U, c, the norm, W and b, and initialize all parameters outside the layer."""
         vocabulary_size, size = self.vocabulary_size, self.layer.input_size
         self.mask = vocabulary_size
-        self.transform = nn.Sequential(nn.Linear(self.layer.output_size, size), nn.GELU(), norm("layer", size))
+        self.transform = nn.Sequential(nn.Linear(self.layer.output_size, size), nn.GELU(), norm_named("layer", size))
         self.weight = None if tie_weights else nn.Parameter(torch.empty(vocabulary_size, size))
         self.bias = nn.Parameter(torch.zeros(vocabulary_size)) if bias else None
         nn.init.normal_(self.embedding.weight)  # the initialization of the layers expects inputs of unit variance

@@ -22,7 +22,7 @@ from ..core.errors import InputError
 from ..core.lengths import valid_mask
 from ..data.tagged_corpus import NO_TAG, TaggedBatch
 from ..data.vocabulary import Vocabulary
-from ..layers.pointwise import dropout as make_dropout
+from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
 from .characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from .crf import CRF, bio_transitions
