@@ -22,7 +22,7 @@ from .readers import (
     require_items,
     string_field,
 )
-from .tables import first_line, format_of
+from .tables import format_of, peek_line
 
 FORMATS = ("auto", "tsv", "jsonl")
 TAB = "\t"
@@ -105,7 +105,7 @@ def _pairs(source: Source, requested: str, labelled: bool) -> Iterator[Pair]:
     if known == "csv":
         raise InputError(f"{source.name}:1: pairs are not read from CSV; write SOURCE<TAB>TARGET, or JSONL")
     if not known:
-        line = first_line(source)
+        line = peek_line(source)
         known = "jsonl" if line.startswith("{") and TAB not in line else "tsv"
     return (_from_objects if known == "jsonl" else _tab_separated)(source, labelled)
 

@@ -78,8 +78,8 @@ def format_of(source: Source) -> str | None:
     return next((file_format for suffix, file_format in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
-def first_line(source: Source) -> str:
-    """Return the first line, or as much of it as is read at once; empty if there is none."""
+def peek_line(source: Source) -> str:
+    """Return the first line of a source, or as much of it as is read at once; empty if there is none."""
     piece = next(read_pieces([source._replace(format="text")]), None)
     return piece.text.partition("\n")[0] if piece else ""
 
@@ -92,7 +92,7 @@ def _format(source: Source, requested: str, label: str | None) -> str:
     known = format_of(source)
     if known or label is None:
         return known or "text"
-    line = first_line(source)
+    line = peek_line(source)
     if line.startswith("{"):
         return "jsonl"
     if "\t" in line:
@@ -141,7 +141,7 @@ def _tab_separated(source: Source) -> Iterator[Row]:
 
 def _separator(source: Source, text: str, label: str | None) -> str:
     """Return the separator that gives the header the required columns, else the one that gives the most columns."""
-    line, counts = first_line(source), {",": 0}
+    line, counts = peek_line(source), {",": 0}
     for separator in SEPARATORS:
         try:
             header = next(csv.reader([line], delimiter=separator), [])
