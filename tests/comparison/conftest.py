@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.comparison import cost, row, runner
+from seriatim.comparison import row, runner
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.errors import TrainingError
+from seriatim.inspection import cost
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.training import pace
 

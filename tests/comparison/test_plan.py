@@ -9,7 +9,7 @@ import pytest
 import seriatim
 from seriatim.comparison import row
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan, parse_parameters, share_options
-from seriatim.comparison.metric import FIGURE_OF_SUMS, difference, higher_is_better
+from seriatim.comparison.metric import FIGURE_OF_SUMS, difference
 from seriatim.comparison.plan import Budget, read_plan
 from seriatim.comparison.row import known_distances
 from seriatim.comparison.shared_data import fit_plan
@@ -142,8 +142,8 @@ def test_a_plan_is_read_as_it_was_written(texts: dict[str, str], tmp_path: Path)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_figure_has_a_direction(task: str) -> None:
     for figure in TASKS[task].figures:
-        assert higher_is_better(figure.key) == ("loss" not in figure.name and "perplexity" not in figure.name and
-                                              "bits" not in figure.name and "error" not in figure.name)  # fmt: skip
+        losses = ("loss", "perplexity", "bits", "error")
+        assert figure.more_is_better == (not any(word in figure.name for word in losses))
 
 
 def test_figures_of_sums_are_those_of_the_tasks() -> None:

@@ -25,7 +25,7 @@ from seriatim.layers.registry import REGISTRY
 from seriatim.tasks import TASKS, register
 from seriatim.training.loop import Trainer
 from seriatim.training.task import Task, evaluating
-from seriatim.training.task_data import Figure
+from seriatim.training.task_data import Metric
 
 
 class Leaky(RecurrentCell):
@@ -101,7 +101,7 @@ class Rating(Task[Rated, RatedBatch, Rater]):
     baseline_name = "the mean rating"
     usage = "seriatim predict {run} TEXTS"
     caution = "It rates texts like those it was trained on."
-    figures: ClassVar[tuple[Figure, ...]] = (Figure("loss", "loss (nats per text)", 4, headline=True),)
+    figures: ClassVar[tuple[Metric, ...]] = (Metric("loss", "loss (nats per text)", 4, headline=True),)
     counts = ("texts",)
     items_name = "texts"
 

@@ -17,8 +17,9 @@ from ..storage.weights import load_tensors
 from ..tasks import STANDALONE
 from ..training.hardware import environment
 from ..training.resource_limits import machine_memory
+from ..training.task_data import Metric
 from ..version import __version__
-from .metric import choose_metric, difference, higher_is_better
+from .metric import choose_metric, difference
 from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
 
 OF_FIRST_RUN = (
@@ -36,12 +37,11 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     """Return what `results.json` holds of the comparison in a folder, which took some seconds so far."""
     task = plan.task()
     metric = choose_metric(task, plan.metric)
-    more_is_better = higher_is_better(metric.key)
     measured = {key for row in finished.values() for key in row["metrics"]}
     figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
     failed = {layer: str(error) for (layer, _), error in failures.items()}
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
-    _add_differences(folder, plan, rows)
+    _add_differences(folder, metric, rows)
     any_row = next(iter(finished.values()), {})
     return {
         "format": FORMAT,
@@ -59,7 +59,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "parameters": plan.parameters,
         "tune": plan.tune,
         "seeds": plan.seeds,
-        "metric": {"key": metric.key, "name": metric.name, "digits": metric.digits, "more_is_better": more_is_better},
+        "metric": metric._asdict(),
         "figures": [figure._asdict() for figure in figures if figure.key in measured or not measured],
         "command": plan.command,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -130,17 +130,17 @@ def _run(folder: Path, row: Metrics) -> Metrics:
     return {"path": f"runs/{name}", **{key: row[key] for key in OF_EVERY_RUN}, "command": shlex.join(command)}
 
 
-def _add_differences(folder: Path, plan: Plan, rows: Sequence[Metrics]) -> None:
+def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics]) -> None:
     """Compare every row with the best one by the paired bootstrap."""
-    measured = [row for row in rows if row["failed"] is None and row["metrics"].get(plan.metric) is not None]
+    measured = [row for row in rows if row["failed"] is None and row["metrics"].get(metric.key) is not None]
     if not measured:
         return
-    sign = -1 if higher_is_better(plan.metric) else 1
-    best = min(measured, key=lambda row: sign * row["metrics"][plan.metric])
+    value = metric.best(row["metrics"][metric.key] for row in measured)
+    best = next(row for row in measured if row["metrics"][metric.key] == value)
     of_best = _statistics(folder, best)
     for row in measured:
         if row is not best and len(row["runs"]) == len(best["runs"]):
-            result = difference(_statistics(folder, row), of_best, plan.metric)
+            result = difference(_statistics(folder, row), of_best, metric.key)
             row["difference"] = result and {"to": best["layer"], **result}
 
 

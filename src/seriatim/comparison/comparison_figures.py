@@ -10,7 +10,8 @@ from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_f
 from ..report.number_formats import in_bytes, in_short
 from ..report.plot_labels import end_labels, point_labels
 from ..report.theme import INK, PAPER, SOFT, new_figure, plain, style
-from .results import Metric, ResultRow, Results
+from ..training.task_data import Metric
+from .results import ResultRow, Results
 
 AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floating-point operations"}
 """Horizontal axes of learning curves, and their names."""

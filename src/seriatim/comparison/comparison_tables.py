@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from ..report.number_formats import in_bytes, in_time, rounded
 from ..report.page import Cell, Table
+from ..training.task_data import Metric
 from . import sentences
-from .results import Metric, ResultRow, Results
+from .results import ResultRow, Results
 
 SPEED = "training tokens/s"
 MISSING = "–"

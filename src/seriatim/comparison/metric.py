@@ -10,18 +10,15 @@ from ..evaluation.intervals import Compute, Measure, Metrics, exp_mean, mean, pa
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..training.task import AnyTask
-from ..training.task_data import Figure
+from ..training.task_data import Metric
 
-LOWER_IS_BETTER = frozenset(
-    ("loss", "perplexity", "word_perplexity", "bits_per_byte", "calibration_error", "word_error_rate")
-)
 SAME_ORDER = {"word_perplexity": "loss", "bits_per_byte": "loss"}
 """Figures without statistics of their own: they rise and fall with another figure of the same text."""
 FIGURE_OF_SUMS: Mapping[str, Compute] = {"loss": mean, "perplexity": exp_mean, **OF_LABELS, **OF_TRANSLATIONS}
 """Figures as functions of the summed statistics of items."""
 
 
-def choose_metric(task: AnyTask, key: str | None, vocabulary: Vocabulary | None = None) -> Figure:
+def choose_metric(task: AnyTask, key: str | None, vocabulary: Vocabulary | None = None) -> Metric:
     """Return the figure that a comparison ranks by; refuse a key that the task does not have.
 
     Without a key, it is the figure that selects weights, or else the first headline of the task. Some figures depend on
@@ -36,11 +33,6 @@ def choose_metric(task: AnyTask, key: str | None, vocabulary: Vocabulary | None 
     if key not in known:
         raise InputError(f"--metric: {task.config.task} has no {key!r}; {nearest(key, list(known))}")
     return known[key]
-
-
-def higher_is_better(key: str) -> bool:
-    """Return whether a higher value of a figure is the better one."""
-    return key not in LOWER_IS_BETTER
 
 
 def statistics_of(measures: Mapping[str, Measure]) -> dict[str, np.ndarray]:

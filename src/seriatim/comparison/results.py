@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
-from ..evaluation.intervals import written
+from ..training.task_data import Metric
 
 Json = Mapping[str, Any]  # an object of a JSON file
 SIGNIFICANT = 0.05  # the largest p-value at which a row is said to differ from the best
@@ -25,24 +25,6 @@ class FromJson:
         """Read the fields; unknown keys are left out, and null means the default."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in names and value is not None})
-
-
-@dataclass(frozen=True)
-class Metric(FromJson):
-    """A figure, such as the one that a comparison ranks by; ``digits`` are those after the decimal point."""
-
-    key: str
-    name: str
-    digits: int
-    more_is_better: bool = False
-
-    def best(self, values: Sequence[float]) -> float:
-        """Return the best of some values."""
-        return max(values) if self.more_is_better else min(values)
-
-    def written(self, value: float) -> str:
-        """Return a value as a table shows it."""
-        return written(value, self.digits)
 
 
 @dataclass(frozen=True)
@@ -152,8 +134,8 @@ class Results:
 
     def __init__(self, values: Json) -> None:
         self.values = values
-        self.metric = Metric.read(values["metric"])
-        self.figures = list(map(Metric.read, values.get("figures") or ()))
+        self.metric = Metric(**values["metric"])
+        self.figures = [Metric(**figure) for figure in values.get("figures") or ()]
         self.rows = [ResultRow.read(row) for row in values["rows"]]
         self.ran = [row for row in self.rows if not row.failed]
         self.seeds: Sequence[int] = values.get("seeds") or []

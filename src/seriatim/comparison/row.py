@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 
 import numpy as np
 from torch import nn
@@ -13,17 +14,18 @@ from ..data.synthetic import TASKS, generate
 from ..data.tokenizers import END
 from ..evaluation.context_use import by_context
 from ..evaluation.intervals import Metrics
+from ..inspection.cost import costs, evenly
 from ..runs.run import Run
 from ..training.task_data import TaskData
 from ..version import __version__
-from .cost import costs, labelled_items
 from .metric import FIGURE_OF_SUMS, statistics_of
 from .plan import DataPart, Plan, is_counted
 from .results import Distance
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most
-ANSWERS = 5
+ANSWERS, INPUTS, MAX_ITEMS = 5, 200, 100_000
+"""Inputs that are answered in the report, that costs are measured on, and that are read, at most."""
 PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
 """Words of a prompt, approximate characters of the text that follows, and how the text is drawn."""
 PROMPT_TOKENS = 400  # at the beginning of a text, from which the words of the prompt are taken
@@ -74,24 +76,25 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "version": __version__,
     }
     if full:
-        row |= costs(run, measured)
+        items = list(islice(run.task.labelled_items(*measured), MAX_ITEMS))
+        row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
         distance = distances(run, data, measured, plan.metric, statistics)
         row["distance"] = None if distance is None else asdict(distance)
-        row["samples"] = samples(run, data, measured)
+        row["samples"] = samples(run, data, items)
     return row, statistics
 
 
-def samples(run: Run, data: TaskData, measured: DataPart) -> list[Metrics]:
+def samples(run: Run, data: TaskData, items: Sequence[tuple[str, str]]) -> list[Metrics]:
     """Return one text of a language model as ``prompt`` and ``text``, or five answers of another model.
 
-    Answers are ``input``, ``truth`` and ``text``; ``data`` is what the task read of ``measured``.
+    Answers are ``input``, ``truth`` and ``text``; ``items`` are the inputs and right answers in the data.
     """
     if run.task.continues_text and isinstance(data, Corpus):
         characters_per_token = max(1, data.statistics.bytes) / max(1, data.statistics.tokens)
         prompt, max_tokens = prompt_of(run, data), max(1, round(CHARACTERS / characters_per_token))
         text = "".join(run.generate(prompt, max_tokens=max_tokens, temperature=TEMPERATURE, seed=SEED))
         return [{"prompt": prompt, "text": text}]
-    items = labelled_items(run.task, measured, count=ANSWERS)
+    items = evenly(items, ANSWERS)
     answers = run.task.answer(run.model, run.vocabulary, [text for text, _ in items]) if items else []
     return [
         {"input": text, "truth": truth, "text": answer["text"]}

@@ -20,7 +20,7 @@ from ..report.notebook_display import framed
 from ..runs.child_process import Listen, Signalled, Stopped, run_module
 from ..storage.atomic_files import remove, to_json, write_whole
 from .assemble import assemble
-from .metric import higher_is_better
+from .metric import choose_metric
 from .plan import REPORT, Plan, is_counted, read_row, read_trials
 from .results import Results
 from .worker import WorkerJob
@@ -38,7 +38,7 @@ class ComparisonProgress:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.metric = plan, choose_metric(plan.task(), plan.metric or None)
         self.count = len(plan.layers) * len(plan.seeds)
         self.number, self.done, self.share = 0, 0, 0.0
         self.layer, self.seed = "", 0
@@ -87,9 +87,8 @@ class ComparisonProgress:
     def add(self, layer: str, metrics: Mapping[str, float | None]) -> None:
         """Count a finished row, and compare its metric with the best so far."""
         self.done += 1
-        value = metrics.get(self.plan.metric)
-        sign = 1 if higher_is_better(self.plan.metric) else -1
-        if value is not None and (self.best is None or sign * value > sign * self.best[1]):
+        value = metrics.get(self.metric.key)
+        if value is not None and (self.best is None or self.metric.best([self.best[1], value]) != self.best[1]):
             self.best = (layer, value)
 
 

@@ -22,7 +22,7 @@ from ..evaluation.label_metrics import classification_measures, classification_m
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.base_models import drop_words
-from ..training.task_data import Figure
+from ..training.task_data import Metric
 from .base_tasks import LabelledTask
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, probabilities
@@ -46,7 +46,6 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
 
     options: Options
     selects = "accuracy"
-    more_is_better = True
     own_options = Options
     works_causally = True
     items_name = "texts"
@@ -54,11 +53,11 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     baseline_name = "the commonest label"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."
-    figures: ClassVar[tuple[Figure, ...]] = (
-        Figure("accuracy", "accuracy", 4, headline=True),
-        Figure("macro_f1", "macro F1", 4, headline=True),
-        Figure("loss", "loss (nats per text)", 4),
-        Figure("calibration_error", "calibration error", 4),
+    figures: ClassVar[tuple[Metric, ...]] = (
+        Metric("accuracy", "accuracy", 4, headline=True, more_is_better=True),
+        Metric("macro_f1", "macro F1", 4, headline=True, more_is_better=True),
+        Metric("loss", "loss (nats per text)", 4),
+        Metric("calibration_error", "calibration error", 4),
     )
     counts = ("texts", "tokens", "unknown_tokens")
 

@@ -25,7 +25,7 @@ from ..models.scheduled_sampling import ScheduledSampling
 from ..training.estimator import Estimator
 from ..training.loop import Trainer
 from ..training.task import read_settings
-from ..training.task_data import Figure
+from ..training.task_data import Metric
 from .base_tasks import TextTask, split_options, with_kind, with_model
 from .overlong import warn_of_long
 from .text_view import CausalTextView, LanguageModelView
@@ -57,11 +57,11 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         "It predicts text like what it was trained on, and repeats whatever that text holds. It knows nothing else."
     )
     per_token = ("loss", "perplexity")
-    figures: ClassVar[tuple[Figure, ...]] = (
-        Figure("loss", "loss (nats per token)", 4),
-        Figure("perplexity", "perplexity per token", 2, headline=True),
-        Figure("word_perplexity", "perplexity per word", 2),
-        Figure("bits_per_byte", "bits per byte", 4, headline=True),
+    figures: ClassVar[tuple[Metric, ...]] = (
+        Metric("loss", "loss (nats per token)", 4),
+        Metric("perplexity", "perplexity per token", 2, headline=True),
+        Metric("word_perplexity", "perplexity per word", 2),
+        Metric("bits_per_byte", "bits per byte", 4, headline=True),
     )
 
     def __init__(self, config: Config) -> None:

@@ -26,7 +26,7 @@ from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseud
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
 from ..training.task import evaluating, read_settings
-from ..training.task_data import Figure
+from ..training.task_data import Metric
 from .base_tasks import LayeredTask, TextTask
 from .filling import fill
 from .masking_view import MaskedLanguageModelView
@@ -78,11 +78,11 @@ class Masking(
         "every token is predicted from both sides, so they say nothing beside those of a model that reads forwards."
     )
     per_token = ("loss", "perplexity", "accuracy")
-    figures: ClassVar[tuple[Figure, ...]] = (
-        Figure("loss", "pseudo-loss (nats per token)", 4),
-        Figure("perplexity", "pseudo-perplexity per token", 2, headline=True),
-        Figure("accuracy", "accuracy of masked tokens", 4, headline=True),
-        Figure("bits_per_byte", "pseudo-bits per byte", 4),
+    figures: ClassVar[tuple[Metric, ...]] = (
+        Metric("loss", "pseudo-loss (nats per token)", 4),
+        Metric("perplexity", "pseudo-perplexity per token", 2, headline=True),
+        Metric("accuracy", "accuracy of masked tokens", 4, headline=True, more_is_better=True),
+        Metric("bits_per_byte", "pseudo-bits per byte", 4),
     )
 
     @property

@@ -27,7 +27,7 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..training.task import evaluating, read_settings
-from ..training.task_data import Figure
+from ..training.task_data import Metric
 from .answering import (
     AnswerSettings,
     Sources,
@@ -60,13 +60,13 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
     evaluation_settings = answer_settings = AnswerSettings
     per_token = ("loss", "perplexity")
-    figures: ClassVar[tuple[Figure, ...]] = (
-        Figure("loss", "loss (nats per target token)", 4),
-        Figure("perplexity", "perplexity per target token", 3, headline=True),
-        Figure("bleu", "BLEU", 2, headline=True),
-        Figure("chrf", "chrF", 2),
-        Figure("exact_match", "exact match", 4, headline=True),
-        Figure("word_error_rate", "word error rate", 4),
+    figures: ClassVar[tuple[Metric, ...]] = (
+        Metric("loss", "loss (nats per target token)", 4),
+        Metric("perplexity", "perplexity per target token", 3, headline=True),
+        Metric("bleu", "BLEU", 2, headline=True, more_is_better=True),
+        Metric("chrf", "chrF", 2, more_is_better=True),
+        Metric("exact_match", "exact match", 4, headline=True, more_is_better=True),
+        Metric("word_error_rate", "word error rate", 4),
     )
     counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
 

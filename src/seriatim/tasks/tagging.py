@@ -27,7 +27,7 @@ from ..evaluation.label_metrics import marks_chunks, tagging_measures, tagging_m
 from ..layers.positions import learned_positions
 from ..models.tagger import Options, Tagger, Taggers, refuse_contradictions, tagger
 from ..training.task import evaluating
-from ..training.task_data import Figure
+from ..training.task_data import Metric
 from .base_tasks import LabelledTask
 from .overlong import parts_of, warn_of_long
 from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
@@ -42,7 +42,6 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     options: Options
     vectors: tuple[list[str], np.ndarray] | None = None
     selects = "accuracy"
-    more_is_better = True
     own_options = Options
     works_causally = True
     tags_words = True
@@ -52,12 +51,12 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     answer_batch_size = 1024
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
-    figures: ClassVar[tuple[Figure, ...]] = (
-        Figure("f1", "F1", 4, headline=True),
-        Figure("precision", "precision", 4),
-        Figure("recall", "recall", 4),
-        Figure("accuracy", "accuracy", 4, headline=True),
-        Figure("loss", "loss (nats per word)", 4),
+    figures: ClassVar[tuple[Metric, ...]] = (
+        Metric("f1", "F1", 4, headline=True, more_is_better=True),
+        Metric("precision", "precision", 4, more_is_better=True),
+        Metric("recall", "recall", 4, more_is_better=True),
+        Metric("accuracy", "accuracy", 4, headline=True, more_is_better=True),
+        Metric("loss", "loss (nats per word)", 4),
     )
     counts: ClassVar[tuple[str, ...]] = ("sentences", "tokens", "unknown_tokens", "unseen_tags")
 
@@ -97,7 +96,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         """Return ``f1`` if the tags mark chunks, else ``accuracy``."""
         return "f1" if marks_chunks(vocabulary.labels) else "accuracy"
 
-    def figures_for(self, vocabulary: Vocabulary) -> tuple[Figure, ...]:
+    def figures_for(self, vocabulary: Vocabulary) -> tuple[Metric, ...]:
         """Return the figures without F1, precision and recall where the tags mark no chunks."""
         if marks_chunks(vocabulary.labels):
             return self.figures

@@ -24,7 +24,7 @@ from ..models.bounds import no_larger_than
 from ..models.stepping import Stepper, stepper_of
 from ..storage.weights import load_weights
 from .estimator import Estimator
-from .task_data import Figure, MetricsTable, TaskBatch, TaskBatches, TaskData
+from .task_data import Metric, MetricsTable, TaskBatch, TaskBatches, TaskData
 from .task_view import TaskView
 
 NAMED_ROWS = 3
@@ -42,8 +42,7 @@ class Task(ABC, Generic[Data, Batch, Model]):
     """
 
     selects: ClassVar[str] = "loss"  # key of the metric that selects the best weights; see `selection_metric`
-    more_is_better: ClassVar[bool] = False  # whether a larger value of that metric is better
-    figures: ClassVar[tuple[Figure, ...]]  # the metrics to display, in order, as far as a model has them
+    figures: ClassVar[tuple[Metric, ...]]  # the metrics to display, in order, as far as a model has them
     counts: ClassVar[tuple[str, ...]] = ()  # keys of the counts that are displayed with the metrics
     per_token: ClassVar[tuple[str, ...]] = ()  # keys of metrics that need models with the same tokens to be compared
     baseline_name: ClassVar[str]  # name of the simplest model, to which the metrics are compared
@@ -263,7 +262,12 @@ class Task(ABC, Generic[Data, Batch, Model]):
         """Return the key of the metric that selects the best weights."""
         return self.selects
 
-    def figures_for(self, vocabulary: Vocabulary) -> tuple[Figure, ...]:
+    @property
+    def more_is_better(self) -> bool:
+        """Whether a larger value of the metric that selects the best weights is better."""
+        return any(figure.more_is_better for figure in self.figures if figure.key == self.selects)
+
+    def figures_for(self, vocabulary: Vocabulary) -> tuple[Metric, ...]:
         """Return the figures that data with this vocabulary can have."""
         return self.figures
 

@@ -1,6 +1,6 @@
 """The interfaces of the data that tasks read, and how metrics are displayed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -52,8 +52,8 @@ class TaskData(Protocol):
         """An identifier that is equal for equal data read in the same way, and only then."""
 
 
-class Figure(NamedTuple):
-    """A metric and how it is displayed.
+class Metric(NamedTuple):
+    """A metric and how it is displayed: its ``digits`` after the decimal point, and which values are better.
 
     ``headline`` metrics are shown after every validation.
     """
@@ -62,10 +62,19 @@ class Figure(NamedTuple):
     name: str
     digits: int
     headline: bool = False
+    more_is_better: bool = False
+
+    def best(self, values: Iterable[float]) -> float:
+        """Return the best of some values."""
+        return max(values) if self.more_is_better else min(values)
+
+    def written(self, value: float) -> str:
+        """Return a value as a table shows it."""
+        return written(value, self.digits)
 
     def text(self, metrics: Metrics) -> str:
-        """Return the value as a table shows it."""
-        return written(metrics[self.key], self.digits)
+        """Return the value among some metrics as a table shows it."""
+        return self.written(metrics[self.key])
 
     def interval(self, metrics: Metrics) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""

@@ -3,8 +3,8 @@
 import functools
 import statistics
 import time
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -14,9 +14,9 @@ from ..evaluation.intervals import Metrics
 from ..models.base_models import TextModel
 from ..models.stepping import Stepper, any_ids, read_at_once
 from ..runs.run import Run
-from ..training.task import AnyTask, evaluating
-from .plan import DataPart
+from ..training.task import evaluating
 
+Item = TypeVar("Item")
 STATE_AFTER = (1, 10, 100, 1000, 10_000)
 STEP_AFTER = (1, 10, 100, 1000)
 TEXT_LENGTHS = (16, 64, 256, 1024)
@@ -26,13 +26,16 @@ STATE_SECONDS, READING_SECONDS, GENERATING_SECONDS = 1.5, 1.0, 1.0
 MAX_STEPS, MAX_READINGS, GENERATED, ANSWERED = 15, 3, 200, 8
 """Repetitions of a step and of reading a text; tokens that are generated, and texts that are answered."""
 SOURCE = 20  # tokens of the source that a decoder writes from, and of the prompt of a language model
-MAX_ITEMS = 100_000  # inputs that are read
-INPUTS, MAX_LENGTH, RUNNING = 200, 10_000, 1_000
-"""Inputs among which the longest is chosen; tokens of it that are read at most, and of a running text."""
+MAX_LENGTH, RUNNING = 10_000, 1_000
+"""Tokens of the longest input that are read at most, and of a running text."""
 
 
-def costs(run: Run, measured: DataPart) -> Metrics:
+def costs(run: Run, texts: Sequence[str]) -> Metrics:
     """Measure the costs of a model for one sequence, on the device where the model is.
+
+    Args:
+        run: the model.
+        texts: inputs of its task, of which the longest and some others are read; none for running text.
 
     Returns:
         ``state_bytes`` and ``step_milliseconds`` by the number of tokens read, empty where a layer needs later inputs;
@@ -41,13 +44,13 @@ def costs(run: Run, measured: DataPart) -> Metrics:
     """
     with evaluating(run.model), torch.inference_mode():
         return {
-            **_state_and_steps(run, measured),
-            "milliseconds_per_token": _per_token(run, measured),
+            **_state_and_steps(run, texts),
+            "milliseconds_per_token": _per_token(run, texts),
             "reading_milliseconds": _reading(run),
         }
 
 
-def _state_and_steps(run: Run, measured: DataPart) -> Metrics:
+def _state_and_steps(run: Run, texts: Sequence[str]) -> Metrics:
     stepper = run.task.stepper(run.model)
     if stepper is None:
         return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}
@@ -63,16 +66,15 @@ def _state_and_steps(run: Run, measured: DataPart) -> Metrics:
         if count in STEP_AFTER:
             step = functools.partial(stepper.step, state)
             steps[str(count)] = median_milliseconds(step, times=MAX_STEPS, seconds=STATE_SECONDS / 5)
-    at_length = _state_at_length(run, stepper, measured)
+    at_length = _state_at_length(run, stepper, texts)
     return {"state_bytes": sizes, "state_at_length": at_length, "step_milliseconds": steps}
 
 
-def _state_at_length(run: Run, stepper: Stepper, measured: DataPart) -> dict[str, int]:
+def _state_at_length(run: Run, stepper: Stepper, texts: Sequence[str]) -> dict[str, int]:
     """Return the bytes of the state after the longest input, or after `RUNNING` tokens of a running text.
 
     For a decoder, the state is the one before its first token, after the longest source.
     """
-    texts = [text for text, _ in labelled_items(run.task, measured, count=INPUTS)]
     tokens = min(MAX_LENGTH, max((len(run.tokenizer.encode(text)) for text in texts), default=RUNNING))
     state = stepper.begin(max(1, tokens))
     if not stepper.reads_source:
@@ -92,12 +94,12 @@ def _reading(run: Run) -> dict[str, float]:
     return milliseconds
 
 
-def _per_token(run: Run, measured: DataPart) -> float | None:
+def _per_token(run: Run, texts: Sequence[str]) -> float | None:
     """Return the milliseconds of a token that is written or answered, one text at a time; None without answers."""
     if run.task.continues_text:
         return _generating(run.model)
     spent, tokens, started = 0.0, 0, time.perf_counter()
-    for text, _ in labelled_items(run.task, measured, count=ANSWERED):
+    for text in evenly(texts, ANSWERED):
         before = time.perf_counter()
         (answer,) = run.task.answer(run.model, run.vocabulary, [text])
         spent += time.perf_counter() - before
@@ -132,12 +134,6 @@ def median_milliseconds(function: Callable[[], object], *, times: int, seconds: 
     return statistics.median(durations)
 
 
-def labelled_items(task: AnyTask, data: DataPart, *, count: int) -> list[tuple[str, str]]:
-    """Return up to ``count`` inputs with the right answers, spread evenly over the data."""
-    items = _all_items(task, data)
-    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else items
-
-
-@functools.lru_cache(maxsize=1)
-def _all_items(task: AnyTask, data: DataPart) -> list[tuple[str, str]]:
-    return list(islice(task.labelled_items(*data), MAX_ITEMS))
+def evenly(items: Sequence[Item], count: int) -> list[Item]:
+    """Return up to ``count`` items, spread evenly over all."""
+    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else list(items)
