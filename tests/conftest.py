@@ -1,9 +1,10 @@
 """Shared by every test: a cache of its own, one thread, small texts made on the spot."""
 
 import copy
+import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,13 @@ import torch
 from torch import Tensor
 
 import seriatim
+from seriatim.comparison import row, runner
+from seriatim.inspection import cost
+from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.layers import to_torch
+from seriatim.recurrence.obstacles import uncompiled
+from seriatim.training import pace
 
 from .tasks import outside_task
 
@@ -35,6 +41,32 @@ def outside_registered():
     outside_task.register_both()
     yield
     outside_task.remove_both()
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let comparisons measure little, and train in the process of the test: another one takes seconds to start."""
+
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        events: list[dict] = []
+
+        def tell(event: dict) -> None:
+            events.append(json.loads(json.dumps(event)))
+            listen(events[-1])
+
+        with uncompiled():
+            work(job, tell)
+        return events[-1]
+
+    monkeypatch.setattr(runner, "run_worker", run)
+    monkeypatch.setattr(pace, "SHORTEST", 0.0)
+    monkeypatch.setattr(pace, "ROUGH", 0.0)
+    monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))
+    monkeypatch.setattr(cost, "TEXT_LENGTHS", (16,))
+    monkeypatch.setattr(cost, "GENERATED", 5)
+    monkeypatch.setattr(row, "CHARACTERS", 10)
+    monkeypatch.setattr(row, "POSITIONS", 10)
+    monkeypatch.setattr(row, "CONTEXTS", (1, 4))
 
 
 SUBJECTS = ("the cat", "a dog", "our friend", "the old man", "she", "nobody")

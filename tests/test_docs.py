@@ -13,7 +13,6 @@ import seriatim
 from seriatim.cli.main import build_parser
 from seriatim.tasks import TASKS
 
-from .comparison.conftest import in_process  # noqa: F401 (a fixture)
 from .conftest import sentences
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -12,7 +12,7 @@ from ..core.state import state_bytes
 from ..decoding.sampling import Sampling, read, sample
 from ..evaluation.intervals import Metrics
 from ..models.base_models import TextModel
-from ..models.stepping import Stepper, any_ids, read_at_once
+from ..models.stepping import Stepper, any_ids, read_at_once, stepper_of
 from ..runs.run import Run
 from ..training.task import evaluating
 
@@ -51,7 +51,7 @@ def costs(run: Run, texts: Sequence[str]) -> Metrics:
 
 
 def _state_and_steps(run: Run, texts: Sequence[str]) -> Metrics:
-    stepper = run.task.stepper(run.model)
+    stepper = stepper_of(run.model)
     if stepper is None:
         return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}
     stepper.step(stepper.read(1, stepper.begin(SOURCE)))  # compiles the step

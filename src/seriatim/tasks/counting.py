@@ -85,7 +85,6 @@ class Counting(LanguageModelling):
     """Model language with n-gram counts."""
 
     estimator = OnePassEstimator
-    uses_sizes = False
     uses_learning_rate = False
     own_options = Options
 

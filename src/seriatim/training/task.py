@@ -21,7 +21,6 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..models.base_models import TextModel, input_layer
 from ..models.bounds import no_larger_than
-from ..models.stepping import Stepper, stepper_of
 from ..storage.weights import load_weights
 from .estimator import Estimator
 from .task_data import Metric, MetricsTable, TaskBatch, TaskBatches, TaskData
@@ -49,7 +48,6 @@ class Task(ABC, Generic[Data, Batch, Model]):
     usage: ClassVar[str]  # an example command for a trained run; ``{run}`` is replaced by its folder
     caution: ClassVar[str]  # a sentence on the limits of the model, for the model card
     estimator: ClassVar[type[Estimator]]  # the algorithm that fits the model
-    uses_sizes: ClassVar[bool] = True  # whether the model has a width, a depth and an embedding
     uses_learning_rate: ClassVar[bool] = True  # whether training takes steps, and so has a budget of steps or time
     own_options: ClassVar[type[Section] | None] = None  # fields of ``model.options`` that are not the layer's
     evaluation_settings: ClassVar[type[Section]] = Section  # keyword arguments of `evaluate` and `measures`
@@ -317,10 +315,6 @@ class Task(ABC, Generic[Data, Batch, Model]):
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield inputs, as `answer` reads them, with the right answers; nothing where answers have no truth."""
         return iter(())
-
-    def stepper(self, model: nn.Module) -> Stepper | None:
-        """Return what runs a model token by token; None where it needs the whole text at once."""
-        return stepper_of(model)
 
     def reading_module(self, model: nn.Module) -> nn.Module | None:
         """Return the part of a model that reads a text."""
