@@ -19,7 +19,6 @@ from ..data.readers import TEXT_SUFFIXES, Source, find_sources, read_items, read
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
-from ..models.base_models import TextModel, input_layer
 from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
 from .estimator import Estimator
@@ -315,10 +314,6 @@ class Task(ABC, Generic[Data, Batch, Model]):
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield inputs, as `answer` reads them, with the right answers; nothing where answers have no truth."""
         return iter(())
-
-    def reading_module(self, model: nn.Module) -> nn.Module | None:
-        """Return the part of a model that reads a text."""
-        return model if isinstance(model, TextModel) else input_layer(model)
 
     def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
         """Return the number of tokens that the time of an answer is divided by."""
