@@ -13,9 +13,9 @@ from torch import Tensor
 
 import seriatim
 from seriatim.comparison import row, runner
-from seriatim.inspection import cost
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
+from seriatim.inspection import cost
 from seriatim.layers import to_torch
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.training import pace
