@@ -20,7 +20,7 @@ LAYERS = {
     "rnn": ("one vector", False),
     "lstm": ("two vectors: hidden and cell", False),
     "gru": ("one vector", False),
-    "convolution": ("the last inputs, as far as it reaches", True),
+    "convolution": ("the last inputs, as many as its filters cover", True),
     "transformer": ("keys and values of all inputs, or of a window", True),
     "mamba": ("one small matrix, and the last inputs of a short convolution", True),
 }

@@ -35,6 +35,8 @@ def summary_table(results: Results) -> Table:
     caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
     if any(row.is_tied for row in results.rows):
         caption += " ≈: not significantly different from the best (paired bootstrap, p > 0.05)."
+    if any(row.counted for row in results.rows):
+        caption += f" Counted models are left out when the best of {SPEED} is marked."
     return _table(["layer", *(column.heading for column in columns)], cells, caption)
 
 

@@ -71,7 +71,7 @@ class Convolution(Stack):
         bias: whether the convolutions have biases.
     """
 
-    keeps = "the last inputs, as far as it reaches"
+    keeps = "the last inputs, as many as its filters cover"
     parallel = True
     learning_rates: ClassVar = {"classify": 3e-3}
     paper = "van den Oord et al. 2016; Dauphin et al. 2017"

@@ -35,7 +35,7 @@ class StateSpace(UnpaddedLayer):
         bias: whether the map over the channels has a bias.
     """
 
-    keeps = "one small complex vector a channel"
+    keeps = "one small complex vector per channel"
     gate_names = ("output",)
     parallel = True
     wrap = "residual"

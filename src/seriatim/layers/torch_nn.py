@@ -1,4 +1,4 @@
-"""Weights from `torch.nn` and back to it."""
+"""Converts recurrent layers of `torch.nn` to layers of this library, and back."""
 
 from torch import nn
 
