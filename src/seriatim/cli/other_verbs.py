@@ -52,7 +52,9 @@ def import_run(options: argparse.Namespace) -> None:
 def add_layers(verbs: Verbs) -> None:
     """Add ``seriatim layers``."""
     parser = add_verb(verbs, "layers", layers, "list every architecture")
-    parser.add_argument("--layer", metavar="A,B", help="only these, with their options; also cells.py:FastSlow")
+    parser.add_argument(
+        "--layer", metavar="A,B", help="list only these layers, with their options; also takes cells.py:FastSlow"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -76,10 +76,10 @@ def add_strict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="refuse data that needs a repair")
 
 
-def add_code(parser: argparse.ArgumentParser) -> None:
-    """Add the options that allow code from outside the library."""
+def add_code(parser: argparse.ArgumentParser, named_by: str = "the run") -> None:
+    """Add the options that allow code from outside the library, in a file that ``named_by`` names."""
     add = parser.add_argument
-    add("--allow-code", action="store_true", help="import the file of your own layer that the run names")
+    add("--allow-code", action="store_true", help=f"import the file of your own layer that {named_by} names")
     add("--allow-changed-code", action="store_true", help="import it even if the file has changed since the training")
 
 
@@ -87,7 +87,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     """Add the options of beam search."""
     add = parser.add_argument
     add("--beam", type=int, metavar="N", help="the number of hypotheses of beam search (seq2seq)")
-    add("--length-penalty", type=float, metavar="A", help="prefer longer answers; 0 is none (seq2seq)")
+    add("--length-penalty", type=float, metavar="A", help="prefer longer answers; 0 turns this off (seq2seq)")
     add("--n-best", type=int, metavar="N", help="the number of answers to each input, with --json (seq2seq)")
     add("--min-length", type=int, metavar="N", help="the smallest number of tokens of an answer (seq2seq)")
 

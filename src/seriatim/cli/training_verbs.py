@@ -95,7 +95,7 @@ def add_compare(verbs: Verbs) -> None:
     add("--no-report", action="store_true", help="do not write report.html")
     add("--quiet", action="store_true", help="print only errors")
     add("--json", action="store_true", help="print one JSON object")
-    add_code(parser)
+    add_code(parser, "the resumed comparison")
 
 
 def compare(options: argparse.Namespace) -> None:

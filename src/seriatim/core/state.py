@@ -23,11 +23,14 @@ def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
     """Apply ``fn`` to the matching leaves of some states; raise ValueError if they differ in structure."""
     if isinstance(state, Tensor):
         if not all(isinstance(other, Tensor) for other in rest):
-            raise ValueError("states differ in structure: a tensor in one is a tuple in another")
+            raise ValueError(
+                "states differ in structure: a tensor in one is a tuple in another; give states of one layer"
+            )
         return fn(state, *rest)  # type: ignore[return-value]
     for other in rest:
         if not isinstance(other, tuple) or len(other) != len(state):
-            raise ValueError(f"states differ in structure: expected a tuple of {len(state)} states")
+            expected = f"expected a tuple of {len(state)} states"
+            raise ValueError(f"states differ in structure: {expected}; give states of one layer")
     return _rebuild(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
 
 

@@ -39,7 +39,7 @@ class Spellings(NamedTuple):
 
 
 class TaggedBatch(NamedTuple):
-    """Some sentences."""
+    """A batch of sentences, as tensors with padding on the right."""
 
     words: Tensor  # ids of words (batch, time)
     lengths: Tensor  # the number of words of each sentence (batch,)

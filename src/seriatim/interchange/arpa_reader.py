@@ -1,4 +1,7 @@
-"""Reads the ARPA format, which `arpa` describes, line by line, in memory that grows with what is read."""
+"""Reads the ARPA format, which `arpa` describes, line by line.
+
+The memory depends on the n-grams that were read, not on the counts that the beginning of the file announces.
+"""
 
 import contextlib
 import functools

@@ -55,7 +55,8 @@ class Replays:
             except RuntimeError as error:
                 self.has_failed = True
                 reason = first_line(error) or "unknown"
-                warnings.warn(f"no CUDA graph of a loop, which runs step by step: {reason}", stacklevel=2)
+                problem = "a loop cannot be captured as a CUDA graph, and therefore runs step by step"
+                warnings.warn(f"{problem}: {reason}", stacklevel=2)
                 return work()
         self.graphs[key] = replay
         while len(self.graphs) > MAX_GRAPHS:

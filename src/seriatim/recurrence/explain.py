@@ -20,7 +20,8 @@ from .zoneout import Zoneout
 def explain(module: RecurrentCell | SequenceLayer) -> str:
     """Say if a cell, or every layer of a stack, runs in compiled code, in a kernel of PyTorch, or as a loop, and why.
 
-    For a loop, every reason names the line of the cell and the function that is called there.
+    For a loop, every reason in the equations names the line of the cell and the function that is called there. Code
+    that depends on the result of such a function is not examined, so there may be further reasons in it.
 
     Raises:
         InputError: neither a cell nor a layer.

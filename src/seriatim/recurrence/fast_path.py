@@ -62,7 +62,10 @@ def sequence(
 
 
 def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
-    """Return a module as a function of its weights, and all its parameters and buffers, or ``weights`` for some."""
+    """Return a module as a function of its weights, and the list of these weights.
+
+    The weights are all parameters and buffers of the module; ``weights`` replaces those that it names.
+    """
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers()), **(weights or {})}
 
     def step(values: Sequence[Tensor], inputs: Tensor, state: State) -> tuple[Tensor, State]:

@@ -37,7 +37,7 @@ def loop(
         output, state = check_returned(advance(inputs[:, t], state), name, inputs[:, t], state, output_size)
         outputs.append(output)
         if not t and [None if leaf.is_inference() else leaf._version for leaf in leaves] != versions:
-            raise ValueError(f"{name}: a step changes the state it is given in place; it must make a new one")
+            raise ValueError(f"{name}: a step changes its state in place; return new tensors")
     if not outputs:
         return inputs.new_zeros(inputs.shape[0], 0, output_size), state
     return torch.stack(outputs, dim=1), state

@@ -11,7 +11,7 @@ from ..storage.safe_files import is_text
 from ..storage.weights import read_metadata
 
 ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
-"""Fields of ``model`` that earlier versions do not have, with the values that keep a model unchanged."""
+"""Fields of ``model`` that runs of earlier versions lack, with the values that give the model of those versions."""
 
 
 def read_config(path: str | Path) -> Config:

@@ -137,12 +137,12 @@ class Masking(
             return pseudo_measures(model, data, self.spacing(settings))
 
     def spacing(self, settings: Mapping[str, object]) -> int | None:
-        """Return the distance between tokens that are masked at once; None if each is masked alone."""
+        """Return the distance between two tokens that are masked in the same pass; None if each is masked alone."""
         return None if read_settings(EvaluationSettings, settings).exact else self.every
 
     @property
     def every(self) -> int:
-        """The distance between tokens that are masked at once, as many as in training."""
+        """The distance between two tokens that are masked in the same pass: as many are masked as in training."""
         return max(1, round(1 / self.options.mask_rate))
 
     def baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:

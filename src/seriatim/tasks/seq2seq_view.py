@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import padded
 from ..data.encoded_pairs import encode_side
@@ -24,7 +23,16 @@ from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..training.task_view import Example, ModelT, NotOfferedError, SearchResult, StateReader, TaskView, no_words
+from ..training.task_view import (
+    Example,
+    ModelT,
+    NotOfferedError,
+    SearchResult,
+    StateReader,
+    TaskView,
+    no_state,
+    no_words,
+)
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
 
 SOURCE_TOKENS = 20
@@ -209,4 +217,4 @@ class CTCView(TranslatorView[CTCTranslator]):
 
     def state_reader(self) -> StateReader:
         """Raise an error, since the model has no state that goes from token to token."""
-        raise InputError("a model that reads from both sides keeps the whole text and has no state to measure")
+        raise no_state()

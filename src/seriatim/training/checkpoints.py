@@ -121,7 +121,7 @@ def _refuse_link(folder: Path) -> None:
 
 
 def damage(checkpoint: Path) -> str | None:
-    """Return the first file that is not as it was written and its problem, or None if there is none."""
+    """Return one line on the first damaged or missing file of a checkpoint; None if all are as they were written."""
     try:
         sums = read_json(checkpoint / MANIFEST, max_bytes=MAX_BYTES, remedy="")["sha256"].items()
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -41,7 +41,11 @@ def build_model(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
 
 
 def count_parameters(task: AnyTask, vocabulary: Vocabulary) -> int:
-    """Return the number of parameters of a model without allocating them; a layer may raise ValueError."""
+    """Return the number of parameters of a model without allocating them.
+
+    Raises:
+        ValueError: a layer does not accept the sizes or the options of the configuration.
+    """
     return sum(parameter.numel() for parameter in _model_of_shapes(task, vocabulary).parameters())
 
 

@@ -277,7 +277,7 @@ class TaskView(Generic[ModelT]):
         if layer is None:
             raise self.not_offered("no state")
         if not layer.causal:
-            raise InputError("a model that reads from both sides keeps the whole text and has no state to measure")
+            raise no_state()
         zeros, width = layer.zeros, layer.input_size
         return StateReader(layer.initial_state(1), lambda count, state: layer(zeros(1, count, width), state)[1])
 
@@ -299,6 +299,11 @@ class TaskView(Generic[ModelT]):
 def no_words() -> InputError:
     """Return the error for a text without words."""
     return InputError("the text has no words; give some with --text or --text-file")
+
+
+def no_state() -> InputError:
+    """Return the error for a model without a state that goes from token to token."""
+    return InputError("a model that reads from both sides keeps the whole text and has no state to measure")
 
 
 def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
