@@ -210,6 +210,25 @@ class BatchNormed(Cell):
         return super().forward(self.norm(inputs), state)
 
 
+class NotFinite(Cell):
+    def forward(self, inputs, state):
+        outputs, state = super().forward(inputs, state)
+        return outputs / 0, state
+
+
+class Counts(Cell):
+    count = 0
+
+    def forward(self, inputs, state):
+        self.count += 1
+        return super().forward(inputs + self.count, state)
+
+
+class Exits(Cell):
+    def forward(self, inputs, state):
+        raise SystemExit(3)
+
+
 class StateOfOneRow(Cell):
     def initial_state(self, batch_size):
         return self.zeros(1, self.output_size)
@@ -244,6 +263,9 @@ class Unsized(Cell):
         (StateOfOneRow, "breaks the contract: initial_state(4) has shapes (1, 4); dimension 0 must be the batch, 4"),
         (ListState, "breaks the contract: initial_state returns a list; return a tensor or a tuple of tensors"),
         (Fails, "breaks the contract: it raises RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        (NotFinite, "breaks the contract: its outputs are NaN or infinite; look for a division or a logarithm"),
+        (Counts, "breaks the contract: two equal calls have different outputs; keep all state in the returned state"),
+        (Exits, "breaks the contract: it raises SystemExit: 3"),
         (Unsized, "breaks the contract: it must set output_size, the width of one step, as an integer"),
     ],
 )
@@ -252,6 +274,21 @@ def test_a_cell_that_breaks_the_contract_is_named(cell: type[Cell], message: str
         with pytest.raises(LawError, match=re.escape(f"{cell.__name__} {message}")) as raised:
             check(cell())
         assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_layer_without_lengths_is_refused_before_a_training() -> None:
+    class WithoutLengths(Mean):
+        def forward(self, inputs, state=None):
+            return super().forward(inputs, state)
+
+    class IgnoresLengths(Mean):
+        def forward(self, inputs, state=None, *, lengths=None):
+            return super().forward(inputs, state)
+
+    with pytest.raises(LawError, match=r"breaks the contract: it raises TypeError: .*'lengths'"):
+        check_quickly(WithoutLengths())
+    with pytest.raises(LawError, match=r"breaks law 3 .*; begin forward with self\.begin"):
+        check_quickly(IgnoresLengths())
 
 
 def test_batch_statistics_are_found_in_training_mode() -> None:

@@ -75,8 +75,8 @@ def test_a_registered_layer_works_wherever_a_layer_is_named() -> None:
         ("a@8", Cell, "'a@8' cannot be the name of a layer"),
         ("", Cell, "cannot be the name of a layer"),
         (None, Cell, "None cannot be the name of a layer"),
-        ("mine", dict, "is not a layer; give a subclass of"),
-        ("mine", Cell(1, 1), "is not a layer; give a subclass of"),
+        ("mine", dict, "is not the class of a layer; give a subclass of"),
+        ("mine", Cell(1, 1), "a Cell object is not the class of a layer; give a subclass of"),
         ("mine", Demanding, "does not take (input_size, hidden_size)"),
     ],
 )

@@ -160,9 +160,9 @@ def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
             r"layer.backwards\S+ has shape \(72,\) in .* set model.hidden_size to 24, as",
         ),
         ("mlm", {"model": {"layer": "lstm"}}, "set model.layer to gru, as there"),
-        ("mlm", {"model": {"num_layers": 2}}, "has shape .*mlm and no place here; set model.num_layers to 1"),
+        ("mlm", {"model": {"num_layers": 2}}, "is a parameter of .*mlm only; set model.num_layers to 1"),
         ("lm", {"model": {"bidirectional": None}}, "set model.bidirectional to false"),
-        ("mlm", {"model": {"residual": True}}, "no place here; set model.residual to false"),
+        ("mlm", {"model": {"residual": True}}, "set model.residual to false"),
         ("mlm", {"model": {"options": {"block": True}}}, "leave out model.options.block"),
     ],
 )

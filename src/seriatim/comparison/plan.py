@@ -120,10 +120,10 @@ class Plan(Section):
         """Return the task of a row, by default of the first one."""
         return find(self.config(self.layers[0] if row is None else row))
 
-    def measured(self) -> DataPart:
-        """Return the data that rows are measured on: the test data, or else the held-out data."""
+    def measured(self, task: AnyTask | None = None) -> DataPart:
+        """Return the data that rows are measured on: the test data, or else the held-out data of any row's task."""
         data = self.base.data
-        spec = self.task().validation_spec() if data.test is None else data.test
+        spec = (task or self.task()).validation_spec() if data.test is None else data.test
         assert spec is not None
         return DataPart(spec, "test" if data.valid is None or data.test is not None else "valid")
 

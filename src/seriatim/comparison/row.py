@@ -52,7 +52,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     Returns:
         The row as `rows/LAYER-SEED.json` holds it, and the statistics of every item for paired tests.
     """
-    measured = plan.measured()
+    measured = plan.measured(run.task)
     data = run.task.read(*measured, run.vocabulary)
     with freed_memory_kept():
         metrics, measures = run.task.examine(run.model, data)

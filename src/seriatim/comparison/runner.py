@@ -136,7 +136,9 @@ class Comparison:
         return list(self.results["failures"])
 
     def __repr__(self) -> str:
-        return f"Comparison({str(self.folder)!r}, best first: {', '.join(row['layer'] for row in self.rows)})"
+        failed = ", ".join(dict.fromkeys(failure["layer"] for failure in self.failures))
+        ranked = ", ".join(row["layer"] for row in self.rows if row["failed"] is None)
+        return f"Comparison({str(self.folder)!r}, best first: {ranked}{f'; failed: {failed}' if failed else ''})"
 
     def _repr_html_(self) -> str:
         """Return the report in a frame, for notebooks."""

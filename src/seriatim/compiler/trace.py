@@ -250,7 +250,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(shape) > 2 and is_elementwise(value):
             for tensor in items_in(args, Tensor):
                 if isinstance(self.value(tensor), Node) and tensor.shape != shape and math.prod(tensor.shape[1:]) != 1:
-                    raise NotCompiledError("broadcasts over more than the features of a row")
+                    raise NotCompiledError(
+                        "works on tensors of more than two dimensions; write a product with a matrix as x @ W"
+                    )
 
     def argument(self, argument: Tree) -> Tree:
         if not isinstance(argument, Tensor):

@@ -66,7 +66,7 @@ class SequenceLayer(Stateful):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the state before the first input, for ``batch_size`` rows."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define initial_state")
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run over a sequence.
@@ -82,7 +82,7 @@ class SequenceLayer(Stateful):
         Raises:
             ValueError: shapes that do not fit.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Process one input of each row: ``(batch, input_size)`` to ``(batch, output_size)``, and the next state.
@@ -177,7 +177,7 @@ class MemoryLayer(SequenceLayer):
         Raises:
             ValueError: no memory, or one that does not fit.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define initial_state")
 
     def check_memory(
         self, batch_size: int, memory: Tensor | None, memory_lengths: Tensor | None, memory_size: int
@@ -240,11 +240,11 @@ class RecurrentCell(Stateful):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the state before the first input."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define initial_state")
 
     def forward(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Compute one step: inputs ``(batch, input_size)`` to outputs ``(batch, output_size)`` and the next state."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def vendor_kernel(self) -> VendorKernel | None:
         """Return a kernel such as cuDNN's, which runs on GPUs and where the equations cannot be compiled, or None."""

@@ -49,7 +49,7 @@ def known_reason(error: Exception) -> str | None:
     return None
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of a message."""
     return next(iter(str(error).strip().splitlines()), "")
 

@@ -144,7 +144,8 @@ def _type_of(parameter: inspect.Parameter) -> object:
     """Return the declared type of an option; without one, that of its default, where any number fits a number."""
     kinds: dict[type, object] = {bool: bool, int: float, float: float, str: str}
     default = kinds.get(type(parameter.default), parameter.empty)
-    return default if parameter.annotation is parameter.empty else parameter.annotation
+    known = parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str)
+    return parameter.annotation if known else default
 
 
 def accepted(function: Callable[..., object], options: Options) -> dict[str, Any]:
@@ -160,7 +161,7 @@ def arguments_of(docstring: str) -> dict[str, str]:
 
 def _line(text: str) -> str:
     """Return a text on one line, as a sentence."""
-    text = " ".join(text.split())
+    text = " ".join(text.replace("``", "`").split())
     return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
 
 

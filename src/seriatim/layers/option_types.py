@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Interval, Le, Lt
 from pydantic.fields import FieldInfo
 
 from ..core.errors import InputError, nearest, shown
+from ..recurrence.zoneout import Rate as Rate
 
 LARGEST = 2**31
 """A size that no tensor has."""
@@ -30,7 +31,6 @@ class OneOf:
 
 
 Size = Annotated[int, Ge(1)]
-Rate = Annotated[float, Interval(ge=0, le=0.99)]
 GateBias = Annotated[float, Interval(ge=-100, le=100)]
 """Beyond these values a sigmoid is 0 or 1 to the last digit of float64, and no gradient could change it."""
 StepSize = Annotated[float, Interval(ge=1e-7, le=1e3)]
@@ -71,7 +71,8 @@ def check_value(name: str, value: object, annotation: object) -> None:
         return
     accepted = (*types, int) if float in types else types
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in types):
-        raise InputError(f"{name}: {shown(value)} does not fit; give {_in_words(types)}")
+        text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
+        raise InputError(f"{name}: {text or shown(value)} does not fit; give {_in_words(types)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name}: {value} does not fit; give a finite number")
     if isinstance(value, int) and abs(value) >= LARGEST:

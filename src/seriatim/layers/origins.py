@@ -197,10 +197,10 @@ def read_origins(folder: Path) -> dict[str, Origin]:
     path = folder / CODE
     if not path.exists():
         return {}
-    tree = read_json(path, max_bytes=LARGEST, remedy="restore the run's own")
+    tree = read_json(path, max_bytes=LARGEST, remedy="restore this file of the run")
     records = tree.get("layers") if isinstance(tree, dict) and tree.get("format") == FORMAT else None
     if not isinstance(records, list):
-        raise InputError(f"{path}: damaged, or written by another version; restore the run's own")
+        raise InputError(f"{path}: damaged, or written by another version; restore this file of the run")
     return {origin.name: origin for origin in (Origin.from_record(record, path) for record in records)}
 
 
@@ -235,8 +235,8 @@ def require_code(
             import_origins([origin._replace(sha256="")], [])
         elif is_reference(name):
             raise InputError(
-                f"{folder}: its layer {name!r} is code from outside the library, and the run does not record where it "
-                f"is; register the class under a name of your own and train again"
+                f"{folder / CODE}: missing, or without the layer {name!r}, whose code is not part of the library; "
+                "restore this file"
             )
         elif name in entry_points_by_name() and not allow_code:
             raise InputError(
@@ -254,23 +254,28 @@ def require_recorded_code(folder: Path, names: Iterable[str], *, allow_code: All
 
 def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
     """Raise InputError where code may not be imported: not allowed, missing or changed."""
-    need = f"{folder}: its layer {origin.name!r} is the class {origin.qualname}"
     if not origin.path:
-        raise InputError(f"{need} of a notebook; define it there, call seriatim.register and load the run again")
+        raise InputError(
+            f"{folder}: its layer {origin.name!r} is the class {origin.qualname} of a notebook; define it there, call "
+            "seriatim.register and load the run again"
+        )
     path = Path(origin.path)
     if not path.is_file():
         raise InputError(f"{path}: missing; the layer {origin.name!r} of {folder} is defined in it; restore the file")
     digest = digest_of(path)
-    if digest != origin.sha256 and allow_code != "changed":
-        raise InputError(
+    if digest != origin.sha256:
+        change = (
             f"{path}: changed since {folder} was trained with its class {origin.qualname} (SHA-256 "
-            f"{origin.sha256[:SHOWN]} then, {digest[:SHOWN]} now); restore the file, or accept the change with "
-            "--allow-changed-code (in Python: allow_code='changed')"
+            f"{origin.sha256[:SHOWN]} then, {digest[:SHOWN]} now)"
         )
+        if allow_code != "changed":
+            accepting = "accept the change with --allow-changed-code (in Python: allow_code='changed')"
+            raise InputError(f"{change}; restore the file, or {accepting}")
+        warnings.warn(f"{change}; the changed file is used", stacklevel=4)
     if not allow_code:
         raise InputError(
-            f"{need} in {path}, code from outside the library, which would run; to allow it, add --allow-code "
-            "(in Python: allow_code=True)"
+            f"{folder}: needs the class {origin.qualname} of {path}, and opening it would run this file; to allow it, "
+            "add --allow-code (in Python: allow_code=True)"
         )
 
 
@@ -288,6 +293,6 @@ def _check_registered(folder: Path, name: str, origin: Origin | None, allow_code
     if name in _imported:
         raise InputError(
             f"{folder}: its layer {name!r} was trained with other code than this process has under the name "
-            f"({digests}); open it in another process, or accept the difference with --allow-changed-code"
+            f"({digests}); restore the file, or accept the difference with --allow-changed-code"
         )
     warnings.warn(f"{folder}: its layer {name!r} was trained with other code ({digests})", stacklevel=3)

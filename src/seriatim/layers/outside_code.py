@@ -115,7 +115,7 @@ def class_of(module: ModuleType, qualname: str) -> Architecture:
         classes = {key: cls for key, cls in vars(module).items() if is_architecture(cls) and not key.startswith("_")}
         names = [key for key, cls in classes.items() if cls.__module__ == module.__name__] or list(classes)
         hint = nearest(qualname, names) if names else "define a subclass of seriatim.RecurrentCell in it"
-        raise InputError(f"{where}: does not define the class {qualname}; {hint}")
+        raise InputError(f"{where}: does not define the class {qualname} when it is imported; {hint}")
     if not is_architecture(value):
         raise InputError(
             f"{place_of(value) or where}: {qualname} is neither a cell nor a layer; derive it from "
@@ -169,13 +169,16 @@ def _importing_from(source: str) -> Iterator[None]:
             raise _not_found(source) from None
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         reason = ": ".join([type(error).__name__, *text.splitlines()[:1]])
-        raise InputError(f"{_place(error, source)}: cannot be imported ({reason}); correct this line") from None
+        raise InputError(f"{line_of(error, source)}: cannot be imported ({reason}); correct this line") from None
     finally:
         _importing.pop()
 
 
-def _place(error: BaseException, source: str) -> str:
-    """Return the line of an error, as ``FILE:LINE``: the innermost line of the file itself, else of its callee."""
+def line_of(error: BaseException, source: str, *, default: str = "") -> str:
+    """Return the line of an error, as ``FILE:LINE``: the innermost line of the file itself, else of its callee.
+
+    With a ``default``, an error that no line of the file has raised gives the default.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 1}"
     frames = [
@@ -183,8 +186,8 @@ def _place(error: BaseException, source: str) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and frame.filename != __file__
     ]
-    lines = [frame for frame in frames if frame.filename == source] or frames
-    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else source
+    lines = [frame for frame in frames if frame.filename == source] or ([] if default else frames)
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else default or source
 
 
 def _not_found(module: str) -> InputError:

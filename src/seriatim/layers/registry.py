@@ -16,8 +16,10 @@ from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import TypeGuard
 
+from torch.nn import Module
+
 from ..core.contract import Architecture, RecurrentCell, SequenceLayer
-from ..core.errors import InputError, first_line, require_known
+from ..core.errors import InputError, first_line, require_known, shown
 from .attention import Attention
 from .convolution import Convolution
 from .gru import GRU
@@ -97,9 +99,10 @@ def register(name: str, architecture: Architecture) -> None:
             f"register: {name!r} cannot be the name of a layer; use letters, digits, - and _, and begin with a letter"
         )
     if not is_architecture(architecture):
+        given = f"a {type(architecture).__name__} object" if isinstance(architecture, Module) else shown(architecture)
         raise InputError(
-            f"register: {architecture!r} is not a layer; give a subclass of seriatim.RecurrentCell or "
-            "seriatim.SequenceLayer"
+            f"register: {given} is not the class of a layer; give a subclass of seriatim.RecurrentCell or "
+            "seriatim.SequenceLayer itself"
         )
     registered, owner = REGISTRY.get(name, architecture), None
     if name in BUILT_IN or name in RESERVED:
@@ -168,6 +171,11 @@ def find(name: str) -> Architecture:
     name = RENAMED[name][0] if name in RENAMED else name
     if name not in REGISTRY and name in entry_points_by_name():
         _import_entry_point(name, entry_points_by_name()[name])
+    if ":" in name and name not in REGISTRY:
+        example = f'seriatim.register("my-layer", {name.rpartition(":")[2]})'
+        raise InputError(f"layer {name!r}: its code has not been imported; import the class and call {example}")
+    if name in RESERVED:
+        raise InputError(f"layer {name!r}: a whole model that is not built of layers; use it alone")
     require_known("layer", name, names())
     return REGISTRY[name]
 

@@ -14,7 +14,7 @@ from ..core.state import OutputsAndState, State
 from .compiled_step import stepped
 from .fast_path import as_step, sequence, tracing
 from .reference import check_initial, check_outputs, check_returned, loop
-from .zoneout import Zoneout, check_rate
+from .zoneout import Rate, Zoneout, check_rate
 
 
 def unroll(
@@ -80,7 +80,7 @@ class Recurrent(SequenceLayer):
             cell names no weights.
     """
 
-    def __init__(self, cell: RecurrentCell, *, weight_dropout: float = 0.0, zoneout: float = 0.0) -> None:
+    def __init__(self, cell: RecurrentCell, *, weight_dropout: Rate = 0.0, zoneout: Rate = 0.0) -> None:
         super().__init__()
         if not isinstance(cell, RecurrentCell):
             raise InputError(f"Recurrent takes a RecurrentCell, such as Recurrent(MyCell(8, 16)); got {shown(cell)}")

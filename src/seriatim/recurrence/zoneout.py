@@ -8,13 +8,19 @@ D. Krueger et al., "Zoneout: regularizing RNNs by randomly preserving hidden act
 p ``rate`` · m a mask, drawn at every step for every value of every part of the state.
 """
 
+from typing import Annotated
+
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
 from ..core.contract import RecurrentCell
 from ..core.errors import InputError
 from ..core.state import State, map_state, state_leaves
 from .reference import check_returned
+
+Rate = Annotated[float, Interval(ge=0, le=0.99)]
+"""A rate of dropout or zoneout; higher rates would drop everything."""
 
 
 class Zoneout(RecurrentCell):
@@ -51,7 +57,7 @@ class Zoneout(RecurrentCell):
 
 
 def check_rate(name: str, rate: float) -> float:
-    """Return ``rate``, or raise InputError outside [0, 0.99]; higher rates would drop everything."""
+    """Return ``rate``, or raise InputError outside the range of `Rate`."""
     if not 0 <= rate <= 0.99:
-        raise InputError(f"model.options.{name} must be between 0 and 0.99; got {rate}")
+        raise InputError(f"{name} must be between 0 and 0.99; got {rate}")
     return rate

@@ -15,6 +15,7 @@ from ..layers import current, names, split_names
 from ..layers import find as find_layer
 from ..layers.declared_options import accepted, check_options
 from ..layers.origins import import_references, outside_names, stacks_of
+from ..layers.outside_code import line_of
 from ..layers.registry import REGISTRY, place_of
 from ..testing import LawError, check_quickly
 from ..training.task import AnyTask
@@ -118,7 +119,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
                 part = architecture(size, size, **options)
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = place_of(architecture, "__init__") or name
             raise InputError(
                 f"{place}: {architecture.__qualname__}({size}, {size}) cannot be built "
@@ -130,4 +131,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         try:
             check_quickly(part)
         except LawError as error:
-            raise InputError(f"{place_of(architecture, 'forward') or name}: {error}") from None
+            defined = place_of(architecture, "forward") or name
+            file = defined.rpartition(":")[0]
+            place = defined if error.__cause__ is None else line_of(error.__cause__, file, default=defined)
+            raise InputError(f"{place}: {error}") from None

@@ -47,11 +47,12 @@ def one_line(part: object, law: int | None, mode: str = "") -> Iterator[None]:
     except LawError as error:
         error.args = (f"{error}{mode}",)
         raise
-    except Exception as error:
-        raise LawError(part, law, f"it raises {type(error).__name__}: {first_line(error)}{mode}") from error
+    except (Exception, SystemExit) as error:
+        reason = ": ".join(filter(None, [type(error).__name__, first_line(error)]))
+        raise LawError(part, law, f"it raises {reason}{mode}") from error
 
 
-def compare(part: object, law: int, what: str, values: Tensor, expected: Tensor) -> None:
+def compare(part: object, law: int, what: str, values: Tensor, expected: Tensor, remedy: str = "") -> None:
     """Raise LawError where two tensors differ by more than rounding."""
     if values.shape != expected.shape:
         raise LawError(part, law, f"{what} have shape {tuple(values.shape)}, not {tuple(expected.shape)}")
@@ -60,7 +61,7 @@ def compare(part: object, law: int, what: str, values: Tensor, expected: Tensor)
         return
     difference = (values.double() - expected.double()).abs()
     largest = "NaN" if bool(difference.isnan().any()) else f"up to {float(difference.max()):.3g}"
-    raise LawError(part, law, f"{what} of shape {tuple(values.shape)} differ by {largest}")
+    raise LawError(part, law, f"{what} of shape {tuple(values.shape)} differ by {largest}{remedy}")
 
 
 def require_same_bits(part: object, state: State, before: State, problem: str) -> None:

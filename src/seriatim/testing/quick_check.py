@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.state import State, map_state, state_leaves
+from ..core.state import State, map_state, select_state, state_leaves
 from .broken_laws import (
     BATCH,
     LawError,
@@ -21,9 +21,14 @@ from .broken_laws import (
     shapes_of,
 )
 
+ALONE = "; compute every row from its own inputs and state alone"
+"""What to do about rows that influence each other."""
+
 
 def check_quickly(part: Part, *, memory: Tensor | None = None, memory_lengths: Tensor | None = None) -> None:
-    """Check what a training relies on in every step, with one short batch: shapes, laws 6 and 7, and causality.
+    """Check what a training relies on in every step, with one short batch: shapes, finite outputs, laws 3, 5, 6 and 7.
+
+    Laws 5 and 7 are checked in training mode, too; law 3, that padding is never read, concerns layers only.
 
     Args:
         part: a layer or a cell, of any number type; it is not changed.
@@ -67,29 +72,52 @@ def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> 
         require_same_bits(part, state, before, "forward changes its state in place; return new tensors")
         if isinstance(part, RecurrentCell) and shapes_of(end) != shapes_of(state):
             shapes = f"{shapes_of(state)} before a step and {shapes_of(end)} after it"
-            raise LawError(part, None, f"the state has shapes {shapes}")
+            raise LawError(part, None, f"the state has shapes {shapes}; return a state of the same shapes")
         earlier, state = state, end
     state = earlier
     expected = (*inputs.shape[:-1], part.output_size)
     if tuple(outputs.shape) != expected:
-        raise LawError(part, None, f"inputs {tuple(inputs.shape)} give outputs {tuple(outputs.shape)}, not {expected}")
+        shapes = f"inputs {tuple(inputs.shape)} give outputs {tuple(outputs.shape)}, not {expected}"
+        raise LawError(part, None, f"{shapes}; return outputs of this shape")
+    if not outputs.isfinite().all():
+        raise LawError(part, None, "its outputs are NaN or infinite; look for a division or a logarithm")
+    if not subject.training and not torch.equal(outputs, _run(part, subject, inputs, state)[0]):
+        raise LawError(part, None, "two equal calls have different outputs; keep all state in the returned state")
     others = inputs.clone()
     others[1:] += 1
     changed, changed_end = _run(part, subject, others, state)
-    compare(part, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1])
+    compare(part, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1], ALONE)
     for leaf, other in zip(state_leaves(end), state_leaves(changed_end), strict=True):
-        compare(part, 7, "the state of row 0, after other rows changed,", other[:1], leaf[:1])
+        compare(part, 7, "the state of row 0, after other rows changed,", other[:1], leaf[:1], ALONE)
     if isinstance(part, SequenceLayer) and part.causal:
         later = inputs.clone()
         later[:, -1] += 1
         changed, _ = _run(part, subject, later, state)
-        compare(part, 5, "outputs before a changed input", changed[:, :-1], outputs[:, :-1])
+        remedy = "; read no later input, or set causal = False"
+        compare(part, 5, "outputs before a changed input", changed[:, :-1], outputs[:, :-1], remedy)
+    if isinstance(part, SequenceLayer) and not subject.training:
+        _check_padding(part, subject, inputs, state)
 
 
-def _run(part: Part, subject: Part, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+def _check_padding(part: Part, subject: Part, inputs: Tensor, state: State) -> None:
+    """Check that a layer accepts ``lengths`` and never reads padding."""
+    lengths = torch.tensor([inputs.shape[1], 0, 1, 2])
+    padded = inputs.clone()
+    for row, length in enumerate(lengths.tolist()):
+        padded[row, length:] = float("nan")
+    remedy = "; begin forward with self.begin(inputs, state, lengths)"
+    outputs, end = _run(part, subject, padded, state, lengths=lengths)
+    if not all(leaf.isfinite().all() for leaf in state_leaves(end)):
+        raise LawError(part, 3, f"the state after rows with NaN in their padding is not finite{remedy}")
+    for row, length in enumerate(lengths.tolist()):
+        alone, _ = _run(part, subject, inputs[row : row + 1, :length], select_state(state, torch.tensor([row])))
+        compare(part, 3, "outputs of a row beside longer ones", outputs[row : row + 1, :length], alone, remedy)
+
+
+def _run(part: Part, subject: Part, inputs: Tensor, state: State, **lengths: Tensor) -> tuple[Tensor, State]:
     """Run a copy of a part, with the same random numbers at every call, and check that it returns a pair."""
     torch.manual_seed(2)
-    returned: Any = subject(inputs, state)
+    returned: Any = subject(inputs, state, **lengths)
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Tensor):
         raise LawError(part, None, f"forward returns {kind_of(returned)}; return the pair (outputs, state)")
     if not is_state(returned[1]):

@@ -17,6 +17,7 @@ from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..layers import options_of, split_names
 from ..models.bounds import no_larger_than
 from ..storage.parameter_names import with_present_names
+from ..storage.plain_yaml import dump_plain
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 from .checkpoints import checkpoint_weights
 from .estimator import Job
@@ -63,10 +64,10 @@ class Initial:
         for name in sorted(targets.keys() | parameters.keys(), key=lambda name: (name != TABLE, name)):
             target, source = targets.get(name), parameters.get(name)
             if target is None or source is None or not self._fits(name, target, source):
-                raise InputError(
-                    f"training.init: {name} has {_shape(source)} in {self.folder} and {_shape(target)} here; "
-                    f"{self._advice(config)}"
-                )
+                problem = f"has shape {_shape(source)} in {self.folder} and shape {_shape(target)} here"
+                if source is None or target is None:
+                    problem = f"is a parameter of {'this model' if source is None else self.folder} only"
+                raise InputError(f"training.init: {name} {problem}; {self._advice(config)}")
         for name, target in targets.items():
             source = parameters[name]
             rows = slice(min(len(target), len(source))) if name == TABLE else ...
@@ -93,7 +94,7 @@ class Initial:
                 if theirs.options.get(name) != config.options.get(name)
             }
         advice = ", ".join(
-            f"leave out {name}" if value is None else f"set {name} to {str(value).lower()}"
+            f"leave out {name}" if value is None else f"set {name} to {dump_plain(value).splitlines()[0]}"
             for name, value in different.items()
         )
         return f"{advice}, as there" if advice else "start from a run with the same layer"
@@ -143,7 +144,7 @@ def open_initial(config: Config) -> Initial | None:
 
 
 def _shape(value: Tensor | None) -> str:
-    return "no place" if value is None else f"shape {tuple(value.shape)}"
+    return "" if value is None else str(tuple(value.shape))
 
 
 def learn(task: AnyTask) -> tuple[Vocabulary, Initial | None]:
