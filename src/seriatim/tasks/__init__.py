@@ -133,5 +133,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         except LawError as error:
             defined = place_of(architecture, "forward") or name
             file = defined.rpartition(":")[0]
-            place = defined if error.__cause__ is None else line_of(error.__cause__, file, default=defined)
-            raise InputError(f"{place}: {error}") from None
+            if error.__cause__ is not None:
+                place = line_of(error.__cause__, file, default=defined)
+                raise InputError(f"{place}: {error}; correct this line") from None
+            raise InputError(f"{defined}: {error}") from None
