@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import random
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ outside_task.remove_both()
 @pytest.fixture(autouse=True, scope="session")
 def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell that runs the tests in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:
         base = tmp_path_factory.getbasetemp()
         shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what one worker compiles serves all

@@ -8,10 +8,14 @@ from seriatim.core.contract import SequenceLayer
 from seriatim.core.state import state_leaves
 from seriatim.recurrence import uncompiled
 
+from ..exhaustive import parameters
 from ..layers.recurrences import CELLS, FUSED, N, build, sequence
 
 ROUNDING = 2.0**-8
 """Of one number to bfloat16, relative."""
+
+NAMES = parameters([*FUSED, *CELLS], everyday=[*FUSED, "gru-original", "lstm-peephole"])
+"""Every cell; those with the same operations as others are left to the exhaustive tests."""
 
 
 def values_and_gradients(layer: SequenceLayer, inputs: Tensor, lengths: Tensor | None) -> list[Tensor]:
@@ -24,7 +28,7 @@ def values_and_gradients(layer: SequenceLayer, inputs: Tensor, lengths: Tensor |
 
 
 @pytest.mark.parametrize("lengths", [None, [9, 0, 4]], ids=["full", "ragged"])
-@pytest.mark.parametrize("name", [*CELLS, *FUSED])
+@pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients_are_those_of_float32_to_rounding(name: str, lengths: list[int] | None) -> None:
     layer = build(name).float()
     inputs = sequence(9).float().requires_grad_()
@@ -50,7 +54,7 @@ def test_the_state_is_not_rounded(name: str) -> None:
         assert not torch.equal(leaf, leaf.bfloat16().float())
 
 
-@pytest.mark.parametrize("name", [*CELLS, *FUSED])
+@pytest.mark.parametrize("name", NAMES)
 def test_steps_are_those_of_float32_to_rounding(name: str) -> None:
     layer = build(name).float()
     inputs = sequence(9).float()

@@ -10,10 +10,14 @@ from seriatim.core.random_masks import dropout_mask
 from seriatim.core.state import State, map_state, state_to_dict
 from seriatim.recurrence.zoneout import Zoneout
 
+from ..exhaustive import parameters
 from ..layers.recurrences import CELLS, FUSED, D, H, N, build, sequence
 
+NAMES = parameters([*FUSED, *CELLS], everyday=[*FUSED, "mgu", "lstm-peephole"])
+"""Every cell; those with the same operations as others are left to the exhaustive tests."""
 
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
+
+@pytest.mark.parametrize("name", NAMES)
 def test_zoneout_is_its_expectation_in_evaluation(name: str) -> None:
     plain, held = build(name), build(name, zoneout=0.3)
     state = plain(sequence(4))[1]
@@ -25,7 +29,7 @@ def test_zoneout_is_its_expectation_in_evaluation(name: str) -> None:
     torch.testing.assert_close(output, next(iter(state_to_dict(expected).values())))
 
 
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
+@pytest.mark.parametrize("name", NAMES)
 def test_zoneout_keeps_values_at_its_rate_in_training(name: str) -> None:
     torch.manual_seed(0)
     layer = seriatim.layer(name, 8, 64, zoneout=0.3).train()
@@ -40,7 +44,7 @@ def test_zoneout_keeps_values_at_its_rate_in_training(name: str) -> None:
     assert torch.equal(outputs, next(iter(state_to_dict(new).values())))
 
 
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
+@pytest.mark.parametrize("name", NAMES)
 def test_zoneout_over_a_sequence_is_that_of_its_steps(name: str) -> None:
     layer, x = build(name, zoneout=0.4).train(), sequence(6)
     torch.manual_seed(5)
@@ -77,7 +81,7 @@ def recurrent_matrices(layer: SequenceLayer) -> list[nn.Parameter]:
 
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("zoneout", [0.0, 0.3])
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
+@pytest.mark.parametrize("name", NAMES)
 def test_weight_dropout_holds_one_mask_over_a_whole_call(name: str, zoneout: float, ragged: bool) -> None:
     layer = build(name, weight_dropout=0.5, zoneout=zoneout).train()
     matrices, x = recurrent_matrices(layer), sequence(8)
@@ -99,7 +103,7 @@ def test_weight_dropout_holds_one_mask_over_a_whole_call(name: str, zoneout: flo
         assert torch.all(gradient[mask == 0] == 0)
 
 
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
+@pytest.mark.parametrize("name", NAMES)
 def test_weight_dropout_is_for_training_alone_and_seeded(name: str) -> None:
     plain, dropped, x = build(name), build(name, weight_dropout=0.5), sequence(5)
     assert torch.equal(plain(x)[0], dropped(x)[0])
@@ -113,7 +117,7 @@ def test_weight_dropout_is_for_training_alone_and_seeded(name: str) -> None:
     assert [name for name, _ in plain.named_parameters()] == [name for name, _ in dropped.named_parameters()]
 
 
-@pytest.mark.parametrize("name", [*FUSED, *CELLS])
+@pytest.mark.parametrize("name", NAMES)
 def test_rates_of_zero_change_nothing(name: str) -> None:
     plain, other = build(name).train(), build(name, zoneout=0.0, weight_dropout=0.0).train()
     assert torch.equal(plain(sequence(5))[0], other(sequence(5))[0])
