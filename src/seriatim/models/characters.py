@@ -11,6 +11,8 @@ c_t embedding of character t of n, zero before the first and after the last · h
 word forwards and backwards.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -25,11 +27,12 @@ class CharacterModel(nn.Module):
 
     output_size: int
 
-    def __init__(self, num_characters: int, embedding_size: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(num_characters, embedding_size)
-        bound = (3 / embedding_size) ** 0.5  # as in both papers
-        nn.init.uniform_(self.embedding.weight, -bound, bound)
+
+def _embedding(num_characters: int, size: int) -> nn.Embedding:
+    """Return an embedding of characters with the initial values of both papers."""
+    embedding, bound = nn.Embedding(num_characters, size), (3 / size) ** 0.5
+    nn.init.uniform_(embedding.weight, -bound, bound)
+    return embedding
 
 
 class ConvolutionalCharacters(CharacterModel):
@@ -40,7 +43,8 @@ class ConvolutionalCharacters(CharacterModel):
     """
 
     def __init__(self, num_characters: int, *, embedding_size: int = 30, filters: int = 30, width: int = 3) -> None:
-        super().__init__(num_characters, embedding_size)
+        super().__init__()
+        self.embedding = _embedding(num_characters, embedding_size)
         if width % 2 == 0:
             raise ValueError(f"width must be odd, a character and as many on either side; got {width}")
         self.filters = nn.Linear(width * embedding_size, filters)
@@ -71,7 +75,8 @@ class RecurrentCharacters(CharacterModel):
     def __init__(
         self, num_characters: int, *, embedding_size: int = 25, hidden_size: int = 25, layer: str = "lstm"
     ) -> None:
-        super().__init__(num_characters, embedding_size)
+        super().__init__()
+        self.embedding = _embedding(num_characters, embedding_size)
         self.layer = build_layer(layer, embedding_size, hidden_size, bidirectional=True)
         self.output_size = self.layer.output_size
 
@@ -79,3 +84,16 @@ class RecurrentCharacters(CharacterModel):
         """Return vectors ``(words, 2 · hidden_size)`` for ids ``(words, max_length)``."""
         outputs, _ = self.layer(self.embedding(characters), lengths=lengths)
         return last_outputs(outputs, lengths, self.output_size // 2)
+
+
+class JoinedCharacters(CharacterModel):
+    """The vectors of several character models, one after another."""
+
+    def __init__(self, models: Sequence[CharacterModel]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.output_size = sum(model.output_size for model in models)
+
+    def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
+        """Return vectors ``(words, output_size)``."""
+        return torch.cat([model(characters, lengths) for model in self.models], dim=1)

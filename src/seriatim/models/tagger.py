@@ -24,8 +24,9 @@ from ..data.tagged_corpus import NO_TAG, TaggedBatch
 from ..data.vocabulary import Vocabulary
 from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
-from .characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
+from .characters import CharacterModel, ConvolutionalCharacters, JoinedCharacters, RecurrentCharacters
 from .crf import CRF, bio_transitions
+from .word_features import WordFeatures
 
 
 class Options(Section):
@@ -35,6 +36,10 @@ class Options(Section):
     """Layer that reads the characters of a word (convolution: Ma & Hovy 2016; recurrent: Lample et al. 2016)."""
     character_size: Count = 30
     """Width of the embedding of a character."""
+    word_features: list[Literal["prefix", "suffix", "shape", "lowercase"]] = Field(default_factory=list)
+    """Hashed features of each word beside its characters (Ratnaparkhi 1996); see `seriatim.models.word_features`."""
+    feature_size: Count = 64
+    """Width of the sum of the embeddings of these features."""
     filters: Count = 50
     """Width of the vector of a word's characters; of each of its directions, if they are read by a recurrence."""
     output: Literal["softmax", "crf"] | None = None
@@ -57,11 +62,13 @@ def refuse_contradictions(config: Config, options: Options) -> None:
         )
     if config.model.tie_weights:
         raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
-    if config.training.init is not None and options.characters != "none":
-        raise InputError(
-            f"model.options.characters: {options.characters} widens what the layer reads, so that training.init cannot "
-            "give the layer; set it to none"
-        )
+    widening = {"characters": options.characters, "word_features": ", ".join(options.word_features) or "none"}
+    for name, value in widening.items():
+        if config.training.init is not None and value != "none":
+            raise InputError(
+                f"model.options.{name}: {value} widens what the layer reads, so that training.init cannot give the "
+                f"layer; {'set it to none' if name == 'characters' else 'leave it out'}"
+            )
     if config.training.init is not None and options.vectors is not None:
         raise InputError("model.options.vectors: training.init gives the embedding already; leave one of them out")
 
@@ -191,13 +198,18 @@ def tagger(
     ``field`` says whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
     """
     labels, size, filters = vocabulary.labels, options.character_size, options.filters
-    characters: CharacterModel | None = None
+    readers: list[CharacterModel] = []
     if options.characters != "none":
         num_characters = vocabulary.tokenizers["characters"].vocabulary_size
         if options.characters == "recurrent":
-            characters = RecurrentCharacters(num_characters, embedding_size=size, hidden_size=filters)
+            readers.append(RecurrentCharacters(num_characters, embedding_size=size, hidden_size=filters))
         else:
-            characters = ConvolutionalCharacters(num_characters, embedding_size=size, filters=filters)
+            readers.append(ConvolutionalCharacters(num_characters, embedding_size=size, filters=filters))
+    if options.word_features:
+        tokenizer = vocabulary.tokenizers["characters"]
+        alphabet = [tokenizer.describe(i) for i in range(tokenizer.vocabulary_size)]
+        readers.append(WordFeatures(alphabet, options.word_features, size=options.feature_size))
+    characters = readers[0] if len(readers) == 1 else JoinedCharacters(readers) if readers else None
     width = config.embedding_size + (characters.output_size if characters else 0)
     return Tagger(
         layer_from_config(config, layer_options, input_size=width),

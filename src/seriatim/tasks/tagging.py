@@ -68,7 +68,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         """Learn words, characters and tags from the training sentences, and read the initial vectors, if any."""
         refuse_contradictions(self.config, self.options)
         sentences = self.sentences(self.training_spec(), "train")
-        characters = self.options.characters != "none"
+        characters = self.options.characters != "none" or bool(self.options.word_features)
         vocabulary = fit_vocabulary(sentences, self.config.tokenizer, characters=characters)
         if self.options.vectors is not None:
             tokenizer = vocabulary.tokenizer
