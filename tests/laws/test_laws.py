@@ -21,7 +21,7 @@ from .eight_laws import (
     initial,
 )
 
-TIMES = parameters([1, 7, 33, 63], everyday=[1, 33])
+TIMES = parameters([1, 7, 33, 63], everyday=[33])
 """Lengths of sequences; a convolution reaches 31 steps back."""
 
 AROUND = ("block-", "bare-", "bidirectional-")
