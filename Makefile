@@ -46,7 +46,7 @@ format: $(VENV)/installed
 
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
-	@echo "The documentation is in site/index.html"
+	@echo "The documentation is in site/index.html. To search in it: python3 -m http.server --directory site"
 
 picture: $(VENV)/installed
 	$(BIN)/python scripts/comparison_picture.py

@@ -300,10 +300,14 @@ def test_batch_statistics_are_found_in_training_mode() -> None:
 @pytest.mark.parametrize(
     ("check", "part", "message"),
     [
-        (check_layer, Cell(), "check_layer takes a SequenceLayer, and Cell is none; use check_cell"),
-        (check_cell, Mean(), "check_cell takes a RecurrentCell, and Mean is none; use check_layer"),
+        (check_layer, Cell(), "check_layer takes a SequenceLayer, but Cell is a cell; use check_cell"),
+        (check_cell, Mean(), "check_cell takes a RecurrentCell, but Mean is a layer; use check_layer"),
         (check_cell, Cell, "check_cell takes a RecurrentCell, not a class; give for instance check_cell(Cell(5, 6))"),
-        (check_layer, torch.nn.LSTM(2, 3), "LSTM is none; derive its class from seriatim.SequenceLayer"),
+        (
+            check_layer,
+            torch.nn.LSTM(2, 3),
+            "LSTM is not a SequenceLayer; derive its class from seriatim.SequenceLayer",
+        ),
     ],
 )
 def test_what_is_neither_a_layer_nor_a_cell_is_refused(check, part: object, message: str) -> None:

@@ -135,8 +135,7 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics]) -> N
     measured = [row for row in rows if row["failed"] is None and row["metrics"].get(metric.key) is not None]
     if not measured:
         return
-    value = metric.best(row["metrics"][metric.key] for row in measured)
-    best = next(row for row in measured if row["metrics"][metric.key] == value)
+    best = (max if metric.more_is_better else min)(measured, key=lambda row: row["metrics"][metric.key])
     of_best = _statistics(folder, best)
     for row in measured:
         if row is not best and len(row["runs"]) == len(best["runs"]):

@@ -11,8 +11,8 @@ import torch
 from ..core.state import state_bytes
 from ..decoding.sampling import Sampling, read, sample
 from ..evaluation.intervals import Metrics
-from ..models.base_models import TextModel, input_layer
-from ..models.stepping import Stepper, any_ids, read_at_once, stepper_of
+from ..models.base_models import TextModel
+from ..models.stepping import Stepper, any_ids, read_at_once, reading_module, stepper_of
 from ..runs.run import Run
 from ..training.task import evaluating
 
@@ -84,8 +84,7 @@ def _state_at_length(run: Run, stepper: Stepper, texts: Sequence[str]) -> dict[s
 
 def _reading(run: Run) -> dict[str, float]:
     """Return the milliseconds to read a text at once, by its length in tokens."""
-    module = run.model if isinstance(run.model, TextModel) else input_layer(run.model)
-    started = time.perf_counter()
+    module, started = reading_module(run.model), time.perf_counter()
     milliseconds: dict[str, float] = {}
     for count in TEXT_LENGTHS:
         if module is None or time.perf_counter() - started > READING_SECONDS / 2:

@@ -84,7 +84,7 @@ class AttentionBase(SequenceLayer):
         return direct_paths(distance, None if self.window is None else self.window - 1)
 
     def next_state(self, past: KeyValueCache, cache: KeyValueCache, lengths: Tensor | None) -> KeyValueCache:
-        """Return what is kept of a cache that holds the entries of ``past`` and those of the inputs after them."""
+        """Return the newest entries of ``cache``, which are those of ``past`` and then those of the new inputs."""
         limit = cache.kept.shape[2] if self.window is None else self.window - 1
         if lengths is None:
             return newest(cache, limit)

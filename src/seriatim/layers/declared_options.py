@@ -116,7 +116,13 @@ def resolve_options(
 def task_options(section: type[Section]) -> dict[str, Option]:
     """Return the options that a task declares."""
     return {
-        name: Option(name, field.annotation, field.get_default(), _line(field.description or ""), tuple(field.metadata))
+        name: Option(
+            name,
+            field.annotation,
+            field.get_default(call_default_factory=True),
+            _line(field.description or ""),
+            tuple(field.metadata),
+        )
         for name, field in section.model_fields.items()
     }
 
@@ -141,7 +147,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
 
 
 def _type_of(parameter: inspect.Parameter) -> object:
-    """Return the declared type of an option; without one, that of its default, where any number fits a number."""
+    """Return the declared type of an option, or else the type of its default; a default of 1 allows any number."""
     kinds: dict[type, object] = {bool: bool, int: float, float: float, str: str}
     default = kinds.get(type(parameter.default), parameter.empty)
     known = parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str)

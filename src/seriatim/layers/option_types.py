@@ -7,7 +7,7 @@ A type is a plain one, or an ``Annotated`` one that also names a range or a choi
 
 import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -63,7 +63,7 @@ def check_value(name: str, value: object, annotation: object) -> None:
     Args:
         name: of the option, for the message.
         value: as given.
-        annotation: the type as declared; a type that is text, or none at all, fits everything.
+        annotation: the type as declared; every value fits a type that is given as text, or no type.
     """
     kinds, limits = _split(annotation)
     types = tuple(kind for kind in kinds if isinstance(kind, type))
@@ -106,8 +106,11 @@ def describe_type(annotation: object, limits: Sequence[object] = ()) -> tuple[st
     return _in_words(kinds) or "any value", allowed or None, choices or None
 
 
-def _in_words(kinds: Iterable[object]) -> str:
-    """Return types in words; a choice of names is text."""
+def _in_words(kinds: Collection[object]) -> str:
+    """Return types in words; a choice of names is text, and a list names what it may hold."""
+    lists = [kind for kind in kinds if get_origin(kind) is list]
+    if lists and (names := [str(choice) for item in get_args(lists[0]) for choice in get_args(item)]):
+        return f"a list of {', '.join(names)}"
     plain = [str if get_origin(kind) is Literal else get_origin(kind) or kind for kind in kinds]
     names = [WORDS.get(kind, str(getattr(kind, "__name__", kind))) for kind in plain]
     return " or ".join(dict.fromkeys(names))

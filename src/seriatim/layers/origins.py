@@ -280,7 +280,10 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
 
 
 def _check_registered(folder: Path, name: str, origin: Origin | None, allow_code: AllowCode) -> None:
-    """Refuse a class that was imported here, and warn of one that the user registered, if a run has other code."""
+    """Compare a registered class with the code that a run was trained with.
+
+    If they differ, a class that was imported here is refused; for a class that the user registered, a warning is given.
+    """
     if origin is None or not origin.sha256 or allow_code == "changed":
         return
     try:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import State
-from .base_models import NeuralModel, TextModel
+from .base_models import NeuralModel, TextModel, input_layer
 from .encoder_decoder import EncoderDecoder
 
 PIECE = 256  # tokens read at once on the way to a state
@@ -50,6 +50,11 @@ def stepper_of(model: nn.Module) -> Stepper | None:
     if not isinstance(layer, SequenceLayer) or isinstance(layer, MemoryLayer) or not layer.causal:
         return None
     return Stepper(layer, lambda _: layer.initial_state(1))
+
+
+def reading_module(model: nn.Module) -> nn.Module | None:
+    """Return the part of a model that reads a text: all of a language model, or the layer that reads the input."""
+    return model if isinstance(model, TextModel) else input_layer(model)
 
 
 def read_at_once(module: nn.Module, count: int) -> None:

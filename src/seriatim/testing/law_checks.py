@@ -71,10 +71,10 @@ def _require(part: object, kind: type, call: str) -> None:
     name = part.__name__ if isinstance(part, type) else type(part).__name__
     if isinstance(part, type):
         raise InputError(f"{call} takes a {kind.__name__}, not a class; give for instance {call}({name}(5, 6))")
-    advice = f"derive its class from seriatim.{kind.__name__}"
+    problem = f"not a {kind.__name__}; derive its class from seriatim.{kind.__name__}"
     if isinstance(part, SequenceLayer | RecurrentCell):
-        advice = "use check_layer" if isinstance(part, SequenceLayer) else "use check_cell"
-    raise InputError(f"{call} takes a {kind.__name__}, and {name} is none; {advice}")
+        problem = "a layer; use check_layer" if isinstance(part, SequenceLayer) else "a cell; use check_cell"
+    raise InputError(f"{call} takes a {kind.__name__}, but {name} is {problem}")
 
 
 def check_law(
