@@ -8,6 +8,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.core.errors import InputError
+from seriatim.models.tagger import Options
 from seriatim.models.word_features import FEATURES, LONGEST, WordFeatures
 
 LETTERS = "abcABC12-"
@@ -60,6 +61,10 @@ def test_a_vector_is_the_sum_over_features_and_does_not_depend_on_padding(kinds:
         rows = features.rows_of(*encode([word]))[0]
         torch.testing.assert_close(alone, vector)
         torch.testing.assert_close(features.embedding.weight[rows].sum(0), vector)
+
+
+def test_names_may_be_given_as_a_list_or_with_commas() -> None:
+    assert Options(word_features="suffix, shape") == Options(word_features=["suffix", "shape"])
 
 
 def test_only_features_of_the_batch_have_gradients() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -51,6 +51,12 @@ class Options(Section):
     """A word2vec or GloVe file in text format with the initial embeddings, as wide as `model.embedding_size`."""
     scheme: Literal["bio", "iob1"] = "bio"
     """How the data marks chunks; answers are always in BIO."""
+
+    @field_validator("word_features", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """Accept names with commas between them, as the command line gives them."""
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 def refuse_contradictions(config: Config, options: Options) -> None:
