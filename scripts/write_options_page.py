@@ -27,7 +27,10 @@ valid one. `seriatim layers --json` gives the same facts for each layer, with th
 `scripts/write_options_page.py` writes this page from the declarations in the source.
 """
 AROUND = {
-    "Recurrent cells": ("Every layer that is a recurrent cell accepts these.", declared(seriatim.Recurrent)),
+    "Recurrent cells": (
+        "Every layer that is a recurrent cell accepts these (`weight_dropout` if it names its recurrent weights).",
+        declared(seriatim.Recurrent),
+    ),
     "Blocks": (
         "A layer with `block` true, and a layer that is in a block by default, such as `transformer`, accepts these. "
         "`experts_per_token` and `balance` need `num_experts`.",

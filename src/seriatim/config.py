@@ -6,10 +6,10 @@ An unknown key or a value that does not fit is reported in one line that names t
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .core.errors import InputError, nearest, shown
 from .storage.plain_yaml import dump_plain, load_plain
@@ -21,6 +21,9 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 MAX_BYTES = 1 << 16
 """The largest size of a configuration."""
+BATCH_SIZE = 32
+"""Usual number of sequences of a batch, where the training data do not say otherwise."""
+Settings = TypeVar("Settings", bound="Section")
 Fields: TypeAlias = dict[str, Any]
 """The fields of a section, or of the whole configuration, by name."""
 
@@ -68,16 +71,16 @@ class Tokenizer(Section):
 class Model(Section):
     """The architecture. ``options`` holds options of the layer and of the task.
 
-    ``bidirectional`` None is the default of the task. ``initial: zeros`` sets every parameter to zero instead of the
-    usual initialisation of each layer. ``output_bias`` says whether the output layer, whose softmax gives the
-    probabilities, has a bias.
+    ``bidirectional`` None is the default of the task, and ``dropout`` None is chosen from the amount of training data.
+    ``initial: zeros`` sets every parameter to zero instead of the usual initialisation of each layer. ``output_bias``
+    says whether the output layer, whose softmax gives the probabilities, has a bias.
     """
 
     layer: str = "lstm"
     embedding_size: Count = 128
     hidden_size: Count = 256
     num_layers: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
-    dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.0
+    dropout: Annotated[float, Field(ge=0, le=0.99)] | None = None
     variational_dropout: bool = False
     residual: bool = False
     tie_weights: bool = False
@@ -90,32 +93,43 @@ class Model(Section):
 class Training(Section):
     """How the model is trained.
 
-    Training ends when the first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` is reached; the default is 10
-    epochs. ``batch_size`` is the number of sequences, ``sequence_length`` the number of tokens of each (the reach of
-    truncated backpropagation), and ``accumulate`` the number of batches of a step. ``learning_rate`` None is the rate
-    that the layer declares for the task (1 for SGD). ``warmup_steps`` None raises the rate of Adam and AdamW during the
-    first 5 % of the budget of a ``cosine`` schedule; other schedules have no warmup. The schedule ``plateau`` divides
-    the rate by ``anneal`` whenever the validation loss is not below its lowest value so far. If ``tolerance`` or
-    ``patience`` is given, training stops after ``patience`` (default 1) successive validations whose loss is less than
-    ``tolerance`` (default 0) nats below the loss of the validation before. ``keep`` selects the weights of the run: the
-    best by the metric of the task, or the last. The model is validated after every epoch, and every
-    ``evaluate_every`` steps if that is given. ``checkpoint_every`` is a number of steps. If a loss or a gradient is NaN
-    or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
-    tokenizer, embedding and layer are the starting point.
+    Training ends when the first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` is reached. If none is given, it
+    ends when the held-out metric stops improving, and after a number of minutes at the latest; both are chosen from the
+    amount of training data, as are all fields that are None (`seriatim.training.adaptive_defaults`).
+
+    ``batch_size`` is the number of sequences, ``sequence_length`` the number of tokens of each (the reach of truncated
+    backpropagation), and ``accumulate`` the number of batches of a step. ``learning_rate`` None is the rate that the
+    layer declares for the task (1 for SGD). The schedule is ``cosine`` for a budget that is given, else ``constant``.
+    ``warmup_steps`` None raises the rate of Adam and AdamW during the first 5 % of the budget of a ``cosine`` schedule.
+    The schedule ``plateau`` divides the rate by ``anneal`` whenever the validation loss is not below its lowest value
+    so far. ``average`` is the decay of the exponential moving average of the weights that is validated and saved; 0
+    saves the weights themselves.
+
+    Training stops after ``patience`` successive validations without improvement, that is without a new best value of
+    the metric that selects the weights. If ``tolerance`` is given, a validation improves instead if its loss is at
+    least so many nats below that of the validation before, and ``patience`` is 1 by default. ``keep`` selects the
+    weights of the run: the best by the metric of the task, or the last. The model is validated after every epoch, and
+    every ``evaluate_every`` steps if that is given. ``checkpoint_every`` is a number of steps. If a loss or a gradient
+    is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
+    tokenizer, embedding and layer are the starting point. ``baseline`` says whether the simple baseline of the task is
+    trained on the same data, for comparison. ``baseline_weight`` is its weight in the mean of the probabilities of both
+    models, from which answers are chosen; None chooses it on the held-out data where a task supports that, and 0 leaves
+    the baseline out.
     """
 
     epochs: Count | None = None
     steps: Count | None = None
     tokens: Annotated[int, Field(ge=1, lt=2**53, strict=True)] | None = None
     minutes: Positive | None = None
-    batch_size: Count = 32
+    batch_size: Count | None = None
     sequence_length: Count = 64
     accumulate: Count = 1
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
     learning_rate: Positive | None = None
-    schedule: Literal["constant", "cosine", "plateau"] = "cosine"
+    schedule: Literal["constant", "cosine", "plateau"] | None = None
     warmup_steps: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
+    average: Rate | None = None
     weight_decay: NonNegative = 0.0
     clip: Positive | None = 1.0
     patience: Count | None = None
@@ -127,13 +141,9 @@ class Training(Section):
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     device: str = "auto"
+    baseline: Literal["simple", "none"] = "simple"
+    baseline_weight: Rate | None = None
     init: str | None = None
-
-    @model_validator(mode="after")
-    def _default_budget(self) -> "Training":
-        if self.epochs is self.steps is self.tokens is self.minutes is None:
-            self.__dict__["epochs"] = 10
-        return self
 
 
 class Config(Section):
@@ -206,6 +216,17 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     for name, value in overrides.items():
         _set(tree, name, value)
     return tree, where
+
+
+def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Settings:
+    """Return keyword arguments as a settings object; raise InputError if one does not fit."""
+    for name in settings:
+        if name not in kind.model_fields:
+            raise InputError(f"{name}: no such setting; {nearest(name, list(kind.model_fields))}")
+    try:
+        return kind.model_validate(dict(settings))
+    except ValidationError as error:
+        raise InputError(explain(error)) from None
 
 
 def set_fields(config: Config, values: Mapping[str, object]) -> None:

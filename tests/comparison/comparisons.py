@@ -6,7 +6,7 @@ from typing import Any
 
 SMALL = {
     "model": {"embedding_size": 8, "hidden_size": 12},
-    "training": {"batch_size": 4, "sequence_length": 16},
+    "training": {"batch_size": 4, "sequence_length": 16, "baseline": "none"},
 }
 LINES = {
     "classify": "label\ttext\n" + "yes\tthis is good\nno\tthat is bad\n" * 6,

@@ -39,9 +39,28 @@ def test_widths_that_do_not_fit(capsys, texts, tmp_path: Path, monkeypatch, argu
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("task", ["lm", "mlm"])
+def test_a_built_in_task_needs_its_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path, task: str) -> None:
+    out = tmp_path / "out"
+    assert (
+        main(["compare", task, "--data", "builtin:copy", "--layers", "window", "--steps", "1", "--out", str(out)]) == 2
+    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"and {task} gives none; write: seriatim compare classify --data builtin:copy")
+    assert not out.exists()
+
+
 def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    sizes = ("--model.hidden_size", "12", "--model.embedding_size=8", "--training.batch_size", "4")
+    sizes = (
+        "--model.hidden_size",
+        "12",
+        "--model.embedding_size=8",
+        "--training.batch_size",
+        "4",
+        "--baseline",
+        "none",
+    )
     begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--no-report", *sizes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -66,7 +85,15 @@ def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
 
 def test_a_comparison_with_a_failed_layer_exits_with_1(capsys, texts, tmp_path: Path, gru_fails: Callable) -> None:
     out = str(tmp_path / "a")
-    sizes = ("--model.hidden_size", "12", "--model.embedding_size=8", "--training.batch_size", "4")
+    sizes = (
+        "--model.hidden_size",
+        "12",
+        "--model.embedding_size=8",
+        "--training.batch_size",
+        "4",
+        "--baseline",
+        "none",
+    )
     begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], *sizes, "--steps", "2", "--out", out)
     assert main([*begin, "--layers", "rnn,gru", "--quiet"]) == 1
     (line,) = capsys.readouterr().err.splitlines()

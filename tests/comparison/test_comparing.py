@@ -88,7 +88,7 @@ def test_train_and_compare_train_the_same(task: str, texts, tmp_path: Path, in_p
         path.write_text(LINES[task])
         data = str(path)
     config = {"task": task, "data": {"train": data, "valid": data}, "model": SMALL["model"]}
-    config["training"] = {"evaluate_every": 4, "keep": "last"}
+    config["training"] = {"evaluate_every": 4, "keep": "last", "baseline": "none"}
     compared = seriatim.compare({**config, "out": str(tmp_path / "compared")}, layers=["gru"], steps=4)
     path = tmp_path / "compared" / compared.results["rows"][0]["runs"][0]["path"]
     overrides = {"model.layer": "gru", "training.steps": 4, "out": str(tmp_path / "alone")}

@@ -78,7 +78,7 @@ def test_a_large_vocabulary_narrows_the_embedding_of_all(texts: dict[str, str]) 
     )
     fit_plan(plan)
     assert plan.base.model.embedding_size < 128
-    assert len({sized.embedding_size for sized in plan.sized.values()}) == 1
+    assert len({plan.sized[row].embedding_size for row in ("rnn", "transformer")}) == 1
     with pytest.raises(
         InputError, match=r"--parameters: 5 is less than .* can have with this vocabulary; give at least"
     ):

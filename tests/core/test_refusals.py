@@ -113,6 +113,7 @@ def test_a_model_larger_than_memory_is_refused_by_its_field(
 
 def test_a_batch_whose_states_do_not_fit_is_refused_by_its_field(texts, tmp_path: Path) -> None:
     job = small_config(texts, tmp_path / "run", training={"batch_size": 2 * 10**9, "steps": 1})
+    job["data"]["unit"] = "line"  # a stream is not cut into more rows than it has tokens
     with pytest.raises(InputError, match=r"^training\.batch_size: with 2,000,000,000, the states of a batch take"):
         seriatim.train(job)
     assert not (tmp_path / "run").exists()

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.data.conll import Sentence, read_sentences, read_untagged, to_bio, write
+from seriatim.data.conll import Sentence, read_sentences, read_untagged, write
 from seriatim.data.readers import find_sources
+from seriatim.data.tag_sets import to_bio
 
 CONLLU = """# newdoc id = one
 # text = Vámonos al mar
@@ -252,7 +253,7 @@ def test_tags_that_are_no_chunks_are_left_alone(tmp_path: Path) -> None:
 
 def test_sentences_are_read_as_they_are_needed(tmp_path: Path) -> None:
     text = "a\tO\n\n" * 3 + "b\n"
-    stream = read_sentences(find_sources(written(tmp_path, text)))
+    stream = read_sentences(find_sources(written(tmp_path, text)), labelled=False)
     assert [next(stream).words for _ in range(2)] == [["a"], ["a"]]
     with pytest.raises(InputError, match=":7:"):
         list(stream)

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.data.pairs import Pair, read_pairs, read_unpaired
 from seriatim.data.readers import find_sources
+from seriatim.data.repairs import Repairs
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\n\t"), max_size=20)
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -23,7 +25,7 @@ def written(folder: Path, content: bytes | str, name: str) -> str:
     return str(path)
 
 
-def pairs(spec: str, **options: bool | str) -> list[tuple[str, str]]:
+def pairs(spec: str, **options) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in read_pairs(spec, **options)]
 
 
@@ -105,8 +107,55 @@ def test_parallel_files_that_are_not_there(tmp_path: Path) -> None:
         pairs(f"{written(tmp_path, '', 'c')},{tmp_path}/c")
     with pytest.raises(InputError, match="did you mean 'jsonl'"):
         pairs(spec, file_format="json")
-    with pytest.raises(InputError, match=r"builtin:copy:1: a header"):
+    with pytest.raises(
+        InputError, match="builtin:copy: texts with labels, not pairs; give this data to the task classify"
+    ):
         pairs("builtin:copy")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "line", "kind"),
+    [
+        ("a\tb\n\nc\td\n", "a.tsv", 2, "blank lines"),
+        ("a\tb\n \u00a0\nc\td\n", "a.tsv", 2, "blank lines"),
+        ("a\tb\nc\td\t\t \n", "a.tsv", 2, "trailing separators"),
+        ('{"source": "a", "target": "b"}\n{"source": "c", "target": "d"}\n\n', "a.jsonl", 3, "blank lines"),
+    ],
+)
+def test_a_defect_with_one_meaning_is_repaired_and_named(
+    tmp_path: Path, content: str, name: str, line: int, kind: str
+) -> None:
+    repairs, path = Repairs(), written(tmp_path, content, name)
+    assert pairs(path, repairs=repairs) == [("a", "b"), ("c", "d")]
+    assert [(each.kind, each.line, each.count) for each in repairs] == [(kind, line, 1)]
+    with pytest.raises(InputError, match=rf"{name}:{line}: .*; "):
+        pairs(path)
+    repairs = Repairs()
+    answered = [text for text in read_unpaired(find_sources(path), repairs=repairs) if text.strip()]
+    assert answered == ["a", "c"]
+
+
+def test_every_verb_reads_the_same_pairs_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, run = written(tmp_path, "\ufeffa b\tb a\t\r\n\r\nc d\td c\r\nb\tb", "odd.tsv"), str(tmp_path / "run")
+    sizes = ["--layer", "window", "--embedding_size", "4", "--hidden_size", "4", "--steps", "2", "--quiet"]
+    with pytest.warns(UserWarning, match=r"odd\.tsv:[12]: ") as warned:
+        assert main(["train", "seq2seq", "--data", path, "--out", run, *sizes]) == 0
+    assert len(warned) == 2
+    with pytest.warns(UserWarning, match=r"odd\.tsv:[12]: "):
+        assert main(["evaluate", run, "--data", path, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pairs"] == 3
+    assert {repair["kind"]: repair["line"] for repair in found["repairs"]} == {
+        "trailing separators": 1,
+        "blank lines": 2,
+    }
+    with pytest.warns(UserWarning, match=r"odd\.tsv:1: "):
+        assert main(["predict", run, path]) == 0
+    assert capsys.readouterr().out.count("\n") == 4  # an empty line is an empty source
+    with pytest.warns(UserWarning, match=r"odd\.tsv:[12]: "):
+        assert main(["check", "seq2seq", "--data", path]) == 0
+    assert main(["evaluate", run, "--data", path, "--strict"]) == 2
+    assert "odd.tsv:1: 2 tabs" in capsys.readouterr().err
 
 
 FRAGMENTS = [

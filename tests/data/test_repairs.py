@@ -121,6 +121,129 @@ def test_strict_refuses_what_needs_a_repair(files: dict[str, Path], tmp_path: Pa
     assert main(["predict", str(files["run"]), str(files["clean"]), "--strict"]) == 0
 
 
+REGULAR = "Ann\tB-PER\nLee\tI-PER\nsaw\tO\n\nBob\tB-PER\nand\tO\nRome\tB-LOC\n"
+DEFECTS = {
+    "trailing blanks and tabs": ("Lee\tI-PER\n", "Lee\tI-PER\t \n", 2, "irregular columns"),
+    "a blank after a tag": ("Lee\tI-PER\n", "Lee\tI-PER \n", 2, "irregular columns"),
+    "several tabs": ("saw\tO", "saw\t\t O", 3, "irregular columns"),
+    "spaces for a tab": ("saw\tO", "saw   O", 3, "irregular columns"),
+    "a blank in front": ("saw\tO", "\tsaw\tO", 3, "irregular columns"),
+    "a trailing tab in the first line": ("Ann\tB-PER", "Ann\tB-PER\t", 1, "irregular columns"),
+    "a non-breaking blank": ("Bob\tB-PER", "Bob\u00a0\tB-PER\u200b", 5, "invisible blanks"),
+    "a second byte-order mark": ("Bob\t", "\ufeffBob\t", 5, "invisible blanks"),
+    "a blank line that is not empty": ("\n\nBob", "\n\u00a0\nBob", 4, "invisible blanks"),
+    "lower case prefixes": ("Bob\tB-PER", "Bob\tb-PER", 5, "spelling of a tag"),
+    "a lower case tag": ("Lee\tI-PER", "Lee\ti-per", 2, "spelling of a tag"),
+    "a lower case O": ("and\tO", "and\to", 6, "spelling of a tag"),
+    "a chunk of one word in IOBES": ("Rome\tB-LOC", "Rome\tS-LOC", 7, "tag of another scheme"),
+    "a chunk of two words in BILOU": ("Lee\tI-PER", "Lee\tL-PER", 2, "tag of another scheme"),
+    "a chunk in IOB1": ("Bob\tB-PER", "Bob\tI-PER", 5, "stray I- tag"),
+}
+NO_DEFECTS = {
+    "no final line end": (REGULAR[:-4], REGULAR[:-5]),
+    "several blank lines": ("\n\n", "\n\n \n\n"),
+    "Windows line ends": ("\n", "\r\n"),
+    "a byte-order mark": ("Ann", "\ufeffAnn"),
+    "final blank lines": ("LOC\n", "LOC\n\n\n"),
+}
+
+
+def read_both(folder: Path, text: str, **options) -> tuple[list[tuple[list[str], list[str]]], Repairs]:
+    path, repairs = folder / "a.conll", Repairs()
+    path.write_bytes(text.encode())
+    found = list(read_sentences(find_sources(str(path)), repairs=repairs, **options))
+    return [(one.words, one.tags) for one in found], repairs
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_with_one_meaning_is_repaired_and_named(tmp_path: Path, defect: str) -> None:
+    clean, damaged, line, kind = DEFECTS[defect]
+    expected, nothing = read_both(tmp_path, REGULAR)
+    assert not list(nothing)
+    assert clean in REGULAR
+    for labels in (None, ["B-LOC", "B-PER", "I-PER", "O"]):
+        found, repairs = read_both(tmp_path, REGULAR.replace(clean, damaged), labels=labels)
+        assert found == expected
+        assert {each.kind: each.line for each in repairs} == {kind: line}
+    with pytest.raises(InputError, match=rf"a\.conll:{line}: .*; "):
+        list(read_sentences(find_sources(str(tmp_path / "a.conll"))))
+
+
+@pytest.mark.parametrize("case", NO_DEFECTS)
+def test_line_ends_and_blank_lines_need_no_repair(tmp_path: Path, case: str) -> None:
+    expected, _ = read_both(tmp_path, REGULAR)
+    found, repairs = read_both(tmp_path, REGULAR.replace(*NO_DEFECTS[case]))
+    assert found[: len(expected) - 1] == expected[:-1]
+    assert found[-1][0][:2] == ["Bob", "and"]
+    assert not list(repairs)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["New York\tO", "saw x\tN\tO", "saw", "\tO", "saw\t", "saw\tthe sea", "saw\tB-"],
+)
+def test_a_line_with_more_than_one_meaning_is_refused(tmp_path: Path, line: str) -> None:
+    text = "Ann\tN\tB-PER\nX\tN\tO\n" if line.startswith("New") else "Ann\tB-PER\nX\tO\n"
+    with pytest.raises(InputError, match=r"a\.conll:3: "):
+        read_both(tmp_path, f"{text}{line}\n")
+
+
+def test_strict_names_the_first_sentence_that_needs_a_repair(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("a\tO\nb\to\n\nc\tO\t\n")
+    with pytest.raises(InputError, match=r"a\.conll:2: the tag 'o' is another spelling of 'O'; write 'O'"):
+        list(read_sentences(find_sources(str(tmp_path / "a.conll"))))
+
+
+def test_a_file_without_tags_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.conll:1: 1 column, but the tags are expected in column 2"):
+        read_both(tmp_path, "Ann\nsaw\n\nBob\n")
+
+
+def test_columns_of_conllu_are_repaired_but_not_the_case_of_language_specific_tags(tmp_path: Path) -> None:
+    regular = "# text = a b c\n" + "".join(f"{i}\t{w}\t_\tNOUN\tN\t_\t0\tx\t_\t_\n" for i, w in enumerate("abc", 1))
+    path = tmp_path / "a.conllu"
+    damaged = regular.replace("1\ta\t", "1  a  ").replace("1  a  _\tNOUN\tN\t_\t0\tx\t_\t_", "1  a _ NOUN N _ 0 x _ _")
+    damaged = damaged.replace("2\tb\t_\tNOUN", "2\tb\t_\tnoun").replace("N\t_\t0\tx\t_\t_\n3", "n\t_\t0\tx\t_\t_\t\n3")
+    path.write_text(damaged)
+    repairs = Repairs()
+    (found,) = read_sentences(find_sources(str(path)), repairs=repairs)
+    assert (found.words, found.tags) == (["a", "b", "c"], ["NOUN"] * 3)
+    assert {each.kind: (each.line, each.count) for each in repairs} == {
+        "irregular columns": (2, 2),
+        "spelling of a tag": (3, 1),
+    }
+    (found,) = read_sentences(find_sources(str(path)), repairs=Repairs(), column="xpos")
+    assert found.tags == ["N", "n", "N"]
+
+
+def test_scores_of_mixed_schemes_are_those_of_conlleval(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "mixed.conll"
+    path.write_text("Bob\tU-PER\nx\tO\n\nAnn\tB-LOC\nYork\tE-LOC\n\nCity\tI-PER\nAnn\tI-LOC\nb\tO\n\n")
+    run = seriatim.load(files["run"])
+    with pytest.warns(UserWarning, match="PER") as warned:
+        data = run.task.read(str(path), "test", run.vocabulary)
+    assert {str(one.message).split(": ")[0].split(":")[-1] for one in warned} >= {"1", "7"}
+    _, guessed = run.task.tagged(run.model, data)
+    metrics = run.task.evaluate(run.model, data)
+    in_bio = [["B-PER", "O"], ["B-LOC", "I-LOC"], ["B-PER", "B-LOC", "O"]]
+    expected = conlleval(in_bio, guessed)
+    assert {name: metrics[name] for name in ("precision", "recall", "f1")} == pytest.approx(
+        {name: expected[name] for name in ("precision", "recall", "f1")}
+    )
+
+
+def test_predict_reads_what_training_reads(files: dict[str, Path], tmp_path: Path, capsys) -> None:
+    path, lines = tmp_path / "odd.conll", "a\tO\t\nBob  B-PER\nx\tO \n\u00a0\nb\u200b\tO\n"
+    path.write_text(lines)
+    with pytest.warns(UserWarning, match=r"odd\.conll:") as warned:
+        assert main(["predict", str(files["run"]), str(path)]) == 0
+    assert {str(one.message).split(": ")[0].split(":")[-1] for one in warned} == {"2", "4"}
+    answers = capsys.readouterr().out.split("\n")
+    assert [line.split("\t")[0].strip("\u200b") for line in answers] == ["a", "Bob", "x", "\u00a0", "b", ""]
+    assert main(["predict", str(files["run"]), str(path), "--strict"]) == 2
+    assert "odd.conll:" in capsys.readouterr().err
+
+
 def test_without_a_record_nothing_is_repaired(files: dict[str, Path]) -> None:
     with pytest.raises(InputError, match="I-PER begins a chunk"):
         list(read_sentences(find_sources(str(files["stray"]))))

@@ -102,7 +102,7 @@ def test_labels_of_json_are_as_json_writes_them(tmp_path: Path) -> None:
 
 
 def test_rows_come_one_by_one(tmp_path: Path) -> None:
-    for content, name in (("label\ttext\nx\ta\n\n", "a.tsv"), ("label,text\nx,a\n\n", "a.csv")):
+    for content, name in (("label\ttext\nx\ta\nb\n", "a.tsv"), ("label,text\nx,a\nb\n", "a.csv")):
         reader = read(written(tmp_path, content, name))
         assert next(reader).text == "a"
         with pytest.raises(InputError, match=r":3: 1 field, but the header has 2"):

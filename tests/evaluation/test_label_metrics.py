@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.evaluation import entities
+from seriatim.evaluation import entities, label_metrics
 from seriatim.evaluation.intervals import interval, paired
 from seriatim.evaluation.label_metrics import (
     classification_measures,
@@ -51,6 +51,23 @@ def test_figures_by_definition(items: int) -> None:
     assert sum(map(sum, metrics["confusion"])) == metrics["items"] == items
     assert all(metrics["confusion"][t][p] for t, p in zip(true, predicted, strict=True))
     json.dumps(metrics, allow_nan=False)
+
+
+def test_many_labels_take_memory_of_those_that_occur(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth, probabilities = example(300)
+    usual = classification_metrics(truth, probabilities, LABELS)
+    labels = [*LABELS, *map(str, range(100_000))]
+    predictions = label_metrics.Predictions.empty(truth)
+    predictions.set(np.arange(300), probabilities)
+    found = label_metrics.prediction_metrics(predictions, labels)
+    assert found["confusion"] is None
+    assert set(found["classes"]) == set(LABELS) - {"never"}
+    for name in ("accuracy", "macro_f1", "loss", "macro_f1_low", "majority"):
+        assert found[name] == pytest.approx(usual[name])
+    assert "macro_f1" not in label_metrics.prediction_measures(predictions, labels)
+    monkeypatch.setattr(label_metrics, "MAX_STATISTICS", 100)
+    found = label_metrics.prediction_metrics(predictions, labels)
+    assert (found["macro_f1"], found["macro_f1_low"]) == (pytest.approx(usual["macro_f1"]), None)
 
 
 def test_calibration_by_definition() -> None:

@@ -192,3 +192,15 @@ def test_a_former_name_works_and_warns() -> None:
     assert seriatim.layers.find("unigram") is seriatim.layers.find("prior")
     assert "unigram" not in seriatim.layers.names()
     assert seriatim.layers.describe("prior")["former_names"] == ["unigram"]
+
+
+def test_parameters_of_norms_are_reset_with_the_others() -> None:
+    cell = seriatim.layer("lstm-layernorm", 3, 4, forget_bias=2.0).cell
+    fresh = {name: value.clone() for name, value in cell.named_parameters() if name.startswith("norm")}
+    with torch.no_grad():
+        for value in cell.parameters():
+            value.fill_(7.0)
+    cell.reset_parameters()
+    for name, value in fresh.items():
+        torch.testing.assert_close(cell.get_parameter(name), value)
+    assert not any((value == 7).any() for value in cell.parameters())

@@ -37,6 +37,9 @@ DECODERS = {
     "luong-additive": (LuongDecoder, {"score": "additive", "summary": "mean"}, {"name": "cell"}),
     "luong-feeding": (LuongDecoder, {"input_feeding": True, "summary": "ends"}, {"name": "lstm", "num_layers": 2}),
     "luong-feeding-direct": (LuongDecoder, {"input_feeding": True, "readout": "direct", "score": "additive"}, {}),
+    "luong-location": (LuongDecoder, {"location": True, "score": "bilinear"}, {"name": "lstm"}),
+    "luong-feeding-location": (LuongDecoder, {"location": True, "input_feeding": True}, {}),
+    "bahdanau-location": (BahdanauDecoder, {"location": True}, {}),
     "bahdanau": (BahdanauDecoder, {}, {}),
     "bahdanau-direct": (BahdanauDecoder, {"readout": "direct", "score": "bilinear"}, {"name": "lstm"}),
     "bahdanau-growing": (BahdanauDecoder, {"bridge": "none"}, {"name": "transformer"}),
@@ -46,7 +49,10 @@ DECODERS = {
 def build(name: str) -> SequenceLayer:
     torch.manual_seed(1)
     kind, options, inner = DECODERS[name]
-    return kind(partial(recurrence, **inner), INPUT_SIZE, MEMORY_SIZE, **options).double().eval()
+    decoder = kind(partial(recurrence, **inner), INPUT_SIZE, MEMORY_SIZE, **options).double().eval()
+    if options.get("location"):
+        torch.nn.init.normal_(decoder.attend.location, std=0.1)
+    return decoder
 
 
 COMPILED = ("luong-feeding",)
@@ -68,7 +74,15 @@ UNTIMED = (
 )
 
 
-EVERYDAY = ("context-updates", "context-everywhere", "luong", "luong-feeding", "bahdanau", "bahdanau-growing")
+EVERYDAY = (
+    "context-updates",
+    "context-everywhere",
+    "luong",
+    "luong-location",
+    "luong-feeding",
+    "bahdanau",
+    "bahdanau-growing",
+)
 
 
 @pytest.mark.parametrize("name", parameters(DECODERS, everyday=EVERYDAY))
@@ -150,6 +164,29 @@ def test_attention_agrees_with_the_equations(kind: str, score: str, readout: str
     direction = torch.randn_like(outputs)
     ours, theirs = (torch.autograd.grad((y * direction).sum(), sources) for y in (outputs, expected))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [LuongDecoder, BahdanauDecoder])
+def test_location_adds_a_filter_of_the_weights_before(kind) -> None:
+    torch.manual_seed(0)
+    decoder = kind(recurrence, INPUT_SIZE, HIDDEN_SIZE, score="dot", location=True).double()
+    memory, inputs, lengths = randn(2, 5, HIDDEN_SIZE), randn(2, 4, INPUT_SIZE), torch.tensor([5, 3])
+    state = decoder.initial_state(2, memory, lengths)
+    plain = decoder.attention(inputs, state)
+    with torch.no_grad():
+        decoder.attend.location.copy_(torch.tensor([-0.1, 0.4, 0.1, 0.3, -0.2]))
+    with uncompiled():
+        weights = decoder.attention(inputs, state)
+    torch.testing.assert_close(weights[:, 0], plain[:, 0])  # nothing was looked at before
+    torch.testing.assert_close(weights.sum(2), torch.ones(2, 4).double())
+    if kind is LuongDecoder:  # the queries do not depend on the weights
+        for row, length in enumerate(lengths.tolist()):
+            for t in range(1, 4):
+                before = dict(enumerate(weights[row, t - 1, :length].tolist()))
+                shifts = {-2: -0.1, -1: 0.4, 0: 0.1, 1: 0.3, 2: -0.2}
+                added = [10 * sum(w * before.get(n - j, 0) for j, w in shifts.items()) for n in range(length)]
+                expected = torch.softmax(plain[row, t, :length].log() + torch.tensor(added), 0)
+                torch.testing.assert_close(weights[row, t, :length], expected)
 
 
 def test_a_vector_enters_where_it_is_said_to() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import seriatim
+from seriatim.core.contract import MemoryLayer
 from seriatim.core.errors import InputError
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.sampling import Sampling, read, sample
@@ -160,6 +161,31 @@ def test_attention_can_be_seen(decoder: str) -> None:
     torch.testing.assert_close(weights.sum(2), valid.double())
     with pytest.raises(InputError, match="no single attention"):
         model(decoder="transformer").attention(source, lengths, inputs)
+
+
+class Mean(MemoryLayer):
+    """A decoder of one's own, with the signature of the contract: it adds the mean of the memory to its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_size = self.output_size = SIZE
+
+    def initial_state(
+        self, batch_size: int, memory: Tensor | None = None, memory_lengths: Tensor | None = None
+    ) -> Tensor:
+        memory, lengths = self.check_memory(batch_size, memory, memory_lengths, SIZE)
+        return memory.sum(1) / lengths.clamp(min=1)[:, None]
+
+    def forward(
+        self, inputs: Tensor, state: Tensor | None = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return inputs + state[:, None], state
+
+
+def test_a_decoder_need_not_know_of_the_encoders_state() -> None:
+    source, lengths, inputs, targets, target_lengths = batch()
+    made = EncoderDecoder(layer(SIZE), Mean(), SOURCES, TARGETS, SIZE).double()
+    assert made.loss(source, lengths, inputs, targets, target_lengths).isfinite()
 
 
 def test_weights_are_shared_where_asked() -> None:

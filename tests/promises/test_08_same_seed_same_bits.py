@@ -9,7 +9,7 @@ import torch
 
 import seriatim
 from seriatim.training import hardware as module
-from seriatim.training.hardware import choose_precision, environment
+from seriatim.training.hardware import environment
 
 from .jobs import OPTIONS, configurations
 from .kills import outcome
@@ -66,8 +66,3 @@ def test_what_changed_is_told_in_words() -> None:
     now = {"torch": "2", "threads": "4"}
     assert module.describe_changes(now, now) == module.describe_changes({}, now) == ""
     assert module.describe_changes({"torch": "1", "threads": "8"}, now) == "torch 2 (1 before), threads 4 (8 before)"
-
-
-def test_the_choice_of_a_precision_is_kept() -> None:
-    """It hangs on a timing, which must not make one training differ from the next."""
-    assert len({choose_precision("auto", torch.device("cpu")) for _ in range(5)}) == 1

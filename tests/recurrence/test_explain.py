@@ -140,6 +140,13 @@ def test_all_circumstances_are_named() -> None:
     assert "within uncompiled()" in explanation
 
 
+@pytest.mark.parametrize(("name", "options"), [("mamba", {}), ("lstm", {"block": True}), ("transformer", {})])
+def test_maps_of_single_positions_are_not_named(name: str, options: dict[str, bool]) -> None:
+    explanation = explain(seriatim.layer(name, 6, 8, **options))
+    assert "Pointwise" not in explanation
+    assert explanation.lower().startswith(name)
+
+
 @pytest.mark.parametrize("layer", [seriatim.Recurrent(Helper()), seriatim.Recurrent(Helper(), zoneout=0.2)])
 def test_a_layer_is_explained_by_its_cell(layer: seriatim.Recurrent) -> None:
     explanation = explain(layer)

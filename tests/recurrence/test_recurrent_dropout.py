@@ -5,9 +5,12 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.core.contract import SequenceLayer
+from seriatim.core.contract import RecurrentCell, SequenceLayer
+from seriatim.core.errors import InputError
 from seriatim.core.random_masks import dropout_mask
 from seriatim.core.state import State, map_state, state_to_dict
+from seriatim.layers import options_of
+from seriatim.layers.registry import REGISTRY
 from seriatim.recurrence.zoneout import Zoneout
 
 from ..exhaustive import parameters
@@ -130,3 +133,34 @@ def test_rates_of_zero_change_nothing(name: str) -> None:
 def test_rates_out_of_range_are_named(name: str, option: str, rate: float) -> None:
     with pytest.raises(ValueError, match=rf"{option} must be between 0 and 0.99; got {rate}"):
         seriatim.layer(name, D, H, **{option: rate})
+
+
+class Nameless(RecurrentCell):
+    """h_t = tanh(W x_t + h_{t-1}); it names no weights that could be dropped."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.w = nn.Linear(input_size, hidden_size)
+
+    def initial_state(self, batch_size: int) -> State:
+        return self.zeros(batch_size, self.output_size)
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        h = torch.tanh(self.w(inputs) + state)
+        return h, h
+
+
+def test_weight_dropout_is_an_option_of_cells_that_name_weights() -> None:
+    name = "nameless-cell"
+    REGISTRY[name] = Nameless
+    try:
+        assert "weight_dropout" in options_of("gru")
+        assert "weight_dropout" not in options_of(name)
+        assert "zoneout" in options_of(name)
+        with pytest.raises(InputError, match="has no option 'weight_dropout'; it needs a recurrent cell that names"):
+            seriatim.layer(name, 3, 4, weight_dropout=0.1)
+        mixed = seriatim.layer(f"{name},gru", 4, 4, weight_dropout=0.1)
+        assert [layer.weight_dropout for layer in mixed.layers] == [0.0, 0.1]
+    finally:
+        del REGISTRY[name]

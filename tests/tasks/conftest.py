@@ -1,4 +1,4 @@
-"""A folder of tagged sentences and a tagger, which several files of tests read."""
+"""A folder of tagged sentences and a tagger, for the tests of tagging; other files define fixtures of their own."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from .tagged import columns, config, conllu
 
 
 @pytest.fixture(scope="session")
-def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tagged")
     for seed, (name, count) in enumerate({"train": 120, "valid": 30}.items()):
         (path / f"{name}.conll").write_text(columns(count, seed))
@@ -19,5 +19,5 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tagger(tagged: Path) -> seriatim.Run:
-    return seriatim.train(config(tagged, "run"))
+def run(folder: Path) -> seriatim.Run:
+    return seriatim.train(config(folder, "run"))

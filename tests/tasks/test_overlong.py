@@ -38,7 +38,7 @@ def test_layers_whose_time_grows_with_the_square_are_named(layer: str, options: 
 def test_training_evaluation_and_scores_warn(texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlong, "LONG", 20)
     settings = small_config(texts, tmp_path / "run", data={"unit": "line"}, training={"steps": 1})
-    settings["data"]["valid"] = None
+    settings["data"]["valid"] = "none"
     with pytest.warns(UserWarning, match="train.txt: one of the lines"):
         run = seriatim.train({**settings, "model": {"layer": "attention", "hidden_size": 8, "embedding_size": 8}})
     with pytest.warns(UserWarning, match="test.txt: one of the lines"):

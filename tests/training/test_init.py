@@ -19,7 +19,7 @@ from seriatim.training.setup import prepare
 
 from ..conftest import sentences, small_config
 
-SIZES = {"layer": "gru", "embedding_size": 16, "hidden_size": 24}
+SIZES = {"layer": "gru", "embedding_size": 16, "hidden_size": 24, "dropout": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
         (tmp_path / f"{name}.tsv").write_text(f"label\ttext\n{rows}")
     masked = {
         "task": "mlm",
-        "data": {"train": str(tmp_path / "text.txt"), "unit": "line"},
+        "data": {"train": str(tmp_path / "text.txt"), "valid": "none", "unit": "line"},
         "model": SIZES,
         "training": {"steps": 250, "batch_size": 32, "learning_rate": 0.01},
         "out": str(tmp_path / "mlm"),

@@ -121,9 +121,9 @@ def labelled(folder: Path) -> str:
 
 @pytest.mark.parametrize(
     ("training", "validations"),
-    [({"tolerance": 0.01}, 4), ({"patience": 2}, 6), ({"tolerance": 0.3, "patience": 2}, 3)],
+    [({"tolerance": 0.01}, 4), ({"tolerance": 0.0, "patience": 2}, 6), ({"tolerance": 0.3, "patience": 2}, 3)],
 )
-def test_early_stopping_looks_at_the_held_out_loss(tmp_path: Path, monkeypatch, training, validations: int) -> None:
+def test_a_tolerance_looks_at_the_held_out_loss(tmp_path: Path, monkeypatch, training, validations: int) -> None:
     """Not at accuracy, which selects the weights of a classifier, and has another unit."""
     losses = [2.0, 1.9, 1.8, 1.795, 1.796, 1.797, 1.798]
     monkeypatch.setattr(Classification, "validate", Judged(losses).__call__)

@@ -57,6 +57,7 @@ def add_evaluate(verbs: Verbs) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Print the metrics of a run, of a mixture of runs, or of two runs and their differences."""
     from ..runs.ensembles import compare, ensemble, interpolate
+    from ..runs.simple_baseline import evaluate_beside_baseline
     from .console import print_differences, print_metrics
 
     paths, other, shares = options.run.split(","), options.other, {}
@@ -70,7 +71,10 @@ def evaluate(options: argparse.Namespace) -> None:
         run, weights = interpolate(runs, options.interpolate or None, file_format=options.format)
         shares = dict(zip(paths, weights, strict=True))
     settings = {"file_format": options.format, **_answer_settings(options, run)}
-    metrics = run.evaluate(options.data, **settings)
+    alone = len(paths) == 1 and other is None and options.interpolate is None
+    metrics, baseline = evaluate_beside_baseline(run, options.data, **settings) if alone else (None, {})
+    if metrics is None:
+        metrics = run.evaluate(options.data, **settings)
     if other is not None:
         second = open_run(other, options)
         differences = compare(run, second, options.data, **settings)
@@ -81,9 +85,13 @@ def evaluate(options: argparse.Namespace) -> None:
         else:
             print_differences(metrics, other_metrics, differences, run.task)
     elif options.json:
-        print(to_json({**metrics, "weights": shares} if shares else metrics))
+        print(
+            to_json(
+                {**metrics, **({"weights": shares} if shares else {}), **({"baseline": baseline} if baseline else {})}
+            )
+        )
     else:
-        print_metrics(metrics, run.task)
+        print_metrics(metrics, run.task, baseline)
         if shares:
             print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in shares.items())))
 

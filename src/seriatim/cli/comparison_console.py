@@ -8,6 +8,7 @@ from ..comparison.comparing import Comparison
 from ..comparison.plan import Plan, is_counted
 from ..comparison.results import ResultRow, Results
 from ..comparison.runner import ComparisonProgress, ComparisonReporter
+from ..comparison.sentences import beside_baseline
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
 from ..training.reporting import duration
@@ -116,7 +117,7 @@ def _cells(row: ResultRow, figures: list[dict[str, Any]]) -> list[str]:
     first, *others = figures
     interval, points = row.interval(first["key"]), row.at_distance.points
     return [
-        row.layer,
+        row.title,
         _value(row, first) + (" =" if row.is_tied else ""),
         " to ".join(_number(end, first) for end in interval) if interval else "",
         *(_value(row, figure) for figure in others),
@@ -146,6 +147,8 @@ def _notes(results: Results) -> None:
         print(printable(f"at distance: {distance.name} ({distance.unit})"))
     if any(row.is_tied for row in results.ran):
         print("=: not significantly different from the best (paired bootstrap, p > 0.05)")
+    if sentence := beside_baseline(results):
+        print(printable(sentence))
     for row in results.rows:
         if row.failed or row.note:
             print(printable(f"{row.layer}: {row.failed or row.note}"))

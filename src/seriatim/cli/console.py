@@ -84,16 +84,19 @@ class ConsoleReporter(ProgressLine, LineReporter):
         super().end(record)
 
 
-def print_metrics(metrics: Metrics, task: AnyTask) -> None:
-    """Print metrics with their intervals."""
-    table = table_of("", "", "95 % interval")
+def print_metrics(metrics: Metrics, task: AnyTask, baseline: Metrics | None = None) -> None:
+    """Print metrics with their intervals, beside those of the simple baseline if there is one."""
+    table = table_of("", "", "95 % interval", *([baseline["name"]] if baseline else []))
     for figure in task.figures:
         if figure.key in metrics:
-            table.add_row(figure.name, figure.text(metrics), figure.interval(metrics))
+            beside = [figure.text(baseline) if figure.key in baseline else ""] if baseline else []
+            table.add_row(figure.name, figure.text(metrics), figure.interval(metrics), *beside)
     for key in task.counts:
         note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     show(table)
+    if baseline and "verdict" in baseline:
+        print(printable(baseline["verdict"]))
     for details in task.tables(metrics):
         print()
         table = table_of(*details.headings, left=())
@@ -134,7 +137,7 @@ def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
     headings = ("layer", "keeps of the past", *sizes, f"path over {PATH_STEPS:,}", "in parallel", "paper")
     table = table_of(*headings, left=(0, 1, len(headings) - 2, len(headings) - 1))
     for row in rows:
-        sizes = [f"{size:,}" for size in row["state_bytes"].values()]
+        sizes = ["-" if size is None else f"{size:,}" for size in row["state_bytes"].values()]
         path = row["path_lengths"][str(PATH_STEPS)]
         length = "none" if path is None else f"{path:,}"
         table.add_row(row["name"], row["keeps"], *sizes, length, "yes" if row["parallel"] else "no", row["paper"])

@@ -41,7 +41,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
     failed = {layer: str(error) for (layer, _), error in failures.items()}
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
-    _add_differences(folder, metric, rows)
+    _add_differences(folder, metric, rows, plan.baseline)
     any_row = next(iter(finished.values()), {})
     return {
         "format": FORMAT,
@@ -50,7 +50,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "tags_words": task.tags_words,
         "data": {
             "train": plan.base.data.train,
-            "valid": task.validation_spec(),
+            "valid": None if task.validation_spec() is None else task.validation_name(),
             "measured_on": str(plan.measured()),
             "described": {"train": plan.described, "measured": any_row.get("described", "")},
         },
@@ -94,6 +94,7 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
     values = {key: [run["metrics"][key] for run in runs if run["metrics"].get(key) is not None] for key in keys}
     return {
         **described,
+        "baseline": layer == plan.baseline,
         **{name: first.get(name) for name in OF_FIRST_RUN},
         "tried": read_trials(folder, layer),
         "metrics": {key: float(np.mean(each)) for key, each in values.items()},
@@ -103,6 +104,7 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
         "memory_bytes": max((run["memory_bytes"] for run in runs if run["memory_bytes"] is not None), default=None),
         "note": next((run["note"] for run in runs if run["note"]), failed),
         "difference": None,
+        "beside_baseline": None,
         "failed": None,
     }
 
@@ -130,17 +132,21 @@ def _run(folder: Path, row: Metrics) -> Metrics:
     return {"path": f"runs/{name}", **{key: row[key] for key in OF_EVERY_RUN}, "command": shlex.join(command)}
 
 
-def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics]) -> None:
-    """Compare every row with the best one by the paired bootstrap."""
+def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], baseline: str | None) -> None:
+    """Compare every row with the best one, and with the baseline, by the paired bootstrap."""
     measured = [row for row in rows if row["failed"] is None and row["metrics"].get(metric.key) is not None]
     if not measured:
         return
+    simple = next((row for row in measured if row["layer"] == baseline), None)
     best = (max if metric.more_is_better else min)(measured, key=lambda row: row["metrics"][metric.key])
-    of_best = _statistics(folder, best)
-    for row in measured:
-        if row is not best and len(row["runs"]) == len(best["runs"]):
-            result = difference(_statistics(folder, row), of_best, metric.key)
-            row["difference"] = result and {"to": best["layer"], **result}
+    for other, name in ((best, "difference"), (simple, "beside_baseline")):
+        if other is None:
+            continue
+        statistics = _statistics(folder, other)
+        for row in measured:
+            if row is not other and len(row["runs"]) == len(other["runs"]):
+                result = difference(_statistics(folder, row), statistics, metric.key)
+                row[name] = result and {"to": other["layer"], **result}
 
 
 def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from ..layers.outside_code import is_reference
 from ..tasks import STANDALONE, check_own_layers, layer_names, task_type
 from ..training.optimizers import default_rate
 from .metric import choose_metric
-from .plan import WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
+from .plan import BASELINE, WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
 
 DEFAULT_MINUTES = 2.0
 BUDGETS = ("minutes", "tokens", "steps")
@@ -57,7 +57,11 @@ def make_plan(source: ConfigSource, settings: ComparisonSettings, overrides: Map
         raise InputError("model.layer: a comparison has several layers; give them with --layers A,B,C")
     if "init" in training:
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
-    defaults: dict[str, object] = {"training.steps": 1}
+    defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
+    baseline = task_type(config.task).simple_baseline if config.training.baseline == "simple" else None
+    automatic = [name for name in ("evaluate_every", "embedding_size") if name not in training | model]
+    if baseline is not None and baseline not in layers:
+        layers, automatic = [*layers, baseline], [*automatic, BASELINE]
     if swept and task_type(config.task).works_causally and "bidirectional" not in model:
         defaults["model.bidirectional"] = False  # a layer that reads in both directions has no state to measure
     base = resolve(config.model_dump(exclude_unset=True, exclude={"training": set(BUDGETS)}), defaults)
@@ -72,7 +76,8 @@ def make_plan(source: ConfigSource, settings: ComparisonSettings, overrides: Map
         seeds=_seeds_from(base.training.seed, settings.seeds),
         tune=tune,
         metric=settings.metric or "",
-        automatic=[name for name in ("evaluate_every", "embedding_size") if name not in training | model],
+        baseline=baseline,
+        automatic=automatic,
     )
     for row in layers:  # finding the task also checks the options of the layer
         choose_metric(plan.task(row), settings.metric)
@@ -86,6 +91,8 @@ def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] 
         layers = _with_widths(layers or list(dict.fromkeys(map(architecture, plan.layers))), widths)
     if layers is not None:
         rows = _check_layers(layers, plan.base.task)
+        if BASELINE in plan.automatic and plan.baseline in plan.layers and plan.baseline not in rows:
+            rows.append(plan.baseline)
         if missing := next((row for row in plan.layers if row not in rows), None):
             raise InputError(f"--layers: {missing} is in the comparison already; name all its layers, then new ones")
         added = [row for row in rows if row not in plan.layers]

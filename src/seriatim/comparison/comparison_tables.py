@@ -31,7 +31,8 @@ def summary_table(results: Results) -> Table:
         figures: Cells = [Cell(f"failed: {row.failed}", span=max(1, len(columns)))]
         if not row.failed:
             figures = [_summary_cell(row, column, results) for column in columns]
-        cells.append([Cell(row.layer, note="counted" if row.counted else ""), *figures])
+        notes = [*["baseline"] * row.baseline, *["counted"] * row.counted]
+        cells.append([Cell(row.layer, note=", ".join(notes)), *figures])
     caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
     if any(row.is_tied for row in results.rows):
         caption += " ≈: not significantly different from the best (paired bootstrap, p > 0.05)."

@@ -9,6 +9,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Compute, Measure, Metrics, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
+from ..runs.simple_baseline import main_figure
 from ..training.task import AnyTask
 from ..training.task_data import Metric
 
@@ -24,12 +25,10 @@ def choose_metric(task: AnyTask, key: str | None, vocabulary: Vocabulary | None 
     Without a key, it is the figure that selects weights, or else the first headline of the task. Some figures depend on
     the labels of the training data, and so on its vocabulary, where that is known.
     """
+    if key is None:
+        return main_figure(task, vocabulary)
     figures = task.figures if vocabulary is None else task.figures_for(vocabulary)
     known = {figure.key: figure for figure in figures}
-    if key is None:
-        headlines = {figure.key: figure for figure in figures if figure.headline}
-        selects = task.selects if vocabulary is None else task.selection_metric(vocabulary)
-        return headlines.get(selects) or next(iter(headlines.values()))
     if key not in known:
         raise InputError(f"--metric: {task.config.task} has no {key!r}; {nearest(key, list(known))}")
     return known[key]

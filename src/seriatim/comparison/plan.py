@@ -28,6 +28,8 @@ from ..version import __version__
 FORMAT = "seriatim comparison 1"
 WIDTH = "@"  # between a layer and its width in the name of a row
 START_NEW = "start a new comparison with another --out"
+BASELINE = "baseline"
+"""Among the automatic fields of a plan: the row of the baseline was added, not named."""
 REPORT = "report.html"
 WRITTEN = (REPORT, *COMPARISON)
 """What comparisons write. The last one marks the folder of a comparison, so it is removed last."""
@@ -79,6 +81,7 @@ class Plan(Section):
         described: the amount of training data, in words.
         digests: identify the data of the comparison: ``tokenizer``, ``train``, ``valid`` and ``measured``.
         code: where layers from outside the library are defined; see `seriatim.layers.origins`.
+        baseline: the row of the simple baseline; None if there is none.
         automatic: fields of ``base`` that were not set, and that depend on the speed or the sizes of a layer.
     """
 
@@ -95,6 +98,7 @@ class Plan(Section):
     metric: str
     described: str = ""
     digests: dict[str, str] = Field(default_factory=dict)
+    baseline: str | None = None
     automatic: list[str] = Field(default_factory=list)
     code: list[dict[str, str | None]] = Field(default_factory=list)
 

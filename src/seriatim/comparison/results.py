@@ -56,6 +56,7 @@ class ResultRow(FromJson):
     architecture: str = ""
     width: int | None = None
     counted: bool = False
+    baseline: bool = False
     keeps: str = ""
     parallel: bool = False
     paper: str = ""
@@ -83,6 +84,12 @@ class ResultRow(FromJson):
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
     distance: Json = field(default_factory=dict)
     difference: Json = field(default_factory=dict)
+    beside_baseline: Json = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name of the layer, marked if it is the simple baseline."""
+        return f"{self.layer} (baseline)" if self.baseline else self.layer
 
     def value(self, key: str) -> float | None:
         """Return a finite figure, or None."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
-from .results import ResultRow, Results
+from .results import SIGNIFICANT, ResultRow, Results
 
 NOTABLE = 1.5  # the ratio to the median from which a cost is named as a limit
 TOLERANCE = 0.02  # relative difference up to which numbers of parameters are called equal
@@ -33,7 +33,30 @@ def finding(results: Results) -> str:
         elif all(row.is_tested for row in others):
             they_are = "All others are" if len(others) > 1 else "It is"
             sentences.append(f"{they_are} significantly worse (paired bootstrap).")
-    return " ".join([*sentences, *([f"Failed: {listed(failed)}."] if failed else [])])
+    sentences += [beside_baseline(results), f"Failed: {listed(failed)}." if failed else ""]
+    return " ".join(filter(None, sentences))
+
+
+def beside_baseline(results: Results) -> str:
+    """Return which layers are worse than the simple baseline, or cannot be told from it; empty if it was not run."""
+    simple = next((row for row in results.measured if row.baseline), None)
+    if simple is None:
+        return ""
+    worse, tied, better = list[str](), list[str](), list[str]()
+    for row in results.measured:
+        p_value = row.beside_baseline.get("p_value")
+        if row.baseline or p_value is None:
+            continue
+        above = results.of(row) > results.of(simple)
+        kind = tied if p_value > SIGNIFICANT else better if above == results.metric.more_is_better else worse
+        kind.append(row.layer)
+    parts = [
+        f"The simple baseline is {simple.layer}: {results.metric.name} {results.metric.written(results.of(simple))}."
+    ]
+    parts += [f"Worse than the baseline: {listed(worse)}."] * bool(worse)
+    parts += [f"Not significantly different from the baseline: {listed(tied)}."] * bool(tied)
+    parts += ["All other layers are better than the baseline."] * (bool(better) and not worse + tied)
+    return " ".join(parts)
 
 
 def held_equal(results: Results) -> str:

@@ -1,18 +1,23 @@
 """What all rows of a comparison share: the data, the tokenizer, and the number of parameters."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import InputError
+from ..data.builtin import builtin_task
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import Vocabulary
+from ..runs.simple_baseline import refuse_long
 from ..tasks import find
+from ..training.adaptive_defaults import choose_defaults
+from ..training.overlap import warn_of_overlap
 from ..training.resource_limits import count_parameters
 from ..training.setup import learn
 from ..training.task import AnyTask
 from ..training.task_data import TaskData
 from ..training.width_solver import TOLERANCE, WidthSolver
 from .metric import choose_metric
-from .plan import START_NEW, Plan, architecture, is_counted, width_of
+from .plan import BASELINE, START_NEW, Plan, architecture, is_counted, width_of
 
 
 def read_data(plan: Plan) -> tuple[AnyTask, Vocabulary, TaskData, TaskData | None]:
@@ -22,11 +27,17 @@ def read_data(plan: Plan) -> tuple[AnyTask, Vocabulary, TaskData, TaskData | Non
         The task that reads the data, the vocabulary, the training data and the held-out data.
     """
     task = plan.task()
+    task.hold_out()
+    plan.base.data.valid = task.config.data.valid
     train_spec, valid_spec = task.training_spec(), task.validation_spec()
     if valid_spec is None and plan.base.data.test is None:
         raise InputError("data.valid: no held-out data to measure on; give --valid FILE, or --data.test FILE")
     if valid_spec is None and plan.tune is not None:
         raise InputError("--tune: learning rates are chosen on held-out data; give --valid FILE")
+    for spec in (train_spec, valid_spec, plan.base.data.test):
+        if spec and (meant := builtin_task(spec)) and next(task.labelled_items(spec, "test"), None) is None:
+            remedy = f"write: seriatim compare {meant} --data {spec}"
+            raise InputError(f"{spec}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
     vocabulary, _ = learn(task)
     train = task.read(train_spec, "train", vocabulary)
     valid = None if valid_spec is None else task.read(valid_spec, "valid", vocabulary)
@@ -53,6 +64,10 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     task, vocabulary, train, valid = read_data(plan)
     plan.described = task.describe(train)
     rows = plan.layers if layers is None else layers
+    warn_of_overlap(task, train, valid)
+    if BASELINE in plan.automatic and plan.baseline in rows:
+        _check_baseline(plan, train, valid)
+    rows = [row for row in rows if row in plan.layers]
     for row in rows:
         plan.task(row).check(train, valid)
     _check_tokens(plan, task, train)
@@ -68,8 +83,21 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
             except ValueError as error:
                 name = architecture(row)
                 raise InputError(f"--widths: {name} does not accept the width {width}: {error}") from None
-    plan.metric = choose_metric(plan.task(rows[0]), plan.metric or None, vocabulary).key
+    fewest = min((plan.task(row) for row in rows), key=lambda task: len(task.figures))  # some models have no loss
+    plan.metric = choose_metric(fewest, plan.metric or None, vocabulary).key
     return vocabulary
+
+
+def _check_baseline(plan: Plan, train: TaskData, valid: TaskData | None) -> None:
+    """Remove the row of the simple baseline, which nobody asked for, with a warning if it cannot be trained."""
+    task = plan.task(plan.baseline)
+    try:
+        refuse_long(task, train)
+        task.check(train, valid)
+    except InputError as error:
+        warnings.warn(f"the simple baseline is left out: {error}", stacklevel=2)
+        plan.layers = [row for row in plan.layers if row != plan.baseline]
+        plan.baseline = None
 
 
 def check_data_named(plan: Plan) -> None:
@@ -85,6 +113,7 @@ def _check_tokens(plan: Plan, task: AnyTask, train: TaskData) -> None:
     """Refuse a budget of tokens that is less than one step reads."""
     if plan.budget.tokens is None:
         return
+    choose_defaults(task, train, held_out=False)
     batches = task.batches(train)
     step = next(iter(batches.read(batches.shuffled(plan.seeds[0], 0)))).tokens
     if plan.budget.tokens < step * (2 * plan.tune if plan.tune else 1):

@@ -5,6 +5,7 @@ So the peak of memory belongs to one training, and a crash loses one row, not th
 
 import math
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,17 +14,19 @@ import torch
 
 from ..config import resolve
 from ..core.errors import InputError
+from ..data.repairs import DataWarning
 from ..layers.origins import Origin, import_origins
 from ..runs.child_process import Tell, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load
+from ..runs.simple_baseline import MINUTES
 from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.weights import save_tensors
 from ..tasks import find
 from ..training.hardware import choose_device, choose_precision, peak_memory
 from ..training.pace import Pace, pace_of, store_pace
 from ..training.reporting import Record, Reporter
-from .plan import Budget, Plan, check_row, is_counted, read_plan
+from .plan import BASELINE, Budget, Plan, check_row, is_counted, read_plan
 from .row import measure
 
 STEP_SECONDS = 0.2  # seconds between two lines about steps
@@ -128,6 +131,11 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     config = plan.config(job.layer, job.seed)
     overrides: dict[str, object] = {"out": str(job.run)}
     if is_counted(job.layer):
+        if BASELINE in plan.automatic and job.layer == plan.baseline:
+            overrides["training.minutes"] = MINUTES
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # advice on options that nobody has set
+                return train(config, overrides=overrides, reporter=reporter), True
         return train(config, overrides=overrides, reporter=reporter), True
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
@@ -200,4 +208,5 @@ def _training_seconds(run: Run) -> float:
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore", DataWarning)  # the parent has read the same data, and has given these warnings
     serve(lambda arguments, tell: work(WorkerJob(**arguments), tell))

@@ -13,10 +13,11 @@ from .state import OutputsAndState, State, fits, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """What surrounds a layer: nothing; a norm and a residual connection; or these and a feed-forward network."""
-LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 1e-2, "tag": 1e-2, "seq2seq": 1e-2}
+LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 3e-3, "tag": 3e-3, "seq2seq": 1e-2}
 """The default learning rate of each task with AdamW, for layers that declare no other.
 
 `benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` has the figures of every layer for every task.
+Those of taggers and classifiers are the best over whole trainings, which are longer than the 150 steps of that script.
 """
 
 
@@ -156,7 +157,13 @@ _initial_shapes: WeakKeyDictionary[SequenceLayer, list[torch.Size]] = WeakKeyDic
 
 
 class MemoryLayer(SequenceLayer):
-    """A layer that attends to the outputs of an encoder, which are part of its state."""
+    """A layer that attends to the outputs of an encoder, which are part of its state.
+
+    Attributes:
+        reads_encoder_state: whether `initial_state` needs ``encoder_state``; if not, it need not have this argument.
+    """
+
+    reads_encoder_state: bool = False
 
     def initial_state(
         self,

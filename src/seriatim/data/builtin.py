@@ -55,6 +55,13 @@ def builtin_tokens(spec: str | None) -> str | None:
     return task.tokens if prefix == "builtin" and task is not None else None
 
 
+def builtin_task(spec: str | None) -> str | None:
+    """Return the task that a built-in task is for, ``classify`` or ``seq2seq``; None for other data."""
+    if builtin_tokens(spec) is None:
+        return None
+    return "classify" if TASKS[str(spec).split(":")[1]].header else "seq2seq"
+
+
 def _task_file(spec: str, name: str, part: str) -> Path:
     """Return the file of one part of a task; every distance is N if ``part`` ends in ``-N``."""
     task, parsed = TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)

@@ -1,11 +1,12 @@
 """Sentences in columns: one word on each line, its tag in one of the columns, blank lines between sentences.
 
-Chunks are tagged in BIO: ``B-X`` begins a chunk of type X, ``I-X`` continues it, and ``O`` is outside. An ``I-X`` that
-continues nothing is read as ``B-X``, as in conlleval and seqeval, and recorded as a repair.
+Tags of chunks are read as the training data tag most of them (see `tag_sets`), usually in BIO. An ``I-X`` that
+continues nothing is read as ``B-X``, as in conlleval and seqeval. Such a conversion, another spelling of a tag, and
+columns that are separated irregularly are recorded as repairs.
 """
 
+import functools
 import itertools
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -15,8 +16,9 @@ from .conll_lines import BLANKS, CONLLU, DOCUMENT, FIELD, ID, BadLineError, Colu
 from .paths import plain_name
 from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import Repairs
+from .spellings import stripped
+from .tag_sets import SCHEMES, TYPELESS, TagSet
 
-CHUNK_TAG = re.compile("[BI]-.")
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
 
 
@@ -25,12 +27,12 @@ class Sentence(NamedTuple):
 
     words: list[str]
     tags: list[str]  # the tag of each word, "_" where there is none
-    lines: list[str]  # without line ends, including comments and the blank lines that follow
+    lines: list[str]  # repaired, without line ends, including comments and the blank lines that follow
     rows: list[int]  # the index of each word in `lines`
     column: int  # the index of the column of the tag; the number of columns if the tag has to be added
     name: str  # the file
     number: int  # the number of the first of `lines` in the file, from 1
-    raw_tags: list[str] | None = None  # the tags of the file if some of `tags` are repaired; else None
+    raw_tags: list[str] | None = None  # the tags in the scheme of the file if `tags` are in another one; else None
 
     def place(self, word: int) -> str:
         """Return the file and the line of a word, for messages."""
@@ -44,6 +46,7 @@ def read_sentences(
     column: str | None = None,
     scheme: str = "bio",
     labelled: bool = True,
+    labels: Sequence[str] | None = None,
     repairs: Repairs | None = None,
 ) -> Iterator[Sentence]:
     """Read sentences one by one, from the sources of `find_sources`.
@@ -52,19 +55,46 @@ def read_sentences(
         sources: the files.
         file_format: ``conllu``, ``conll``, or ``auto`` to choose by the name or else by the first line with a word.
         column: the column of the tags: in CoNLL-U its name (default ``upos``), else its number (default the last).
-        scheme: of the chunks: ``bio``, or ``iob1``, which is converted. Tags of CoNLL-U are not chunks.
+        scheme: ``iob1`` if the chunks are tagged in IOB1, whose conversion is then no repair; else ``bio``. Tags of
+            CoNLL-U are not chunks.
         labelled: whether tags are required. If not, they are ignored, and the last column may be missing.
+        labels: the tags of a model, which decide how tags are spelled and in which scheme; if None, the sources decide,
+            which are then read twice.
         repairs: records the repairs; if None, data that needs a repair is refused.
 
     Raises:
-        InputError: a line does not fit the format, a tag is not BIO, or a file holds no sentences.
+        InputError: a line does not fit the format, a chunk has no type, or a file holds no sentences.
     """
-    for source in sources:
-        yield from _parse(read_lines([source]), source.name, file_format, column, scheme, labelled, repairs)
+    sources, repairs = list(sources), repairs or Repairs(strict=True)
+    if scheme not in ("bio", "iob1"):
+        raise InputError(f"unknown scheme {scheme!r}; {nearest(scheme, ['bio', 'iob1'])}")
+
+    def files(repairs: Repairs) -> Iterator[tuple[LineFormat, Iterator[Sentence]]]:
+        return (_parse(read_lines([one]), one.name, file_format, column, labelled, repairs) for one in sources)
+
+    if not labelled:
+        for _, sentences in files(repairs):
+            yield from sentences
+        return
+    tag_set = TagSet.known(labels or ())
+    if labels is None:
+        first_reading = itertools.chain.from_iterable(found for _, found in files(Repairs()))
+        try:
+            tag_set = TagSet.learned(sentence.tags for sentence in first_reading)
+        except InputError:
+            if not repairs.strict:
+                raise  # if strict, the second reading may name an earlier line
+    for line_format, sentences in files(repairs):
+        sentences = _spelled(sentences, line_format, tag_set, repairs)
+        yield from _converted(sentences, tag_set, scheme, repairs) if line_format.marks_chunks else sentences
 
 
 def read_untagged(
-    sources: Iterable[Source], *, file_format: str | None = None, column: str | None = None
+    sources: Iterable[Source],
+    *,
+    file_format: str | None = None,
+    column: str | None = None,
+    repairs: Repairs | None = None,
 ) -> Iterator[Sentence | str]:
     """Read what a tagger is to tag: sentences in columns, or lines of text with spaces between the words.
 
@@ -74,7 +104,7 @@ def read_untagged(
     Raises:
         InputError: another format than ``conllu``, ``conll``, ``text`` and ``jsonl``, or a line that does not fit it.
     """
-    requested = file_format or "auto"
+    requested, repairs = file_format or "auto", repairs or Repairs(strict=True)
     if requested not in UNTAGGED_FORMATS:
         raise InputError(f"format {requested!r}: sentences are not read from it; give conllu, conll or text")
     for source in sources:
@@ -92,7 +122,8 @@ def read_untagged(
                     warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
                 yield from lines
                 continue
-        yield from _parse(lines, source.name, named or requested, column, "bio", False, None)
+        _, sentences = _parse(lines, source.name, named or requested, column, False, repairs)
+        yield from sentences
 
 
 def write(sentence: Sentence, tags: Sequence[str]) -> str:
@@ -103,39 +134,19 @@ def write(sentence: Sentence, tags: Sequence[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def to_bio(tags: Sequence[str]) -> list[str]:
-    """Convert IOB1, in which ``B-`` only separates adjacent chunks of the same type, to BIO. BIO is unchanged."""
-    previous = ["O", *tags]
-    return [
-        f"B{tag[1:]}" if tag.startswith("I-") and before not in (tag, f"B{tag[1:]}") else tag
-        for before, tag in zip(previous, tags, strict=False)
-    ]
-
-
 def _parse(
-    lines: Iterator[str],
-    name: str,
-    file_format: str,
-    column: str | None,
-    scheme: str,
-    labelled: bool,
-    repairs: Repairs | None,
-) -> Iterator[Sentence]:
-    """Read the sentences of one file called ``name``; the arguments are those of `read_sentences`."""
-    choices = {"format": (file_format, ["auto", "conllu", "conll"]), "scheme": (scheme, ["bio", "iob1"])}
-    for what, (value, known) in choices.items():
-        if value not in known:
-            raise InputError(f"unknown {what} {value!r}; {nearest(value, known)}")
+    lines: Iterator[str], name: str, file_format: str, column: str | None, labelled: bool, repairs: Repairs
+) -> tuple[LineFormat, Iterator[Sentence]]:
+    """Return the format of a file called ``name`` and its sentences; the arguments are those of `read_sentences`."""
+    if file_format not in (known := ["auto", "conllu", "conll"]):
+        raise InputError(f"unknown format {file_format!r}; {nearest(file_format, known)}")
     if file_format == "auto":
         first, lines = _first_content(lines)
         fields = first.split()
         is_conllu = len(fields) == len(CONLLU) and ID.fullmatch(fields[0])
         file_format = "conllu" if is_conllu or plain_name(name).endswith(".conllu") else "conll"
     line_format = ConlluFormat(column, labelled) if file_format == "conllu" else ColumnsFormat(column, labelled)
-    sentences = _sentences(lines, name, line_format)
-    if file_format == "conll" and labelled:
-        sentences = _with_bio_tags(sentences, scheme, repairs or Repairs(strict=True))
-    yield from sentences
+    return line_format, _sentences(lines, name, line_format, repairs)
 
 
 def _first_content(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
@@ -160,13 +171,13 @@ def _with_tag(line: str, column: int, tag: str) -> str:
     return line + ("" if line.endswith(" ") else " " if len(places) > 1 else "\t") + tag
 
 
-def _sentences(lines: Iterable[str], name: str, line_format: LineFormat) -> Iterator[Sentence]:
+def _sentences(lines: Iterable[str], name: str, line_format: LineFormat, repairs: Repairs) -> Iterator[Sentence]:
     """Split a file before the first line of content after each separator."""
     sentence = Sentence([], [], [], [], 0, name, 1)
     first_line = 0  # of the content of the sentence; 0: none yet
     complete = False
     for number, line in enumerate(lines, start=1):
-        if line_format.separates(line):
+        if line_format.separates(line) or _looks_blank(line, line_format, name, number, repairs):
             _refuse_wordless(sentence, first_line)
             complete = bool(sentence.rows)
         else:
@@ -174,10 +185,7 @@ def _sentences(lines: Iterable[str], name: str, line_format: LineFormat) -> Iter
                 yield sentence._replace(column=line_format.column)
                 sentence, first_line, complete = Sentence([], [], [], [], 0, name, number), 0, False
             first_line = first_line or number
-            try:
-                word_and_tag = line_format.read(line)
-            except BadLineError as reason:
-                raise InputError(f"{name}:{number}: {reason}") from None
+            line, word_and_tag = _read_line(line, line_format, name, number, repairs)
             if word_and_tag:
                 sentence.rows.append(len(sentence.lines))
                 sentence.words.append(word_and_tag[0])
@@ -189,6 +197,44 @@ def _sentences(lines: Iterable[str], name: str, line_format: LineFormat) -> Iter
     yield sentence._replace(column=line_format.column)
 
 
+def _looks_blank(line: str, line_format: LineFormat, name: str, number: int, repairs: Repairs) -> bool:
+    """Return whether a line holds only blanks that editors do not show, and record it."""
+    if not line_format.is_blank(line):
+        return False
+    problem, remedy = "a blank line that holds non-breaking or zero-width blanks", "delete them"
+    repairs.add("invisible blanks", name, number, problem=problem, reading="read as a blank line", remedy=remedy)
+    line_format.separates("")
+    return True
+
+
+def _read_line(
+    line: str, line_format: LineFormat, name: str, number: int, repairs: Repairs
+) -> tuple[str, tuple[str, str] | None]:
+    """Return a line with regular columns, and its word and tag; refuse a line that has not one meaning."""
+    try:
+        word_and_tag = line_format.read(line)
+    except BadLineError as reason:
+        tidied = None if repairs.strict else line_format.tidied(line)
+        try:
+            if tidied is None:
+                raise
+            line, word_and_tag = tidied, line_format.read(tidied)
+        except BadLineError:
+            raise InputError(f"{name}:{number}: {reason}") from None
+        problem, reading = (
+            str(reason).partition("; ")[0],
+            "read with any blanks between columns, and without empty ones",
+        )
+        repairs.add("irregular columns", name, number, problem=problem, reading=reading, remedy="")
+    if word_and_tag is None:
+        return line, None
+    word, tag = stripped(word_and_tag[0]), stripped(word_and_tag[1])
+    if (word, tag) != word_and_tag:
+        problem = f"blanks at the end of {shown(word_and_tag[word == word_and_tag[0]])}"
+        repairs.add("invisible blanks", name, number, problem=problem, reading="read without", remedy="delete them")
+    return line, (word, tag)
+
+
 def _refuse_wordless(sentence: Sentence, first_line: int) -> None:
     if first_line and not sentence.rows:
         raise InputError(
@@ -196,30 +242,48 @@ def _refuse_wordless(sentence: Sentence, first_line: int) -> None:
         )
 
 
-def _with_bio_tags(sentences: Iterable[Sentence], scheme: str, repairs: Repairs) -> Iterator[Sentence]:
-    """Convert all chunks to BIO. Tags count as chunks from the first ``O``, ``B-X`` or ``I-X`` of the file on."""
-    chunks = False
+def _spelled(
+    sentences: Iterable[Sentence], line_format: LineFormat, tag_set: TagSet, repairs: Repairs
+) -> Iterator[Sentence]:
+    """Replace each tag by the spelling that stands for it; in CoNLL-U, types of chunks are not looked for."""
+    spelling = functools.cache(tag_set.spelled if line_format.marks_chunks else tag_set.names)
     for sentence in sentences:
-        chunks = chunks or any(tag == "O" or CHUNK_TAG.match(tag) for tag in sentence.tags)
-        if not chunks:
+        tags = sentence.tags if line_format.tells_case_apart else [spelling(tag) for tag in sentence.tags]
+        for i, (before, after) in enumerate(zip(sentence.tags, tags, strict=True) if tags != sentence.tags else ()):
+            if before != after:
+                repairs.add(
+                    "spelling of a tag",
+                    *(sentence.name, sentence.number + sentence.rows[i]),
+                    problem=f"the tag {shown(before)} is another spelling of {shown(after)}",
+                    reading=f"read as {shown(after)}",
+                    remedy=f"write {shown(after)}",
+                )
+        yield sentence._replace(tags=tags)
+
+
+def _converted(sentences: Iterable[Sentence], tag_set: TagSet, scheme: str, repairs: Repairs) -> Iterator[Sentence]:
+    """Convert all chunks to the scheme of the tag set; ``scheme`` is that of the file."""
+    for sentence in sentences:
+        for i, tag in enumerate(sentence.tags):
+            if tag in TYPELESS and tag_set.chunks:
+                raise InputError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
+        tags = tag_set.converted(sentence.tags) if any(tag != "O" for tag in sentence.tags) else sentence.tags
+        if tags == sentence.tags:
             yield sentence
             continue
-        for i, tag in enumerate(sentence.tags):
-            if tag in ("B-", "I-"):
-                raise InputError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
-        tags = to_bio(sentence.tags)
-        if scheme == "iob1" or tags == sentence.tags:
-            yield sentence._replace(tags=tags)
-            continue
         for row, before, after in zip(sentence.rows, sentence.tags, tags, strict=True):
-            if before != after:
-                stray = shown(before)[1:-1]  # without quotes
-                repairs.add(
-                    "stray I- tag",
-                    sentence.name,
-                    sentence.number + row,
-                    problem=f"{stray} begins a chunk, where BIO has B{stray[1:]}",
-                    reading=f"read as B{stray[1:]}, as conlleval does",
-                    remedy="correct the tag; if the file is IOB1, set model.options.scheme to iob1",
-                )
-        yield sentence._replace(tags=tags, raw_tags=sentence.tags)
+            is_iob1 = before[0] == "I" and after[0] == "B"
+            if before == after or (scheme == "iob1" and is_iob1):
+                continue
+            raw, read = shown(before)[1:-1], shown(after)[1:-1]  # without quotes
+            name = SCHEMES[tag_set.scheme]
+            does = "begins a chunk" if is_iob1 else "is a tag of another scheme"
+            advice = "; if the file is IOB1, set model.options.scheme to iob1" if is_iob1 else ""
+            repairs.add(
+                "stray I- tag" if is_iob1 else "tag of another scheme",
+                *(sentence.name, sentence.number + row),
+                problem=f"{raw} {does}, where {name} has {read}",
+                reading=f"read as {read}, as conlleval does",
+                remedy=f"correct the tag{advice}",
+            )
+        yield sentence._replace(tags=tags, raw_tags=None if scheme == "iob1" else sentence.tags)

@@ -8,9 +8,12 @@ document.
 import re
 
 from ..core.errors import InputError, nearest, shown
+from .spellings import BLANKS as ALL_BLANKS
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAG_COLUMNS = ("form", "lemma", "upos", "xpos", "feats", "deprel")
+CASE_SENSITIVE = ("xpos", "feats")
+"""Columns whose tags are of a language or a treebank, and may differ in letter case only."""
 NEVER_MISSING = ("upos", "xpos", "deprel")
 """Columns in which ``_`` means that there is no tag. In the other columns ``_`` can be a tag."""
 MISSING = "_"
@@ -19,6 +22,7 @@ BLANKS = " \t"
 ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 COLUMN_NUMBER = re.compile("[2-9]|[1-9][0-9]{1,3}")
 FIELD = re.compile("[^ ]+")
+MAX_TAG = 1000  # the largest number of characters of a tag
 SHOWN_DIGITS = 18  # the number of characters of an id that a message shows
 
 
@@ -29,11 +33,14 @@ class BadLineError(Exception):
 class ConlluFormat:
     """The lines of a CoNLL-U file; the column is given by its name, ``upos`` if None."""
 
+    marks_chunks = False
+
     def __init__(self, column: str | None, labelled: bool) -> None:
         name = column or "upos"
         if name not in TAG_COLUMNS:
             raise InputError(f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}")
         self.column, self.labelled, self.next_id = CONLLU.index(name), labelled, 1
+        self.tells_case_apart = name in CASE_SENSITIVE
 
     def separates(self, line: str) -> bool:
         """Return whether a line is blank."""
@@ -64,10 +71,19 @@ class ConlluFormat:
             raise BadLineError("an empty word; write it into the second column")
         if not tag:
             raise BadLineError(f"an empty column {CONLLU[self.column]}; write a tag, or _ for none")
-        _refuse_line_end(tag, self.labelled)
+        _check_tag(tag, self.labelled)
         if tag == MISSING and self.labelled and CONLLU[self.column] in NEVER_MISSING:
             raise BadLineError(f"no tag in column {CONLLU[self.column]}; tag this word, or choose another column")
         return word, tag
+
+    def tidied(self, line: str) -> str | None:
+        """Return a line with one tab between its columns; None unless it can be read so in one way."""
+        fields = separated(line)
+        return "\t".join(fields) if len(fields) == len(CONLLU) else None
+
+    def is_blank(self, line: str) -> bool:
+        """Return whether a line holds nothing that is seen."""
+        return not line.strip(ALL_BLANKS)
 
 
 class ColumnsFormat:
@@ -76,15 +92,20 @@ class ColumnsFormat:
     The column may be missing unless tags are required.
     """
 
+    marks_chunks, tells_case_apart = True, False
+
     def __init__(self, column: str | None, labelled: bool) -> None:
         if column is not None and not COLUMN_NUMBER.fullmatch(column):
             raise InputError(f"column {column!r}: the columns have no names; give the number of a column, from 2")
         self.requested, self.labelled = column, labelled
         self.column, self.count, self.tabs = 0, 0, False
+        self.ends_empty = False  # whether the last column is empty, for the tags that are to come
 
     def separates(self, line: str) -> bool:
         """Return whether a line is blank or begins a document."""
-        return not line.strip(BLANKS) or re.split(r"[ \t]", line, maxsplit=1)[0] == DOCUMENT
+        if line.startswith(DOCUMENT):
+            return line[len(DOCUMENT) : len(DOCUMENT) + 1] in ("", *BLANKS)
+        return not line.strip(BLANKS)
 
     def read(self, line: str) -> tuple[str, str]:
         """Return the word and its tag; ``_`` stands for a missing tag."""
@@ -100,28 +121,55 @@ class ColumnsFormat:
             problem = f"{len(fields)} columns between {separator}, but the first word of the file has {self.count}"
             raise BadLineError(f"{problem}; give every line the same columns")
         tag = fields[self.column] if self.column < self.count else MISSING
-        _refuse_line_end(tag, self.labelled)
+        _check_tag(tag, self.labelled)
         if not tag and self.labelled:
             raise BadLineError("an empty tag; write one, such as O")
         if " " in tag and self.labelled:
             raise BadLineError(f"{shown(tag)} is a text, not a tag; write one word and its tag on each line")
         return fields[0], tag or MISSING
 
+    def tidied(self, line: str) -> str | None:
+        """Return a line with its columns separated as in the first line; None unless it can be read so in one way."""
+        fields = separated(line)
+        if self.ends_empty and len(fields) == self.count - 1:
+            fields.append("")
+        if len(fields) != self.count or (not self.tabs and any(" " in field for field in fields)):
+            return None
+        return ("\t" if self.tabs else " ").join(fields)
+
+    def is_blank(self, line: str) -> bool:
+        """Return whether a line holds nothing that is seen; in a single column, that may be a word."""
+        return not line.strip(ALL_BLANKS) and (self.labelled or self.count > 1)
+
     def _read_layout(self, line: str) -> None:
         """Set the separator and the number of columns from the first word of a file."""
-        self.tabs = "\t" in line
-        self.count = len(line.split("\t")) if self.tabs else len(FIELD.findall(line))
-        self.column = max(1, self.count - 1) if self.requested is None else int(self.requested) - 1
-        if self.column > self.count - self.labelled:
-            columns = f"{self.count} column{'s'[: self.count > 1]}"
-            problem = f"{columns}, but the tags are expected in column {self.column + 1}"
+        line = line.rstrip(ALL_BLANKS) if self.labelled else line
+        tabs = "\t" in line
+        count = len(line.split("\t")) if tabs else len(FIELD.findall(line))
+        column = max(1, count - 1) if self.requested is None else int(self.requested) - 1
+        if column > count - self.labelled:
+            columns = f"{count} column{'s'[: count > 1]}"
+            problem = f"{columns}, but the tags are expected in column {column + 1}"
             raise BadLineError(f"{problem}; write them there, or choose another column")
+        self.tabs, self.count, self.column, self.ends_empty = tabs, count, column, line.endswith("\t")
 
 
 LineFormat = ConlluFormat | ColumnsFormat
 
 
-def _refuse_line_end(tag: str, labelled: bool) -> None:
-    """Raise BadLineError for a tag that would end the line of an answer."""
+def separated(line: str) -> list[str]:
+    """Return the columns of a line without the blanks around them, whatever number of tabs or spaces is between them.
+
+    If there is a tab, only tabs separate: a word may contain spaces.
+    """
+    line = line.strip(ALL_BLANKS)
+    fields = line.split("\t") if "\t" in line else FIELD.findall(line)
+    return [field.strip(ALL_BLANKS) for field in fields if field.strip(ALL_BLANKS)]
+
+
+def _check_tag(tag: str, labelled: bool) -> None:
+    """Raise BadLineError for a tag that would end the line of an answer, or that is too long to be a tag."""
+    if labelled and len(tag) > MAX_TAG:
+        raise BadLineError(f"a tag of {len(tag):,} characters; check that the column holds tags")
     if labelled and "\r" in tag:
         raise BadLineError(f"a lone CR in the tag {shown(tag)}; line ends are LF or CRLF, remove it")

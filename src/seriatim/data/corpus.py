@@ -38,6 +38,14 @@ class Corpus:
     statistics: Statistics  # counts of the text
     key: str = ""  # equal exactly for the same text, tokenizer and unit
 
+    def row_digests(self) -> np.ndarray | None:
+        """Return a number for each line ``(lines,)``, equal for equal lines of one process; None for a stream."""
+        if self.ends is None:
+            return None
+        starts, ends = self.spans(len(self.ends))
+        ids = np.asarray(self.ids)
+        return np.array([hash(ids[a:b].tobytes()) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""
         if self.ends is not None:

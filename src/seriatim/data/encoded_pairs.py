@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from .batching import padded
+from .hallucination import SharedParts, shared_parts, with_invented_stems
 from .pairs import Pair
+from .repairs import Repairs
 from .tokenizers import END, Tokenizer
 from .vocabulary import Vocabulary
 
@@ -45,6 +47,15 @@ class PairBatch:
     target_lengths: Tensor  # with the boundary symbol (batch,)
     rows: np.ndarray  # the indices of the pairs (batch,)
     fresh: bool = True  # always True: no state is carried from pair to pair
+    parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
+
+    def with_invented_stems(self, rate: float) -> "PairBatch":
+        """Return the batch with invented stems in a share of its pairs; see `hallucination`."""
+        if self.parts is None or not rate:
+            return self
+        source, targets = with_invented_stems(self.source, self.targets, self.parts, rate)
+        inputs = torch.cat([self.inputs[:, :1], targets[:, :-1]], dim=1)
+        return replace(self, source=source, inputs=inputs, targets=targets)
 
     @property
     def tokens(self) -> int:
@@ -67,11 +78,25 @@ class Pairs:
     targets: list[str]
     vocabulary: Vocabulary
     key: str
+    repairs: Repairs = field(default_factory=Repairs)  # the repairs made while the pairs were read
+    parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
+
+    def with_parts(self, table: Tensor) -> "Pairs":
+        """Return the pairs with what their sides share; ``table`` is the target id of each source id, −1 for none."""
+        sources, targets = (
+            [side.ids[start : start + size] for start, size in zip(side.starts, side.lengths, strict=True)]
+            for side in (self.source, self.target)
+        )
+        return replace(self, parts=shared_parts(sources, targets, table))
 
     def unknown(self) -> int:
         """Return the number of tokens that are not in the vocabulary, of both sides."""
         sides = ((self.source, self.vocabulary.tokenizer), (self.target, self.vocabulary.target))
         return sum(tokenizer.count_unknown(side.ids) for side, tokenizer in sides)
+
+    def row_digests(self) -> np.ndarray:
+        """Return a number for each pair ``(pairs,)``, equal for equal pairs of one process."""
+        return np.array([hash(pair) for pair in zip(self.sources, self.targets, strict=True)], dtype=np.int64)
 
     def places_needed(self) -> np.ndarray:
         """Return the number of frames that CTC needs for each target: its tokens, and blanks between equal ones."""
@@ -89,7 +114,9 @@ class Pairs:
         targets = torch.cat([words, words.new_zeros(len(words), 1)], dim=1)  # 0 is the boundary symbol
         inputs = torch.cat([words.new_zeros(len(words), 1), words], dim=1)
         longest = int(lengths.max()) + 1
-        return PairBatch(source, source_lengths, inputs[:, :longest], targets[:, :longest], lengths + 1, rows)
+        parts = None if self.parts is None else self.parts.rows(rows)
+        sides = source, source_lengths, inputs[:, :longest], targets[:, :longest], lengths + 1
+        return PairBatch(*sides, rows, parts=parts)
 
 
 def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary) -> Pairs:

@@ -1,7 +1,8 @@
 """Readers of pairs of texts for sequence to sequence: TSV, JSONL, or two files whose lines belong together.
 
 TSV has no header and no quoting. JSONL has the fields ``source`` and ``target``. Two files are ``train.en,train.de``.
-Either text may be empty (the correct answer may be nothing), and white space is kept except at line ends.
+Either text may be empty (the correct answer may be nothing), and white space is kept except at line ends. Blank lines
+and trailing tabs are recorded as repairs.
 """
 
 import os
@@ -22,6 +23,8 @@ from .readers import (
     require_items,
     string_field,
 )
+from .repairs import Repairs
+from .spellings import BLANKS
 from .tables import format_of, peek_line
 
 FORMATS = ("auto", "tsv", "jsonl")
@@ -38,7 +41,14 @@ class Pair(NamedTuple):
     line: int
 
 
-def read_pairs(spec: str, *, file_format: str = "auto", split: str = "train", labelled: bool = True) -> Iterator[Pair]:
+def read_pairs(
+    spec: str,
+    *,
+    file_format: str = "auto",
+    split: str = "train",
+    labelled: bool = True,
+    repairs: Repairs | None = None,
+) -> Iterator[Pair]:
     """Read pairs one by one; only one is held in memory.
 
     Args:
@@ -46,26 +56,29 @@ def read_pairs(spec: str, *, file_format: str = "auto", split: str = "train", la
         file_format: ``tsv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line.
         split: the part of a built-in corpus, if ``spec`` does not name one.
         labelled: whether targets are required. If not, they may be missing, and are returned empty.
+        repairs: records the repairs; if None, data that needs a repair is refused.
 
     Raises:
         InputError: no such file or format, no pairs, or a line without its partner, by file and line.
     """
     if file_format not in FORMATS:
         raise InputError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
-    names = spec.split(",")
+    names, repairs = spec.split(","), repairs or Repairs(strict=True)
     files: Iterable[tuple[str, Iterator[Pair]]]
     if len(names) == 2 and not os.path.exists(spec):
         left, right = (_single_file(name, spec, split) for name in names)
         files = [(names[0], _aligned_lines(left, right))]
     else:
         sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
-        files = ((source.name, _pairs(source, file_format, labelled)) for source in sources)
+        files = ((source.name, _pairs(source, file_format, labelled, repairs)) for source in sources)
     for name, pairs in files:
         problem = f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line"
         yield from require_items(pairs, problem) if labelled else pairs
 
 
-def read_unpaired(sources: Iterable[Source], *, file_format: str | None = None) -> Iterator[str]:
+def read_unpaired(
+    sources: Iterable[Source], *, file_format: str | None = None, repairs: Repairs | None = None
+) -> Iterator[str]:
     """Read the sources that a model is to answer, one by one.
 
     In the format ``text`` every line is a source; in ``tsv`` the text before the tab of a line, or the whole line; in
@@ -76,12 +89,13 @@ def read_unpaired(sources: Iterable[Source], *, file_format: str | None = None) 
     """
     if file_format not in (None, "text", *FORMATS):
         raise InputError(f"--format {file_format}: sources are not read from it; give text, tsv or jsonl")
+    repairs = repairs or Repairs(strict=True)
     for source in sources:
         chosen = format_of(source) if file_format in (None, "auto") else file_format
         if chosen == "tsv":
-            yield from (pair.source for pair in _tab_separated(source, labelled=False))
+            yield from (pair.source for pair in _tab_separated(source, False, repairs))
         elif chosen == "jsonl":
-            for number, record in read_objects(source):
+            for number, record in read_objects(source, repairs):
                 field = "text" if "source" not in record and "text" in record else "source"
                 yield string_field(record, field, f"{source.name}:{number}")
         else:
@@ -100,33 +114,43 @@ def _whole_lines(source: Source, *, warn: bool) -> Iterator[str]:
         yield line
 
 
-def _pairs(source: Source, requested: str, labelled: bool) -> Iterator[Pair]:
+def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
     known = format_of(source) if requested == "auto" else requested
     if known == "csv":
         raise InputError(f"{source.name}:1: pairs are not read from CSV; write SOURCE<TAB>TARGET, or JSONL")
     if not known:
         line = peek_line(source)
         known = "jsonl" if line.startswith("{") and TAB not in line else "tsv"
-    return (_from_objects if known == "jsonl" else _tab_separated)(source, labelled)
+    return (_from_objects if known == "jsonl" else _tab_separated)(source, labelled, repairs)
 
 
-def _tab_separated(source: Source, labelled: bool) -> Iterator[Pair]:
+def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
     for number, line in numbered_lines(source):
         where = f"{source.name}:{number}"
         fields = line.split(TAB, 2)
         if number == 1 and set(fields) in HEADERS:
             remedy = "delete it (a pair of these words may be on another line)"
+            if source.name.startswith("builtin:"):
+                raise InputError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
             raise InputError(f"{where}: a header, but files of pairs have none; {remedy}")
         if len(fields) > 2:
             problem = f"{line.count(TAB)} tabs, but only one may separate source and target"
-            raise InputError(f"{where}: {problem}; delete the others, or write JSONL")
+            remedy = "delete the others, or write JSONL"
+            if fields[2].strip(BLANKS):
+                raise InputError(f"{where}: {problem}; {remedy}")
+            reading = "read without the tabs at the end"
+            repairs.add("trailing separators", source.name, number, problem=problem, reading=reading, remedy=remedy)
+        if len(fields) < 2 and labelled and not line.strip(BLANKS):
+            problem, remedy = "a blank line", "delete it, or write the tab of a pair of empty texts"
+            repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)
+            continue
         if len(fields) < 2 and labelled:
             raise InputError(f"{where}: no tab; write SOURCE<TAB>TARGET, or give two files as SOURCES,TARGETS")
         yield Pair(fields[0], fields[1] if labelled else "", source.name, number)
 
 
-def _from_objects(source: Source, labelled: bool) -> Iterator[Pair]:
-    for number, record in read_objects(source):
+def _from_objects(source: Source, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
+    for number, record in read_objects(source, repairs):
         where = f"{source.name}:{number}"
         target = string_field(record, "target", where) if labelled else ""
         yield Pair(string_field(record, "source", where), target, source.name, number)

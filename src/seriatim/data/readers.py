@@ -19,6 +19,7 @@ from .builtin import builtin_format, builtin_text
 from .hub import hub_source
 from .paths import find_paths, plain_name
 from .pipes import PIECE_BYTES, live_input
+from .repairs import Repairs
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
 TAGGED_SUFFIXES = (".conllu", ".conll")
@@ -153,12 +154,18 @@ def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
         yield "".join([*unfinished, "\n"])
 
 
-def read_objects(source: Source) -> Iterator[tuple[int, dict[str, object]]]:
-    """Read the objects of a JSONL file with their line numbers; raise InputError for a line that is not one object."""
+def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, dict[str, object]]]:
+    """Read the objects of a JSONL file with their line numbers; raise InputError for a line that is not one object.
+
+    ``repairs`` records blank lines, which are left out; if None, they are refused.
+    """
+    repairs = repairs or Repairs(strict=True)
     for number, line in numbered_lines(source):
         where = f"{source.name}:{number}"
         if not line.strip():
-            raise InputError(f"{where}: an empty line; every line of JSONL holds one object, delete it")
+            problem, remedy = "an empty line", "every line of JSONL holds one object, delete it"
+            repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)
+            continue
         try:
             record = DECODER.decode(line)
         except DuplicateFieldError as error:

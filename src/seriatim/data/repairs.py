@@ -11,6 +11,10 @@ from pathlib import Path
 from ..core.errors import InputError
 
 
+class DataWarning(UserWarning):
+    """The data have a defect with which they can be read."""
+
+
 @dataclass
 class Repair:
     """All repairs of one kind in one file."""
@@ -45,13 +49,17 @@ class Repairs:
         for repair in self:
             times = f" ({repair.count:,} times in this file)" if repair.count > 1 else ""
             warnings.warn(
-                f"{repair.file}:{repair.line}: {repair.first}{times}; --strict refuses such data", stacklevel=2
+                f"{repair.file}:{repair.line}: {repair.first}{times}; --strict refuses such data",
+                DataWarning,
+                stacklevel=2,
             )
 
-    def facts(self) -> list[dict[str, str | int]]:
-        """Return ``kind``, ``file``, first ``line`` and ``count`` of each repair, for JSON output."""
-        return [{name: value for name, value in vars(repair).items() if name != "first"} for repair in self]
+    def facts(self) -> dict[str, list[dict[str, str | int]]]:
+        """Return ``kind``, ``file``, first ``line`` and ``count`` of each repair as ``repairs``; empty without any."""
+        facts = [{name: value for name, value in vars(repair).items() if name != "first"} for repair in self]
+        return {"repairs": facts} if facts else {}
 
-    def lines(self) -> list[str]:
-        """Return one line of text for each repair."""
-        return [f"{repair.kind} {repair.count:,} (first: {Path(repair.file).name}:{repair.line})" for repair in self]
+    def lines(self) -> dict[str, list[str]]:
+        """Return one line of text for each repair as ``repairs``; empty without any."""
+        lines = [f"{repair.kind} {repair.count:,} (first: {Path(repair.file).name}:{repair.line})" for repair in self]
+        return {"repairs": lines} if lines else {}

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from .word_tokenizer import WordTokenizer
 NO_TAG = -1  # the id of an unknown tag, and of padding
 MAX_CHARACTERS = 32
 """The largest number of characters of a word; of a longer word the first and the last half of them are used."""
+NO_FORMS = np.zeros((0, 0), np.int64)
 SPACE = re.compile(r"\s")
 
 
@@ -47,6 +48,8 @@ class TaggedBatch(NamedTuple):
     spellings: Spellings | None = None  # the characters; None if the vocabulary has none
     tags: Tensor | None = None  # ids of tags (batch, time), negative for unknown tags; None if there are no tags
     once: Tensor | None = None  # whether each word occurs once in training (batch, time); None outside training
+    forms: np.ndarray = NO_FORMS  # the index in ``spelled`` of each word (batch, time); 0 on padding
+    spelled: Sequence[str] = ()  # the distinct words of the corpus
 
     @property
     def fresh(self) -> bool:
@@ -116,6 +119,8 @@ class TaggedCorpus:
         tags: the index in ``tag_names`` of every word's tag ``(words,)``; None if there are no tags.
         tag_names: the labels of the vocabulary, followed by the tags that are not among them.
         unseen: file and line of the first occurrence of each tag that is not among the labels.
+        spelled: the distinct words.
+        forms: the index in ``spelled`` of every word ``(words,)``.
         repairs: the repairs made while the sentences were read; set by the caller.
         raw_tags: the tag in the file of each word whose tag was repaired, by the index of the word.
     """
@@ -123,7 +128,7 @@ class TaggedCorpus:
     def __init__(self, sentences: Iterable[Sentence], vocabulary: Vocabulary, *, labelled: bool = True) -> None:
         spellings: dict[str, int] = {}  # the index of every distinct word
         numbers = {tag: i for i, tag in enumerate(vocabulary.labels)}
-        spelling, tags, lengths = array("i"), array("i"), array("q")
+        spelling, tags, lengths, digests = array("i"), array("i"), array("q"), array("q")
         self.unseen: dict[str, str] = {}
         self.raw_tags: dict[int, str] = {}
         self.repairs = Repairs()
@@ -131,6 +136,7 @@ class TaggedCorpus:
             spelling.extend([spellings.setdefault(word, len(spellings)) for word in sentence.words])
             lengths.append(len(sentence.words))
             if labelled:
+                digests.append(hash((tuple(sentence.words), tuple(sentence.tags))))
                 raw_tags = enumerate(zip(sentence.raw_tags or [], sentence.tags, strict=False), len(tags))
                 self.raw_tags.update({i: raw for i, (raw, tag) in raw_tags if raw != tag})
                 known = len(numbers)
@@ -138,21 +144,26 @@ class TaggedCorpus:
                 for tag in list(numbers)[known:]:
                     self.unseen[tag] = sentence.place(sentence.tags.index(tag))
         self.vocabulary, self.tag_names = vocabulary, list(numbers)
-        self.lengths = np.array(lengths, dtype=np.int64)
+        self.lengths, self._digests = np.array(lengths, dtype=np.int64), np.array(digests, dtype=np.int64)
         self._starts = self.lengths.cumsum() - self.lengths
-        self._spelling = np.array(spelling, dtype=np.int32)
+        self.forms = np.array(spelling, dtype=np.int32)
         self.tags = np.array(tags, dtype=np.int32) if labelled else None
-        self.words = word_ids(spellings, vocabulary.tokenizer)[self._spelling]
+        self.words = word_ids(spellings, vocabulary.tokenizer)[self.forms]
         characters = vocabulary.tokenizers.get("characters")
+        self.spelled = list(spellings)
         self._characters = _encode_characters(list(spellings), characters) if characters else None
 
     @functools.cached_property
     def key(self) -> str:
         """A digest that is equal exactly for the same data."""
         key = hashlib.blake2b(f"tag {self.vocabulary.fingerprint()}".encode(), digest_size=16)
-        for values in (self.lengths, self._spelling, self.words, self.tags, *(self._characters or ())):
+        for values in (self.lengths, self.forms, self.words, self.tags, *(self._characters or ())):
             key.update(b"" if values is None else values.tobytes())
         return key.hexdigest()
+
+    def row_digests(self) -> np.ndarray | None:
+        """Return a number for each sentence with its tags, equal for equal ones of one process; None without tags."""
+        return None if self.tags is None else self._digests
 
     def unknown_words(self) -> int:
         """Return the number of words that are not in the vocabulary."""
@@ -192,12 +203,14 @@ class TaggedCorpus:
             self._spellings(valid, at),
             None if tags is None else _padded(valid, tags, NO_TAG),
             None if once is None else _padded(valid, once[words], False),
+            _padded(valid, self.forms[at], 0).numpy(),
+            self.spelled,
         )
 
     def _spellings(self, valid: np.ndarray, at: np.ndarray) -> Spellings | None:
         if self._characters is None:
             return None
-        distinct, places = np.unique(self._spelling[at], return_inverse=True)
+        distinct, places = np.unique(self.forms[at], return_inverse=True)
         characters, lengths = (part[distinct] for part in self._characters)
         characters = characters[:, : int(lengths.max(initial=1))].astype(np.int64)
         return Spellings(torch.from_numpy(characters), torch.from_numpy(lengths), _padded(valid, places, 0))

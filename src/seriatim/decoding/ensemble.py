@@ -38,13 +38,8 @@ class EncoderDecoders(nn.Module):
 
 
 class Classifiers(nn.Module):
-    """Classifiers of one vocabulary and the same labels."""
+    """Classifiers of one vocabulary and the same labels, whose probabilities are averaged."""
 
-    def __init__(self, models: Sequence[Any]) -> None:
+    def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         self.models: Any = nn.ModuleList(models)
-        self.output = models[0].output
-
-    def probabilities(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return the mean of the probabilities of the models ``(batch, labels)``."""
-        return torch.stack([model.probabilities(tokens, lengths) for model in self.models]).mean(0)

@@ -13,6 +13,8 @@ MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
 """Largest numbers of texts or sentences, of tokens of a running text, and of pairs to translate that are evaluated."""
 MAX_WORST, MAX_CONFUSIONS = 10, 15  # numbers of examples and of pairs of labels that are listed
 
+MAX_MATRIX = 1_000  # the largest number of labels of a confusion matrix
+
 
 @dataclass(frozen=True)
 class Confusion:
@@ -82,7 +84,8 @@ def compare_labels(
     correct = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
     wrong = Counter({pair: count for pair, count in pairs.items() if pair[0] != pair[1]})
     error, bins = calibration(confidence, correct)
-    labels = sorted({*truth, *predicted}) if matrix else []
+    labels = sorted({*truth, *predicted})
+    matrix = matrix and len(labels) <= MAX_MATRIX
     return Mistakes(
         evaluated,
         int(correct.sum()),
@@ -90,7 +93,7 @@ def compare_labels(
         [Confusion(*pair, count) for pair, count in wrong.most_common(MAX_CONFUSIONS)],
         worst,
         score_name,
-        labels,
+        labels if matrix else [],
         np.array([[pairs[true, label] for label in labels] for true in labels]) if matrix else None,
         bins,
         error,

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from ..core.errors import InputError
 from . import entities
 from .intervals import Compute, Measure, Metrics, mean, ratio, with_interval, with_intervals
 
+MAX_CONFUSION = 1000
+"""The largest number of labels whose confusion matrix is returned."""
+MAX_STATISTICS = 1 << 25
+"""The largest number of values of the statistics of macro F1: with more classes and items, it has no interval."""
 BINS = 15  # number of bins of equal width in the calibration error
 CHUNK = re.compile(r"[BIESLU\[\]]-.+")  # a tag that marks part of a chunk, such as B-PER
 Tags = Sequence[Sequence[str]]
@@ -37,36 +42,95 @@ def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels:
             probabilities.
     """
     truth, probabilities = _checked(truth, probabilities, labels)
-    predicted = probabilities.argmax(1)
-    confusion = np.bincount(truth * len(labels) + predicted, minlength=len(labels) ** 2).reshape(2 * [len(labels)])
-    cell_truth, cell_predicted = confusion.nonzero()
-    counts = confusion[cell_truth, cell_predicted]  # items with equal labels are alike: one row stands for all of them
-    class_counts = zip(confusion.diagonal(), confusion.sum(0), confusion.sum(1), strict=True)
-    error, bins = calibration(probabilities.max(1), predicted == truth)
-    hits = np.stack([cell_truth == cell_predicted, np.ones(len(counts))], 1)
-    return {
-        **with_interval("accuracy", hits, mean, counts=counts),
-        **with_interval("macro_f1", _class_counts(cell_truth, cell_predicted, len(labels)), _macro_f1, counts=counts),
-        **with_interval("loss", *_loss(truth, probabilities)),
-        "impossible": int((probabilities[np.arange(len(truth)), truth] == 0).sum()),
-        "majority": float(confusion.sum(1).max() / len(truth)),
-        "classes": {label: _scores(*row) for label, row in zip(labels, class_counts, strict=True)},
-        "confusion": confusion.tolist(),
-        "calibration_error": error,
-        "calibration": bins,
-        "items": len(truth),
-    }
+    return prediction_metrics(_reduced(truth, probabilities), labels)
 
 
 def classification_measures(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> dict[str, Measure]:
     """Return ``accuracy macro_f1 loss`` item by item, as `classification_metrics`; memory is items times classes."""
     truth, probabilities = _checked(truth, probabilities, labels)
-    predicted = probabilities.argmax(1)
+    return prediction_measures(_reduced(truth, probabilities), labels)
+
+
+class Predictions(NamedTuple):
+    """What metrics need of the probabilities of some items, ``(items,)`` each."""
+
+    truth: np.ndarray  # index of the true label, at least the number of classes for a label without a class
+    predicted: np.ndarray  # index of the most probable class
+    confidence: np.ndarray  # its probability
+    of_truth: np.ndarray  # probability of the true label; NaN for a label without a class
+
+    @classmethod
+    def empty(cls, truth: np.ndarray, dtype: type = np.float64) -> "Predictions":
+        """Return predictions that are still to be `set`."""
+        return cls(truth, np.zeros(len(truth), np.int64), *(np.zeros(len(truth), dtype) for _ in range(2)))
+
+    def set(self, rows: np.ndarray, probabilities: np.ndarray) -> None:
+        """Set the predictions of some items from the probabilities of their classes ``(rows, classes)``."""
+        truth, classes = self.truth[rows], probabilities.shape[1]
+        self.predicted[rows], self.confidence[rows] = probabilities.argmax(1), probabilities.max(1)
+        of_truth = probabilities[np.arange(len(rows)), np.minimum(truth, classes - 1)]
+        self.of_truth[rows] = np.where(truth < classes, of_truth, np.nan)
+
+
+def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> Metrics:
+    """Return the metrics of `classification_metrics`; labels without a class follow those of the classes.
+
+    An item whose true label has no class counts as wrong, and is left out of the loss. Of more than `MAX_CONFUSION`
+    labels, ``confusion`` is None, and ``classes`` has only those that occur.
+    """
+    truth, predicted, confidence, of_truth = predictions
+    size, items = len(labels), len(truth)
+    # items with equal labels are alike: one cell of the confusion matrix stands for all of them
+    cells, counts = np.unique(truth * size + predicted, return_counts=True)
+    cell_truth, cell_predicted = cells // size, cells % size
+    hits = np.stack([cell_truth == cell_predicted, np.ones(len(counts))], 1)
+    occurring, places = np.unique([cell_truth, cell_predicted], return_inverse=True)
+    cell_classes = places.reshape(2, -1)
+    sums = np.zeros((3, len(occurring)))  # correct, predicted and true items of each class that occurs
+    np.add.at(sums[0], cell_classes[1], counts * hits[:, 0])
+    np.add.at(sums[1], cell_classes[1], counts)
+    np.add.at(sums[2], cell_classes[0], counts)
+    macro_f1: Metrics = {"macro_f1": float(_macro_f1(sums.reshape(-1))), "macro_f1_low": None, "macro_f1_high": None}
+    if 3 * len(cells) * len(occurring) <= MAX_STATISTICS:
+        statistics = _class_counts(cell_classes[0], cell_classes[1], len(occurring))
+        macro_f1 = with_interval("macro_f1", statistics, _macro_f1, counts=counts)
+    error, bins = calibration(confidence, predicted == truth)
+    of_classes = dict(zip(occurring.tolist(), sums.T.astype(int).tolist(), strict=True))
+    shown, confusion = occurring.tolist(), None
+    if size <= MAX_CONFUSION:
+        shown = list(range(size))
+        confusion = np.zeros((size, size), int)
+        confusion[cell_truth, cell_predicted] = counts
     return {
-        "accuracy": Measure(np.stack([truth == predicted, np.ones(len(truth))], 1), mean),
-        "macro_f1": Measure(_class_counts(truth, predicted, len(labels)), _macro_f1),
-        "loss": _loss(truth, probabilities),
+        **with_interval("accuracy", hits, mean, counts=counts),
+        **macro_f1,
+        **with_interval("loss", *_loss(of_truth)),
+        "impossible": int((of_truth == 0).sum()),
+        "majority": float(sums[2].max() / items),
+        "classes": {labels[i]: _scores(*of_classes.get(i, (0, 0, 0))) for i in shown},
+        "confusion": None if confusion is None else confusion.tolist(),
+        "calibration_error": error,
+        "calibration": bins,
+        "items": items,
     }
+
+
+def prediction_measures(predictions: Predictions, labels: Sequence[str]) -> dict[str, Measure]:
+    """Return the measures of `classification_measures`; without ``macro_f1`` if they would take too much memory."""
+    truth, predicted = predictions.truth, predictions.predicted
+    measures = {
+        "accuracy": Measure(np.stack([truth == predicted, np.ones(len(truth))], 1), mean),
+        "loss": _loss(predictions.of_truth),
+    }
+    if 3 * len(truth) * len(labels) <= MAX_STATISTICS:
+        measures["macro_f1"] = Measure(_class_counts(truth, predicted, len(labels)), _macro_f1)
+    return measures
+
+
+def _reduced(truth: np.ndarray, probabilities: np.ndarray) -> Predictions:
+    predictions = Predictions.empty(truth, probabilities.dtype.type)
+    predictions.set(np.arange(len(truth)), probabilities)
+    return predictions
 
 
 def tagging_metrics(truth: Tags, predicted: Tags) -> Metrics:
@@ -147,10 +211,10 @@ def _macro_f1(sums: np.ndarray) -> np.ndarray:
     return ratio(ratio(2 * correct, guessed + gold).sum(-1), (guessed + gold > 0).sum(-1))
 
 
-def _loss(truth: np.ndarray, probabilities: np.ndarray) -> Measure:
-    of_truth = probabilities[np.arange(len(truth)), truth]
+def _loss(of_truth: np.ndarray) -> Measure:
     nats = -np.log(np.maximum(of_truth, np.finfo(of_truth.dtype).tiny), dtype=float)
-    return Measure(np.stack([nats, np.ones(len(truth))], 1), mean)
+    counted = ~np.isnan(of_truth)
+    return Measure(np.stack([np.where(counted, nats, 0), counted], 1), mean)
 
 
 def _by_type(truth: Tags, predicted: Tags) -> dict[str, Metrics]:

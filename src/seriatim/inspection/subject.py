@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -56,7 +56,7 @@ class Subject:
     def check_held_out(self, spec: str) -> None:
         """Raise an InputError if the run itself names data that must not be read without being asked for."""
         if not self.data:
-            check_named_by_run(spec, f"{self.run.path}/config.yaml")
+            check_named_by_run(self.run.task.part(spec, "test").spec, f"{self.run.path}/config.yaml")
 
     def held_out_items(self, count: int, tokens: int) -> list[object]:
         """Return items of the held-out data; see `TaskView.held_out`. There are none if the data cannot be read."""
@@ -72,7 +72,8 @@ class Subject:
 
 def view_of(run: Run) -> TaskView[nn.Module]:
     """Return the view of a run's task and model."""
-    return run.task.model_view(run.model, run.vocabulary)
+    view = run.task.model_view(run.model, run.vocabulary)
+    return view if run.answering is run.model else replace(view, blended=run.answering)
 
 
 def prepare(
@@ -86,6 +87,12 @@ def prepare(
     if not text.strip():
         raise InputError("the text is empty; give some with --text or --text-file")
     text, notes = view_of(run).excerpt(text)
+    if run.answering is not run.model:
+        weight = run.config.training.baseline_weight
+        blended = (
+            f"This run answers with the mean of a network and its simple baseline, which has the weight {weight}. "
+        )
+        notes = [*notes, f"{blended}The mistakes are those of the answers; all else on this page is about the network."]
     return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 
 

@@ -49,6 +49,7 @@ class Option:
 
 BLOCK_HELP = "Put the layer into a block with norms and a feed-forward network (true), or not (false)."
 BLOCK = Option("block", bool | None, help=BLOCK_HELP)
+WEIGHT_DROPOUT = "weight_dropout"
 MIXTURE = ("experts_per_token", "balance")
 """Options that only work together with ``num_experts``."""
 
@@ -68,7 +69,7 @@ def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
     architecture, wrap = find(name), wrap_of(name, options)
     known = declared(architecture)
     if issubclass(architecture, RecurrentCell):
-        known |= declared(Recurrent)
+        known |= recurrent_options(architecture)
     if options.get("position") == "learned":
         known |= {"max_length": declared(Positions)["max_length"]}
     if wrap != "none":
@@ -79,6 +80,12 @@ def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
         mixture = MIXTURE if options.get("num_experts") is None else ()
         known |= {key: value for key, value in declared(feed_forward).items() if key not in mixture}
     return known | {BLOCK.name: BLOCK}
+
+
+def recurrent_options(cell: type[RecurrentCell]) -> dict[str, Option]:
+    """Return the options of a recurrent cell's loop; weights are dropped only if the cell names them."""
+    options = declared(Recurrent)
+    return options if cell.recurrent_weights else {key: options[key] for key in options if key != WEIGHT_DROPOUT}
 
 
 def check_options(name: str, options: Options) -> None:
@@ -173,6 +180,8 @@ def _line(text: str) -> str:
 
 def _condition(key: str) -> str:
     """Return what an option needs, if it is one that only works together with another."""
+    if key == WEIGHT_DROPOUT:
+        return "it needs a recurrent cell that names weights in its class attribute recurrent_weights"
     if key in MIXTURE:
         return "it needs model.options.num_experts"
     if key in declared(Positions):

@@ -10,7 +10,7 @@ from ..recurrence import Recurrent
 from .bidirectional import bidirectional as both_directions
 from .block import Residual, with_residual
 from .cross_attention import CrossAttention
-from .declared_options import Options, accepted, check_options, wrap_of
+from .declared_options import Options, accepted, check_options, recurrent_options, wrap_of
 from .feed_forward import feed_forward
 from .pointwise import Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
@@ -88,7 +88,11 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
     square = wrap != "none" or (issubclass(architecture, SequenceLayer) and architecture.square)
     inner = hidden_size if square else width
     part: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
-    built = Recurrent(part, **accepted(Recurrent, options)) if isinstance(part, RecurrentCell) else part
+    if isinstance(part, RecurrentCell):
+        rates_of_loop: dict[str, Any] = {key: options[key] for key in recurrent_options(type(part)) if key in options}
+        built: SequenceLayer = Recurrent(part, **rates_of_loop)
+    else:
+        built = part
     if wrap != "none":
         parts = [built]
         if options.get("memory_size") is not None:

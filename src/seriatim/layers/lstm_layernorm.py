@@ -43,6 +43,15 @@ class LayerNormLSTM(GatedLSTM):
         self.norm_cell = nn.LayerNorm(hidden_size, bias=bias)
         fill_gate(self.norm_inputs.bias, self.gates, self.forget_gate, forget_bias)
 
+    def reset_parameters(self) -> None:
+        """Initialise the weights gate by gate, and the norms to γ = 1 and no shift, except for the forget gate's."""
+        super().reset_parameters()
+        norms = [part for part in self.children() if isinstance(part, nn.LayerNorm)]
+        for norm in norms:
+            norm.reset_parameters()
+        if norms:  # the base class calls this method before there are norms
+            fill_gate(self.norm_inputs.bias, self.gates, self.forget_gate, self.forget_bias)
+
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the three equations."""
         hidden, cell = cast(LSTMState, state)

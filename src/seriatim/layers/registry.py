@@ -72,7 +72,7 @@ RENAMED = {
     )
 }
 """Former names: the present name and why it changed. Runs that were trained under a former name still open."""
-RESERVED = frozenset({"ngram", *RENAMED})
+RESERVED = frozenset({"ngram", "bag", "features", "rules", *RENAMED})
 """Names that mean something else on the command line: n-gram models are counted, not built of layers."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 GROUP = "seriatim.layers"

@@ -2,12 +2,22 @@
 
 Attention has one head and no projections. The part of a score that depends on the memory m alone is computed once: the
 keys are W m for a bilinear score, W₂ m for an additive score, and m itself for the dot products.
+
+With ``location`` the scores also depend on where the step before looked (J. Chorowski et al., "Attention-based models
+for speech recognition", NIPS 2015):
+
+    α_t = softmax over n of score(q_t, m_n) + Σ_j w_j α_{t−1, n−j},  j = −2 … 2
+
+with α_0 = 0. A positive w_1 makes attention advance from token to token, as in every task whose targets have the order
+of their sources. The paper learns several such filters and adds them to the hidden layer of an additive score; here
+there is one, for every score.
 """
 
 from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError, nearest
@@ -18,8 +28,13 @@ from ..recurrence.deferred_gradients import ProductsAfter
 from .recurrent_decoder import RecurrentDecoder, linear
 
 READOUTS = ("tanh", "direct")
-StepState: TypeAlias = tuple[State, State]
-"""What changes from step to step: the state of the recurrence, and what the next step reads of this one."""
+REACH = 2
+"""Largest shift of the weights before, in either direction, that the scores can depend on."""
+LOCATION_SCALE = 10.0
+"""Factor of the learned w, because a weight of attention is at most 1, while the scores are sums over many features."""
+StepState: TypeAlias = tuple[State, State, State]
+"""What changes from step to step: the state of the recurrence, what the next step reads of this one, and where this one
+looked: weights ``(batch, memory_time)``, or ``()`` if the next scores do not depend on them."""
 
 
 class Memory(NamedTuple):
@@ -39,9 +54,10 @@ class Memory(NamedTuple):
 class MemoryAttention(nn.Module):
     """Attention to a memory: α = softmax over n of score(q, m_n), c = Σ_n α_n m_n; `scoring` has the scores."""
 
-    def __init__(self, query_size: int, memory_size: int, *, score: str) -> None:
+    def __init__(self, query_size: int, memory_size: int, *, score: str, location: bool = False) -> None:
         super().__init__()
         self.score = scoring(score, query_size, memory_size)
+        self.location = nn.Parameter(torch.zeros(2 * REACH + 1)) if location else None
 
     def keys(self, memory: Tensor) -> State:
         """Return the keys of a memory ``(batch, memory_time, key_size)``; ``()`` if they are the memory itself."""
@@ -51,18 +67,31 @@ class MemoryAttention(nn.Module):
             return memory @ self.score.key_weight[0]
         return ()
 
-    def forward(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def forward(self, queries: Tensor, memory: Memory, before: State = ()) -> tuple[Tensor, Tensor]:
         """Return contexts ``(batch, time, memory_size)`` and weights ``(batch, time, memory_time)``.
 
-        The queries are ``(batch, time, query_size)``. The results are zero in a row with an empty memory.
+        The queries are ``(batch, time, query_size)``; ``before`` are the weights of the step before the first one, with
+        location. The results are zero in a row with an empty memory.
         """
         scores = self.scores(queries, memory.keys)
-        if memory.padding is None:
-            weights = torch.softmax(scores, dim=2)
-        else:  # a large negative number, not −∞: the softmax of a row with an empty memory must not be NaN
-            lowest = torch.finfo(scores.dtype).min
-            weights = torch.softmax(scores.masked_fill(memory.padding, lowest), dim=2).masked_fill(memory.padding, 0)
+        if memory.padding is not None:  # a large negative number, not −∞: the softmax of an empty row must not be NaN
+            scores = scores.masked_fill(memory.padding, torch.finfo(scores.dtype).min)
+        weights = self.located(scores, before) if isinstance(before, Tensor) else torch.softmax(scores, dim=2)
+        if memory.padding is not None:
+            weights = weights.masked_fill(memory.padding, 0)
         return weights @ memory.values, weights
+
+    def located(self, scores: Tensor, before: Tensor) -> Tensor:
+        """Return the weights for scores ``(B, T, S)``, each of which depends on those of the step before ``(B, S)``."""
+        assert self.location is not None
+        if not scores.shape[2]:
+            return scores
+        filter_weights, steps, last = LOCATION_SCALE * self.location.flip(0), [], before.unsqueeze(1)
+        for score in scores.tensor_split(scores.shape[1], dim=1):
+            shifted = F.pad(last, (REACH, REACH)).unfold(2, 2 * REACH + 1, 1)  # (B, 1, S, shifts), the largest first
+            last = torch.softmax(score + shifted @ filter_weights, dim=2)
+            steps.append(last)
+        return torch.cat(steps, dim=1)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return scores ``(B, T, S)`` for queries ``(B, T, Q)`` and the result of `keys` ``(B, S, K)``."""
@@ -77,6 +106,7 @@ class AttentionState(NamedTuple):
 
     layer: State  # of the recurrence
     before: State  # what the next step reads of the step before (batch, size), or ()
+    weights: State  # where the step before looked (batch, memory_time), or () without location
     memory: Tensor  # (batch, memory_time, memory_size)
     keys: State  # (batch, memory_time, key_size), or () if the keys are the memory itself
     lengths: Tensor  # of the memory (batch,)
@@ -85,9 +115,10 @@ class AttentionState(NamedTuple):
 class AttentionDecoder(RecurrentDecoder):
     """A decoder that attends to the whole memory at every step; subclasses differ in when they attend.
 
-    ``score`` is a name in `seriatim.layers.scoring`. With the ``readout`` `tanh` the outputs are a map of [c; h], as
-    wide as h, and with `direct` [c; h] itself. The other arguments are those of `RecurrentDecoder`. InputError: a name
-    is unknown, or a dot product has vectors of different widths.
+    ``score`` is a name in `seriatim.layers.scoring`, and ``location`` lets the scores depend on where the step before
+    looked. With the ``readout`` `tanh` the outputs are a map of [c; h], as wide as h, and with `direct` [c; h] itself.
+    The other arguments are those of `RecurrentDecoder`. InputError: a name is unknown, or a dot product has vectors of
+    different widths.
     """
 
     keeps = "the recurrence's state and the memory"
@@ -99,6 +130,7 @@ class AttentionDecoder(RecurrentDecoder):
         memory_size: int,
         *,
         score: str,
+        location: bool = False,
         readout: str = "tanh",
         **options: str,
     ) -> None:
@@ -106,13 +138,15 @@ class AttentionDecoder(RecurrentDecoder):
         if readout not in READOUTS:
             raise InputError(f"unknown readout {readout!r}; {nearest(readout, list(READOUTS))}")
         width = layer.output_size
-        self.attend = MemoryAttention(width, memory_size, score=score)
+        self.attend = MemoryAttention(width, memory_size, score=score, location=location)
         self.map = linear(memory_size + width, width, bias=False) if readout == "tanh" else None
         self.input_size, self.output_size = input_size, memory_size + width if self.map is None else width
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """Return the initial state, with the memory and its keys."""
-        return AttentionState(start, self.before_first(start, context), memory, self.attend.keys(memory), lengths)
+        before, keys = self.before_first(start, context), self.attend.keys(memory)
+        weights = () if self.attend.location is None else memory.new_zeros(memory.shape[:2])
+        return AttentionState(start, before, weights, memory, keys, lengths)
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
@@ -134,16 +168,21 @@ class AttentionDecoder(RecurrentDecoder):
         if 0 in (rows, time):
             return inputs.new_zeros(rows, time, self.output_size), inputs.new_zeros(rows, time, memory_time), state
         with ProductsAfter():
-            features, weights, (layer, before) = self.run(inputs, state[:2], memory, lengths)
+            features, weights, (layer, before, last) = self.run(inputs, state[:3], memory, lengths)
         outputs, weights = (zero_padding(values, lengths) for values in (self.finish(features), weights))
-        return outputs, weights, state._replace(layer=layer, before=before)
+        return outputs, weights, state._replace(layer=layer, before=before, weights=last)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Run one step of the recurrence and of attention."""
+        outputs, _, state = self.attending_step(inputs, state)
+        return outputs, state
+
+    def attending_step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """Return the outputs of a step, its attention weights ``(batch, memory_time)`` and the state after it."""
         self.check_step(inputs, state)
         state = cast(AttentionState, state)
-        features, _, (layer, before) = self.advance(inputs, state[:2], self.memory_of(state))
-        return self.finish(features), state._replace(layer=layer, before=before)
+        features, weights, (layer, before, last) = self.advance(inputs, state[:3], self.memory_of(state))
+        return self.finish(features), weights, state._replace(layer=layer, before=before, weights=last)
 
     def memory_of(self, state: AttentionState) -> Memory:
         """Return the memory in a state with its keys and its padding."""
@@ -181,10 +220,10 @@ class AttentionDecoder(RecurrentDecoder):
             joined.append(torch.cat([weights, features], dim=1))
         return torch.stack(joined, dim=1), state
 
-    def attend_step(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Return contexts and weights for the queries of one step ``(batch, size)``."""
-        contexts, weights = self.attend(queries.unsqueeze(1), memory)
-        return contexts.squeeze(1), weights.squeeze(1)
+    def attend_step(self, queries: Tensor, memory: Memory, before: State) -> tuple[Tensor, Tensor, State]:
+        """Return contexts and weights for the queries of one step ``(batch, size)``, and weights to keep, if any."""
+        contexts, weights = (values.squeeze(1) for values in self.attend(queries.unsqueeze(1), memory, before))
+        return contexts, weights, weights if isinstance(before, Tensor) else ()
 
     def readout(self, features: Tensor) -> Tensor:
         """Return the outputs for [c; h]."""

@@ -47,12 +47,14 @@ class LuongDecoder(AttentionDecoder):
         score: str = "bilinear",
         readout: str = "tanh",
         input_feeding: bool = False,
+        location: bool = False,
         **options: str,
     ) -> None:
         width = input_size
         if input_feeding:  # a recurrence must be built to know the width of its outputs
             width += recurrence(input_size).output_size + (memory_size if readout == "direct" else 0)
-        super().__init__(recurrence(width), input_size, memory_size, score=score, readout=readout, **options)
+        layer = recurrence(width)
+        super().__init__(layer, input_size, memory_size, score=score, location=location, readout=readout, **options)
         self.input_feeding = input_feeding
 
     def before_first(self, start: State, context: Tensor) -> State:
@@ -66,18 +68,19 @@ class LuongDecoder(AttentionDecoder):
         if self.input_feeding:
             return super().run(inputs, start, memory, lengths)
         hidden, layer = self.layer(inputs, start[0], lengths=lengths)
-        contexts, weights = self.attend(hidden, memory)
-        return self.readout(torch.cat([contexts, hidden], dim=2)), weights, (layer, ())
+        contexts, weights = self.attend(hidden, memory, start[2])
+        last = last_weights(weights, start[2], lengths)
+        return self.readout(torch.cat([contexts, hidden], dim=2)), weights, (layer, (), last)
 
     def advance(self, inputs: Tensor, state: StepState, memory: Memory) -> tuple[Tensor, Tensor, StepState]:
         """Run one step of the recurrence, then attention."""
-        layer, before = state
+        layer, before, looked = state
         if isinstance(before, Tensor):
             inputs = torch.cat([inputs, before], dim=1)
         hidden, layer = self.layer.step(inputs, layer)
-        context, weights = self.attend_step(hidden, memory)
+        context, weights, looked = self.attend_step(hidden, memory, looked)
         outputs = self.readout(torch.cat([context, hidden], dim=1))
-        return outputs, weights, (layer, outputs if self.input_feeding else ())
+        return outputs, weights, (layer, outputs if self.input_feeding else (), looked)
 
     def finish(self, features: Tensor) -> Tensor:
         """Return the features, which are the outputs already: with input feeding the next step needs them."""
@@ -95,10 +98,17 @@ class BahdanauDecoder(AttentionDecoder):
     paper = "Bahdanau et al. 2015"
 
     def __init__(
-        self, recurrence: MakeLayer, input_size: int, memory_size: int, *, score: str = "additive", **options: str
+        self,
+        recurrence: MakeLayer,
+        input_size: int,
+        memory_size: int,
+        *,
+        score: str = "additive",
+        location: bool = False,
+        **options: str,
     ) -> None:
         layer = recurrence(input_size + memory_size)
-        super().__init__(layer, input_size, memory_size, score=score, **options)
+        super().__init__(layer, input_size, memory_size, score=score, location=location, **options)
         self.part = output_part(layer)
         self.first = None if self.part is not None else linear(memory_size, layer.output_size)
 
@@ -111,11 +121,25 @@ class BahdanauDecoder(AttentionDecoder):
 
     def advance(self, inputs: Tensor, state: StepState, memory: Memory) -> tuple[Tensor, Tensor, StepState]:
         """Run attention, then one step of the recurrence."""
-        layer, before = state
+        layer, before, looked = state
         assert isinstance(before, Tensor)
-        context, weights = self.attend_step(before, memory)
+        context, weights, looked = self.attend_step(before, memory, looked)
         hidden, layer = self.layer.step(torch.cat([inputs, context], dim=1), layer)
-        return torch.cat([context, hidden], dim=1), weights, (layer, hidden)
+        return torch.cat([context, hidden], dim=1), weights, (layer, hidden, looked)
+
+
+def last_weights(weights: Tensor, start: State, lengths: Tensor | None) -> State:
+    """Return the weights ``(B, T, S)`` of the last step of each row, those at the start of an empty row ``(B, S)``.
+
+    The result is ``()`` if the state at the start has no weights.
+    """
+    if not isinstance(start, Tensor):
+        return ()
+    if lengths is None:
+        return weights[:, -1]
+    lengths = lengths.to(weights.device)
+    last = weights[torch.arange(len(weights), device=weights.device), (lengths - 1).clamp(min=0)]
+    return torch.where((lengths > 0).unsqueeze(1), last, start)
 
 
 def output_part(layer: SequenceLayer) -> int | None:

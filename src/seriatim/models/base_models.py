@@ -121,7 +121,7 @@ class TokenPredictor(NeuralModel):
             layer_from_config(config, options),
             vocabulary_size,
             tie_weights=config.tie_weights,
-            dropout=config.dropout,
+            dropout=config.dropout or 0.0,
             variational=config.variational_dropout,
             output_bias=config.output_bias,
         )
@@ -170,7 +170,7 @@ def layer_from_config(
         hidden_size or config.hidden_size,
         num_layers=config.num_layers,
         bidirectional=bool(config.bidirectional if bidirectional is None else bidirectional),
-        dropout=config.dropout,
+        dropout=config.dropout or 0.0,
         variational_dropout=config.variational_dropout,
         residual=config.residual,
         **options,

@@ -51,7 +51,7 @@ class Classifier(NeuralModel):
             num_labels,
             pooling=pooling,
             two_ways=bool(config.bidirectional),
-            dropout=config.dropout,
+            dropout=config.dropout or 0.0,
             output_bias=config.output_bias,
         )
 

@@ -2,8 +2,8 @@
 
     m = encoder(E_x[x]),  h_i = decoder(E_y[y_{i−1}], initial state from m),  P(y_i | X, y_<i) = softmax(W h_i + b)
 
-Scheduled sampling: see `scheduled_sampling`. Tied weights, W = E_y: O. Press and L. Wolf, EACL 2017. Token 0 is the
-first input of the decoder and ends a target.
+Scheduled sampling: see `scheduled_sampling`. Copies of the source: see `copying`. Tied weights, W = E_y: O. Press and
+L. Wolf, EACL 2017. Token 0 is the first input of the decoder and ends a target.
 """
 
 import torch
@@ -17,6 +17,7 @@ from ..core.state import State
 from ..layers.pointwise import make_dropout
 from .attention_decoder import AttentionDecoder
 from .base_models import NeuralModel, on_positions, valid_positions
+from .copying import Copying, CopyState
 from .cross_entropy import summed_loss, token_losses
 from .scheduled_sampling import sampled_features
 
@@ -44,7 +45,9 @@ class EncoderDecoder(NeuralModel):
     ``shared_embedding`` uses one embedding for sources and targets, ``tie_weights`` that of the targets as the weight
     of the output layer. Dropout applies to the embeddings and before the output layer. ``label_smoothing`` is the share
     of every target that is spread over the vocabulary in training. ``bounded_logits`` uses the logits tanh(W h + b),
-    between −1 and 1. Layers, widths or vocabularies that do not fit together raise InputError.
+    between −1 and 1. ``copied`` is the target id of every source id, if the model also copies tokens of the source (see
+    `copying`); logits are then log probabilities. Layers, widths or vocabularies that do not fit together raise
+    InputError.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class EncoderDecoder(NeuralModel):
         label_smoothing: float = 0.0,
         output_bias: bool = True,
         bounded_logits: bool = False,
+        copied: Tensor | None = None,
     ) -> None:
         super().__init__()
         decoder = _check_layers(encoder, decoder, embedding_size)
@@ -74,6 +78,8 @@ class EncoderDecoder(NeuralModel):
                 f"model.tie_weights: needs equal widths; embedding_size is {embedding_size}, the decoder gives "
                 f"{decoder.output_size}"
             )
+        if bounded_logits and copied is not None:
+            raise InputError("copying: not supported with bounded logits; leave one of them out")
         if not 0 <= label_smoothing < 1:
             raise InputError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
@@ -86,6 +92,10 @@ class EncoderDecoder(NeuralModel):
         self.source_embedding = shared or nn.Embedding(source_vocabulary, embedding_size)
         self.dropout = make_dropout(dropout)
         self.output = nn.Linear(decoder.output_size, target_vocabulary, bias=output_bias)
+        self.copying: Copying | None = None
+        if copied is not None:
+            memory_size = None if isinstance(decoder, AttentionDecoder) else encoder.output_size
+            self.copying = Copying(decoder.output_size, copied, memory_size)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight)  # the initialization of the layers expects inputs of unit variance
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
@@ -102,7 +112,9 @@ class EncoderDecoder(NeuralModel):
     def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
         """Return the decoder's initial state for ids ``(batch, source_time)`` of lengths ``(batch,)``, 0 allowed."""
         memory, end = self.encoder(self.dropout(self.source_embedding(source)), lengths=source_lengths)
-        return self.decoder.initial_state(len(source), memory, source_lengths, encoder_state=end)
+        copied = {"encoder_state": end} if self.decoder.reads_encoder_state else {}
+        state = self.decoder.initial_state(len(source), memory, source_lengths, **copied)
+        return state if self.copying is None else self.copying.begin(state, source, memory, source_lengths)
 
     def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Return the logits ``(batch, time, target_vocabulary)`` after each target token ``(batch, time)``.
@@ -110,13 +122,20 @@ class EncoderDecoder(NeuralModel):
         The state before the first token is that of `encode`; the state after each row's last token is also returned.
         The logits on padding, given ``lengths`` ``(batch,)``, are those of a zero vector.
         """
-        hidden, state = self.features(tokens, state, lengths)
-        return self.logits(hidden), state
+        hidden, weights, state = self.decode(tokens, state, lengths)
+        return self.predict(hidden, weights, state), state
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, target_vocabulary)``."""
-        hidden, state = self.decoder.step(self.dropout(self.target_embedding(tokens)), state)
-        return self.logits(self.dropout(hidden)), state
+        embedded, inner = self.dropout(self.target_embedding(tokens)), decoder_state(state)
+        weights = None
+        if self.copying is not None and isinstance(self.decoder, AttentionDecoder):
+            hidden, weights, inner = self.decoder.attending_step(embedded, inner)
+            weights = weights.unsqueeze(1)
+        else:
+            hidden, inner = self.decoder.step(embedded, inner)
+        state = with_decoder_state(state, inner)
+        return self.predict(self.dropout(hidden).unsqueeze(1), weights, state).squeeze(1), state
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits ``(..., target_vocabulary)`` for outputs of the decoder ``(..., size)``."""
@@ -125,8 +144,27 @@ class EncoderDecoder(NeuralModel):
 
     def features(self, tokens: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
-        hidden, state = self.decoder(self.dropout(self.target_embedding(tokens)), state, lengths=lengths)
-        return self.dropout(hidden), state
+        hidden, inner = self.decoder(self.dropout(self.target_embedding(tokens)), decoder_state(state), lengths=lengths)
+        return self.dropout(hidden), with_decoder_state(state, inner)
+
+    def decode(self, tokens: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, Tensor | None, State]:
+        """Return the result of `features`, with the attention weights of the decoder between, if copying needs them.
+
+        The weights are ``(batch, time, source_time)``.
+        """
+        if self.copying is None or not isinstance(self.decoder, AttentionDecoder):
+            hidden, state = self.features(tokens, state, lengths)
+            return hidden, None, state
+        embedded = self.dropout(self.target_embedding(tokens))
+        hidden, weights, inner = self.decoder.decode(embedded, decoder_state(state), lengths)
+        return self.dropout(hidden), weights, with_decoder_state(state, inner)
+
+    def predict(self, hidden: Tensor, weights: Tensor | None, state: State) -> Tensor:
+        """Return logits ``(batch, time, target_vocabulary)`` for the results of `decode`; log P with copying."""
+        logits = self.logits(hidden)
+        if self.copying is None:
+            return logits
+        return self.copying.mix(hidden, weights, state).log_probabilities(logits)
 
     def loss(
         self,
@@ -153,6 +191,9 @@ class EncoderDecoder(NeuralModel):
         state, lengths = self.encode(source, source_lengths), check_lengths(target_lengths, *targets.shape)
         if own_predictions:
             hidden, _ = sampled_features(self.features, self.output, target_inputs, state, own_predictions)
+        elif self.copying is not None:
+            losses = self._copying_losses(target_inputs, targets, state, lengths, self.label_smoothing)
+            return valid_positions(losses, lengths).sum()
         else:
             hidden, _ = self.features(target_inputs, state, lengths)
         hidden, targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
@@ -172,6 +213,9 @@ class EncoderDecoder(NeuralModel):
     ) -> Tensor:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding, without smoothing."""
         state, lengths = self.encode(source, source_lengths), check_lengths(target_lengths, *targets.shape)
+        if self.copying is not None:
+            losses = self._copying_losses(target_inputs, targets, state, lengths)
+            return on_positions(valid_positions(losses, lengths), targets.shape, lengths)
         hidden, _ = self.features(target_inputs, state, lengths)
         hidden, valid_targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
         if self.bounded_logits:
@@ -179,6 +223,14 @@ class EncoderDecoder(NeuralModel):
         else:
             losses = token_losses(hidden, self.output.weight, self.output.bias, valid_targets)
         return on_positions(losses, targets.shape, lengths)
+
+    def _copying_losses(
+        self, inputs: Tensor, targets: Tensor, state: State, lengths: Tensor | None, label_smoothing: float = 0.0
+    ) -> Tensor:
+        """Return −log P of every target ``(batch, time)``, with any number on padding."""
+        assert self.copying is not None
+        hidden, weights, _ = self.decode(inputs, state, lengths)
+        return self.copying.mix(hidden, weights, state).token_losses(self.logits(hidden), targets, label_smoothing)
 
     def _bounded_loss(self, hidden: Tensor, targets: Tensor, reduction: str, label_smoothing: float = 0.0) -> Tensor:
         logits = self.logits(hidden)
@@ -202,7 +254,17 @@ class EncoderDecoder(NeuralModel):
             raise InputError(f"{type(self.decoder).__name__} has no single attention to show; take a Luong or Bahdanau")
         state = self.encode(source, source_lengths)
         embedded = self.dropout(self.target_embedding(target_inputs))
-        return self.decoder.attention(embedded, state, lengths=target_lengths)
+        return self.decoder.attention(embedded, decoder_state(state), lengths=target_lengths)
+
+
+def decoder_state(state: State) -> State:
+    """Return the decoder's part of the state of an `EncoderDecoder`."""
+    return state.decoder if isinstance(state, CopyState) else state
+
+
+def with_decoder_state(state: State, decoder: State) -> State:
+    """Return the state of an `EncoderDecoder` with another state of its decoder."""
+    return state._replace(decoder=decoder) if isinstance(state, CopyState) else decoder
 
 
 def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size: int) -> MemoryLayer:

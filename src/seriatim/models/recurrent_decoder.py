@@ -96,6 +96,7 @@ class RecurrentDecoder(MemoryLayer):
             raise InputError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")
         self.layer, self.memory_size = layer, memory_size
         self.bridge = Bridge(layer, memory_size, kind=bridge)
+        self.reads_encoder_state = bridge == "copy"
         backward_from = memory_size // 2 if summary == "ends" else memory_size
         self.summarize = Pooling("mean" if summary == "mean" else "final", memory_size, backward_from=backward_from)
 

@@ -36,7 +36,9 @@ class Options(Section):
     """Layer that reads the characters of a word (convolution: Ma & Hovy 2016; recurrent: Lample et al. 2016)."""
     character_size: Count = 30
     """Width of the embedding of a character."""
-    word_features: list[Literal["prefix", "suffix", "shape", "lowercase"]] = Field(default_factory=list)
+    word_features: list[Literal["prefix", "suffix", "shape", "lowercase"]] = Field(
+        default=["prefix", "suffix", "shape", "lowercase"]
+    )
     """Hashed features of each word beside its characters (Ratnaparkhi 1996); see `seriatim.models.word_features`."""
     feature_size: Count = 64
     """Width of the sum of the embeddings of these features."""
@@ -182,17 +184,20 @@ class Tagger(TagModel, NeuralModel):
 class Taggers(TagModel):
     """An ensemble of taggers with the same vocabulary: the mean of the models' probabilities for each word.
 
-    If a CRF forbids transitions, the score of an allowed sequence is the product of these means.
+    The models have equal weights by default. If a CRF forbids transitions, the score of an allowed sequence is the
+    product of these means.
     """
 
-    def __init__(self, models: Sequence[Tagger]) -> None:
+    def __init__(self, models: Sequence[TagModel], weights: Sequence[float] | None = None) -> None:
         allowed = next((model.crf.allowed for model in models if model.crf is not None), None)
         super().__init__(None if allowed is None else CRF(len(allowed) - 1, allowed))
-        self.models = cast(Sequence[Tagger], nn.ModuleList(models))
+        self.models = cast(Sequence[TagModel], nn.ModuleList(models))
+        self.weights = [1 / len(models)] * len(models) if weights is None else list(weights)
 
     def forward(self, batch: TaggedBatch) -> Tensor:
         """Return the logarithm of the mean of the models' marginals ``(batch, time, num_tags)``."""
-        mean = torch.stack([model.marginals(model(batch), batch.lengths) for model in self.models]).mean(0)
+        parts = (model.marginals(model(batch), batch.lengths) for model in self.models)
+        mean = torch.stack([weight * part for weight, part in zip(self.weights, parts, strict=True)]).sum(0)
         return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
 
 
@@ -223,7 +228,7 @@ def tagger(
         num_tags=len(labels),
         characters=characters,
         crf=CRF(len(labels), bio_transitions(labels)) if field else None,
-        dropout=config.dropout,
+        dropout=config.dropout or 0.0,
         variational=config.variational_dropout,
         word_dropout=options.word_dropout,
         output_bias=config.output_bias,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from torch import Tensor
+
 from ..config import Count, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
@@ -30,6 +32,12 @@ class Options(ScheduledSampling):
     (multi-head); by default multi-head if the decoder has blocks, otherwise dot."""
     form: Literal["luong", "bahdanau"] = "luong"
     """Attend after the recurrence (luong), or before it, so that the context enters the update (bahdanau)."""
+    location: bool | None = None
+    """Let attention with one head also depend on where the step before looked, so that it can learn to advance from
+    token to token (Chorowski et al. 2015); by default if the targets are no running text."""
+    copying: bool | None = None
+    """Copy tokens of the source that are also in the target vocabulary, with a learned probability at each step (See et
+    al. 2017); by default if many target tokens occur in their source."""
     input_feeding: bool = False
     """Use the attentional output of a step as an input of the next step, with luong."""
     readout: Literal["tanh", "direct", "tanh-logits"] = "tanh"
@@ -42,18 +50,21 @@ class Options(ScheduledSampling):
     """The initial state of the decoder: a map of the source's vector, a copy of the encoder's last state, or none."""
     encoder_size: Count | None = None
     """Width of one direction of the encoder; by default `hidden_size`, or half of it if there are two directions."""
-    shared_vocabulary: bool = False
-    """Use one tokenizer and one embedding for source and target."""
+    shared_vocabulary: bool | None = None
+    """Use one tokenizer and one embedding for source and target; by default if both consist of the same symbols."""
     target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
-    """Kind of the target tokenizer; by default that of the source tokenizer."""
+    """Kind of the target tokenizer; by default `tokenizer.kind`, or chosen from the targets if that is not given."""
     label_smoothing: Rate = 0.0
     """Share of the probability of a target that is spread over all tokens in the training loss."""
+    hallucination: Rate | None = None
+    """Share of the training pairs in which the longest part that source and target share gets other tokens, on both
+    sides and again at every step (Anastasopoulos & Neubig 2019); by default for few pairs that share much."""
     max_target_length: Count = 256
     """Largest number of tokens of a target; longer targets are refused with their line, longer answers are cut."""
 
 
 LayerOptions: TypeAlias = Mapping[str, object]
-ONE_HEAD = {"form", "input_feeding", "readout"}
+ONE_HEAD = {"form", "input_feeding", "readout", "location"}
 """Options of attention with one head."""
 
 
@@ -85,7 +96,8 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
 def _refuse_unused(options: Options) -> None:
     """Raise InputError for an option that has no effect beside the others."""
     if options.factorisation == "ctc":
-        unused = {*ONE_HEAD, "context", "bridge", *ScheduledSampling.model_fields, "label_smoothing"}
+        unused = {*ONE_HEAD, "context", "bridge", "copying", *ScheduledSampling.model_fields, "label_smoothing"}
+        unused.add("hallucination")
         cause = "factorisation ctc"
     elif options.attention in ("none", "multi-head"):
         unused, cause = {*ONE_HEAD, "upsample"}, f"attention {options.attention}"
@@ -95,22 +107,26 @@ def _refuse_unused(options: Options) -> None:
             unused, cause = unused | {"input_feeding"}, "form bahdanau"
     if options.attention == "multi-head":
         unused |= {"context", "bridge"}
+    if options.copying and options.factorisation != "ctc":
+        unsupported = {"readout": options.readout == "tanh-logits", "scheduled_sampling": options.scheduled_sampling}
+        for name in (name for name, is_chosen in unsupported.items() if is_chosen):
+            raise InputError(f"model.options.{name}: not supported with copying; leave one of them out")
     for name in sorted(unused):
-        if getattr(options, name) != Options.model_fields[name].default:
+        if getattr(options, name) not in (Options.model_fields[name].default, False):
             raise InputError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
 
 
 def translator(
-    options: Options, config: Model, rest: LayerOptions, source: int, target: int
+    options: Options, config: Model, rest: LayerOptions, source: int, target: int, copied: Tensor | None = None
 ) -> EncoderDecoder | CTCTranslator:
     """Build an encoder-decoder, or an encoder that predicts all of a target at once.
 
     The options are those of `settled`; ``rest`` are options of the layers, each of which takes those that it has.
-    ``source`` and ``target`` are numbers of token ids.
+    ``source`` and ``target`` are numbers of token ids; ``copied`` is the table for `copying`.
     """
     encoder = layer_from_config(config, _select(config.layer, rest), hidden_size=options.encoder_size)
     if options.factorisation == "ctc":
-        dropout, bias = config.dropout, config.output_bias
+        dropout, bias = config.dropout or 0.0, config.output_bias
         return CTCTranslator(encoder, source, target, upsample=options.upsample, dropout=dropout, output_bias=bias)
     return EncoderDecoder(
         encoder,
@@ -118,12 +134,13 @@ def translator(
         source,
         target,
         config.embedding_size,
-        shared_embedding=options.shared_vocabulary,
+        shared_embedding=bool(options.shared_vocabulary),
         tie_weights=config.tie_weights,
-        dropout=config.dropout,
+        dropout=config.dropout or 0.0,
         label_smoothing=options.label_smoothing,
         output_bias=config.output_bias,
         bounded_logits=options.readout == "tanh-logits",
+        copied=copied,
     )
 
 
@@ -142,10 +159,10 @@ def _decoder(options: Options, config: Model, rest: LayerOptions, memory_size: i
         return ContextDecoder(recurrence, config.embedding_size, memory_size, context=options.context, **form)
     form["score"] = str(options.attention)
     form["readout"] = "direct" if options.readout == "tanh-logits" else options.readout
+    width, location, feeding = config.embedding_size, bool(options.location), options.input_feeding
     if options.form == "bahdanau":
-        return BahdanauDecoder(recurrence, config.embedding_size, memory_size, **form)
-    feeding = options.input_feeding
-    return LuongDecoder(recurrence, config.embedding_size, memory_size, input_feeding=feeding, **form)
+        return BahdanauDecoder(recurrence, width, memory_size, location=location, **form)
+    return LuongDecoder(recurrence, width, memory_size, input_feeding=feeding, location=location, **form)
 
 
 def _known(name: str, rest: LayerOptions) -> set[str]:

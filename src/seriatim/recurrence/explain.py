@@ -31,7 +31,8 @@ def explain(module: RecurrentCell | SequenceLayer) -> str:
     cell = module if isinstance(module, RecurrentCell) else getattr(module, "cell", None)
     if isinstance(cell, RecurrentCell):
         return _explain_cell(cell)
-    if layers := list(_inner_layers(module)):
+    layers = [layer for layer in _inner_layers(module) if layer.keeps != "nothing"]  # others are maps of one position
+    if layers:
         return "\n".join(map(explain, layers))
     return (
         f"{type(module).__name__} computes whole sequences with PyTorch's operators; it has no step that could be "

@@ -8,6 +8,7 @@ from ..core.errors import InputError, ProblemsError
 from ..storage.lock import refuse_locked
 from ..tasks import find, with_current_layer
 from ..training.hardware import choose_device
+from ..training.overlap import warn_of_overlap
 from ..training.resource_limits import build_model, check_memory
 from ..training.run_files import check_out
 from ..training.setup import open_initial
@@ -64,6 +65,7 @@ class _Check:
     def data(self, task: AnyTask, *, model_fits: bool) -> Report | None:
         """Check the data, and the model if its configuration fits; return the statistics of the data."""
         config = task.config
+        self.attempt(task.hold_out)
         self.attempt(task.check_held_out)
         initial = self.attempt(open_initial, config)
         vocabulary = self.attempt(task.learn_vocabulary)
@@ -84,4 +86,5 @@ class _Check:
         parts = {part: self.attempt(task.read, spec, part, vocabulary) for part, spec in specs.items()}
         if parts["train"] is not None:
             self.attempt(task.check, parts["train"], parts.get("valid"))
+            warn_of_overlap(task, parts["train"], parts.get("valid"))
         return None if self.problems else self.attempt(task.report, vocabulary)

@@ -23,7 +23,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
     first = runs[0]
     if len(runs) == 1:
         return first
-    return Run(first.path, first.task, first.vocabulary, first.task.combine([run.model for run in runs]))
+    return Run(first.path, first.task, first.vocabulary, first.task.combine([run.answering for run in runs]))
 
 
 def interpolate(
@@ -49,7 +49,7 @@ def interpolate(
     if spec is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
     if not held_out:
-        check_named_by_run(spec, f"{first.path}: data.valid")
+        check_named_by_run(first.task.part(spec, "valid").spec, f"{first.path}: data.valid")
     corpus = first.task.read(spec, "valid", first.vocabulary, file_format=file_format)
     weights = fit_weights(np.stack([each_loss(run.model, corpus) for run in runs]))
     return Run(first.path, first.task, first.vocabulary, Mixture([run.model for run in runs], weights)), weights
@@ -76,7 +76,9 @@ def compare(
         )
     _check_units(first, second)
     measures, others = (
-        run.task.measures(run.model, run.task.read(data, "test", run.vocabulary, file_format=file_format), **settings)
+        run.task.measures(
+            run.answering, run.task.read(data, "test", run.vocabulary, file_format=file_format), **settings
+        )
         for run in (first, second)
     )
     same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()

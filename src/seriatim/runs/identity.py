@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..config import Config, resolve
@@ -9,6 +10,7 @@ from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from ..storage.safe_files import is_text
 from ..storage.weights import read_metadata
+from ..tasks import STANDALONE, TASKS
 
 ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
 """Fields of ``model`` that runs of earlier versions lack, with the values that give the model of those versions."""
@@ -30,13 +32,23 @@ def read_config(path: str | Path) -> Config:
         raise InputError(f"{path}: no such run; give the folder that seriatim train --out wrote")
     if not file.is_file():
         raise InputError(f"{file}: missing; is {path} the folder of a run?")
-    return resolve(file)
+    config = resolve(file)
+    config.model.options = {**former_options(config), **config.model.options}
+    return config
+
+
+def former_options(config: Config) -> Mapping[str, object]:
+    """Return the options that runs of earlier versions lack; see `Task.former_options`."""
+    kind = TASKS.get(config.task)
+    return {} if kind is None or config.model.layer in STANDALONE else kind.former_options
 
 
 def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
     """Return what must agree between the files of a run."""
     settings = config.model.model_dump()
     settings = {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
+    former = former_options(config).items()
+    settings["options"] = {name: value for name, value in settings["options"].items() if (name, value) not in former}
     model = json.dumps([config.task, settings], sort_keys=True)
     return {
         "format": "seriatim 1",

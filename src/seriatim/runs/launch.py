@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 
-from ..config import ConfigSource, resolve
+from ..config import ConfigSource, Training, resolve
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
+from ..data.holding_out import share_of
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import load_vocabulary
 from ..evaluation.intervals import Metrics
@@ -22,14 +23,15 @@ from ..tasks import find, with_current_layer
 from ..training.checkpoints import saving
 from ..training.estimator import Estimator, Job
 from ..training.hardware import choose_device, choose_precision
-from ..training.optimizers import FORMER_RATE, SGD_RATE, default_rate
+from ..training.optimizers import FORMER_RATE, SGD_RATE
 from ..training.reporting import Record, Reporter, default_reporter
 from ..training.run_files import begin_run, check_out, check_space, has_begun, remove_partial_files
 from ..training.setup import prepare
 from ..training.task import AnyTask, Task
 from ..version import __version__
 from .identity import identity, read_config
-from .run import Run, load
+from .run import BASELINE, Run, load
+from .simple_baseline import KEY, baseline_task, beside_baseline, check_weight, choose_weight, refuse_long
 
 FIXED = (
     *("task", "tokenizer", "model"),
@@ -75,11 +77,12 @@ def train(
 def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
     """Train a model from the beginning. The arguments are as in `train`."""
     folder = check_out(task.config.out, overwrite=overwrite)
+    check_weight(task)
     refuse_locked(folder)
     device = choose_device(task.config.training.device)
     torch.manual_seed(task.config.training.seed)
     job = prepare(task, folder)
-    _choose_precision_and_rate(task, device)
+    _choose_precision(task, device)
     check_space(folder, task.estimator.space_needed(job.model, job.vocabulary, task.config.training))
     with locked(folder):
         check_out(task.config.out, overwrite=overwrite)  # another training may have been faster
@@ -111,6 +114,8 @@ def resume(
     saved, folder = read_config(path), Path(path)
     if saved.training.learning_rate is None:
         saved.training.learning_rate = SGD_RATE if saved.training.optimizer == "sgd" else FORMER_RATE
+    if saved.training.average is None:  # a run of an earlier version
+        saved.training.average = 0.0
     require_code(folder, stacks_of(saved), allow_code=allow_code)
     task = find(resolve(saved, overrides))
     config = task.config
@@ -124,15 +129,14 @@ def resume(
         if config.data.train is None:
             raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
         if (folder / "summary.json").exists() and (folder / "model.safetensors").exists():
-            reason = "counted in one pass, nothing is left to do; count again with --overwrite"
-            warnings.warn(f"{folder}: {reason}", stacklevel=2)
+            warnings.warn(f"{folder}: {task.estimator.finished}", stacklevel=2)
             return load(folder)
     if not task.estimator.resumable or not has_begun(folder):
         return _start(find(resolve(config, {"out": str(folder)})), overwrite=True, reporter=reporter)
     with locked(folder):
         vocabulary = load_vocabulary(folder)
         device = choose_device(config.training.device)
-        _choose_precision_and_rate(task, device)
+        _choose_precision(task, device)
         job = prepare(task, folder, vocabulary)
         check_space(folder, task.estimator.space_needed(job.model, vocabulary, config.training))
         estimator = _estimator(job, device, reporter)
@@ -150,8 +154,8 @@ def _estimator(job: Job[AnyTask], device: torch.device, reporter: Reporter | Non
     return job.task.estimator(job, device, reporter or default_reporter(), metadata)
 
 
-def _fit(estimator: Estimator, job: Job[AnyTask]) -> Run:
-    """Train, then write `summary.json` and the model card."""
+def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None) -> Run:
+    """Train, then write `summary.json` and the model card; ``part_of`` is the run that a baseline belongs to."""
     task, config = job.task, job.task.config
     description: Record = {
         "parameters": sum(parameter.numel() for parameter in estimator.model.parameters()),
@@ -163,6 +167,8 @@ def _fit(estimator: Estimator, job: Job[AnyTask]) -> Run:
         **description,
         "train": task.describe(job.train),
         "valid": None if job.valid is None else task.describe(job.valid),
+        "held_out_share": task.validation_name() if share_of(task.validation_spec()) else "",
+        "ceiling": _ceiling(config.training),
         "figures": task.figures,
         "step": estimator.progress.step,
         "nothing_left": estimator.nothing_left(),
@@ -171,6 +177,9 @@ def _fit(estimator: Estimator, job: Job[AnyTask]) -> Run:
     estimator.report("begin", beginning)
     with freed_memory_kept():
         progress = estimator.fit()
+    simple = _train_baseline(job)
+    if simple is None and config.training.baseline_weight:
+        _set_weight(job, 0.0)
     run = load(job.folder)
     run.summary = {
         "task": config.task,
@@ -188,24 +197,84 @@ def _fit(estimator: Estimator, job: Job[AnyTask]) -> Run:
         "threads": torch.get_num_threads(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
     }
+    if simple is not None:
+        _blend(run, simple, job)
     if job.valid is not None:
-        partial = type(task).validate is not Task.validate  # validations measured fewer metrics
-        run.summary["valid"] = (None if partial else estimator.metrics) or task.evaluate(run.model, job.valid)
-        baseline = task.baseline(job.train, job.valid, job.vocabulary)
-        run.summary["baseline"] = {"name": task.baseline_name, **baseline}
-    with saving(job.folder):
+        baseline = {"name": task.baseline_name, **task.baseline(job.train, job.valid, job.vocabulary)}
+        if simple is not None:
+            run.summary["valid"], baseline[KEY] = beside_baseline(run, simple, job.valid)
+        else:
+            partial = type(task).validate is not Task.validate  # validations measured fewer metrics
+            run.summary["valid"] = (None if partial else estimator.metrics) or task.evaluate(run.model, job.valid)
+        run.summary["baseline"] = baseline
+    with saving(part_of or job.folder):
         write_whole(job.folder / "README.md", _model_card(run))
         write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: the run is complete
     estimator.report("end", run.summary)
     return run
 
 
-def _choose_precision_and_rate(task: AnyTask, device: torch.device) -> None:
-    """Write the precision and the learning rate into the configuration, which the run saves."""
+def _blend(run: Run, simple: Run, job: Job[AnyTask]) -> None:
+    """Blend the answers of a run with its simple baseline, with the weight that is best on the held-out data."""
+    training = job.task.config.training
+    if training.baseline_weight is None:
+        if job.valid is None:
+            return
+        _set_weight(job, choose_weight(run, simple, job.valid))
+        run.config.training.baseline_weight = training.baseline_weight
+    if weight := training.baseline_weight:
+        run.blend(simple, weight)
+        run.summary["baseline_weight"] = weight
+
+
+def _set_weight(job: Job[AnyTask], weight: float) -> None:
+    """Write the weight of the simple baseline into the configuration of a run."""
+    job.task.config.training.baseline_weight = weight
+    with saving(job.folder):
+        write_whole(job.folder / "config.yaml", job.task.config.to_yaml())
+
+
+def _train_baseline(job: Job[AnyTask]) -> Run | None:
+    """Train the simple baseline of a run in a folder of its own; None if it has none.
+
+    Warns:
+        UserWarning: it cannot be trained on this data.
+    """
+    task, folder = baseline_task(job.task), job.folder / BASELINE
+    remove(folder)
+    if task is None:
+        return None
+    try:
+        refuse_long(task, job.train)
+        task.check(job.train, job.valid)
+        inner = Job(task, folder, job.vocabulary, task.make_model(job.vocabulary), job.batches, job.train, job.valid)
+        estimator = _estimator(inner, torch.device("cpu"), Reporter())
+        with saving(job.folder), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice on its options, which nobody has set
+            folder.mkdir()
+            begin_run(folder, task.config, job.vocabulary)
+            estimator.start()
+            return _fit(estimator, inner, part_of=job.folder)
+    except InputError as error:
+        remove(folder)
+        warnings.warn(f"{job.folder}: the simple baseline was not trained: {error}", stacklevel=2)
+        return None
+
+
+def _choose_precision(task: AnyTask, device: torch.device) -> None:
+    """Write the precision into the configuration, which the run saves."""
     training = task.config.training
     training.precision = choose_precision(training.precision, device)
-    if training.learning_rate is None and task.uses_learning_rate:
-        training.learning_rate = default_rate(task.config)
+
+
+def _ceiling(training: Training) -> str:
+    """Return in words when a training without a budget ends; an empty string for other trainings."""
+    if training.patience is None or training.minutes is None:
+        return ""
+    return (
+        f"trains until {training.patience} validations in a row bring no improvement, for {training.minutes:g} minutes "
+        "at most (--patience, --minutes)"
+    )
 
 
 def _model_card(run: Run) -> str:
@@ -229,12 +298,16 @@ def _figures(task: AnyTask, summary: Metrics) -> list[str]:
     if "valid" not in summary:
         return ["None was given; how well the model does is unknown."]
     metrics, baseline = summary["valid"], summary["baseline"]
+    simple = baseline.get(KEY, {})
     counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.counts)
     rows = []
     for figure in task.figures:
         if figure.key in metrics:
             interval = figure.interval(metrics)
-            beside = figure.text(baseline) if figure.key in baseline else ""
-            rows.append(f"| {figure.name} | {figure.text(metrics)}{f' ({interval})' if interval else ''} | {beside} |")
-    head = [f"| | this model (95 % interval) | {baseline['name']} |", "|---|---|---|"]
-    return [f"`{task.validation_spec()}`: {counts}.", "", *head, *rows]
+            beside = [figure.text(other) if figure.key in other else "" for other in (baseline, simple)]
+            cells = [f"{figure.text(metrics)}{f' ({interval})' if interval else ''}", *beside[: 1 + bool(simple)]]
+            rows.append(f"| {figure.name} | {' | '.join(cells)} |")
+    names = ["this model (95 % interval)", baseline["name"], *([simple["name"]] if simple else [])]
+    head = [f"| | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+    verdict = ["", simple["verdict"]] if "verdict" in simple else []
+    return [f"`{task.validation_name()}`: {counts}.", "", *head, *rows, *verdict]

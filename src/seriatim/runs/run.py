@@ -32,6 +32,9 @@ from .identity import check_belongs, identity, read_config
 from .run_summary import read_summary
 from .stream import SamplingSettings, Score, Stream, draw_texts
 
+BASELINE = "baseline"
+"""The folder of the simple baseline in that of a run."""
+
 
 class _GenerationSettings(SamplingSettings, total=False):
     """The keyword arguments of `Run.iter_samples`."""
@@ -57,9 +60,30 @@ class Run:
     def __init__(self, path: Path, task: AnyTask, vocabulary: Vocabulary, model: Any) -> None:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
+        self._blended: Any = None
         self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
         self.summary: Metrics = read_summary(path / "summary.json", [figure.key for figure in task.figures])
+
+    @property
+    def answering(self) -> Any:
+        """What evaluates and predicts: the model, or its mean with the simple baseline; see `blend`."""
+        return self.model if self._blended is None else self._blended
+
+    def blend(self, baseline: "Run", weight: float) -> None:
+        """Answer with the mean of this model's probabilities and those of a baseline, which has the ``weight``.
+
+        Raises:
+            InputError: the baseline is another model or has another vocabulary, or the task does not support it.
+        """
+        if baseline.config.model.layer != self.task.simple_baseline:
+            raise InputError(f"{baseline.path}: not the simple baseline {self.task.simple_baseline}; restore it")
+        if baseline.vocabulary.fingerprint() != self.vocabulary.fingerprint():
+            raise InputError(f"{baseline.path}: of another vocabulary than the run; restore it")
+        model = self.task.blend(self.model, baseline.model.to(self.device), weight)
+        if model is None:
+            raise InputError(f"training.baseline_weight: not supported for {self.config.task}; leave it out")
+        self._blended = model.eval()
 
     def _description(self) -> dict[str, str]:
         """Return what `repr` and notebooks show: task, layer, parameters and the main metrics."""
@@ -189,7 +213,7 @@ class Run:
         """
         test = self.task.read(data_name(data), "test", self.vocabulary, file_format=file_format)
         with freed_memory_kept():
-            return self.task.evaluate(self.model, test, **settings)
+            return self.task.evaluate(self.answering, test, **settings)
 
     @overload
     def predict(
@@ -226,7 +250,7 @@ class Run:
                 if index == 1:  # for one batch the settings of malloc cost more than they save
                     stack.enter_context(freed_memory_kept())
                 started = time.perf_counter()
-                answers = self.task.answer(self.model, self.vocabulary, items, **settings)
+                answers = self.task.answer(self.answering, self.vocabulary, items, **settings)
                 seconds = (time.perf_counter() - started) / len(items)
                 for answer in answers:
                     yield {**answer, "seconds": seconds}
@@ -274,7 +298,10 @@ def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = Fals
         raise InputError(f"{weights}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(weights, config, vocabulary)
     task = find(config)
-    return Run(folder, task, vocabulary, task.load_model(vocabulary, weights).to(choose_device(device)))
+    run = Run(folder, task, vocabulary, task.load_model(vocabulary, weights).to(choose_device(device)))
+    if weight := config.training.baseline_weight:
+        run.blend(load(folder / BASELINE, device=device), weight)
+    return run
 
 
 def _seed(seed: int | None) -> int:

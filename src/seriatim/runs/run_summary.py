@@ -14,6 +14,8 @@ METRICS = ("valid", "baseline")
 """Fields that contain the metrics of a task."""
 BY_CLASS = ("classes", "entities")
 """Metrics that contain the figures of each label, or of each type of entity."""
+SIMPLE = "simple"
+"""The metrics of the simple baseline, among those of the simplest model."""
 BY_ORDER = "ngrams"
 """The metric that contains the figures of each order of n-grams."""
 
@@ -35,11 +37,17 @@ def read_summary(path: Path, figures: Collection[str] = ()) -> Metrics:
         fits, expected = FIELDS.get(name, (lambda _: True, "a value"))  # fields of other versions
         if not fits(value):
             raise InputError(f"{path}: {shown(name)[1:-1]} must be {expected}, got {shown(value)}; {REMEDY}")
-    for part in METRICS:
-        for name, value in summary.get(part, {}).items():
+    for part, values in _parts(summary):
+        for name, value in values.items():
             if name.removesuffix("_low").removesuffix("_high") in figures and not _is_number(value):
                 raise InputError(f"{path}: {part}.{name} must be a number or null, got {shown(value)}; {REMEDY}")
     return summary
+
+
+def _parts(summary: Metrics) -> list[tuple[str, Metrics]]:
+    """Return the parts of a summary that contain metrics, by name."""
+    parts = [(part, summary.get(part, {})) for part in METRICS]
+    return [*parts, (f"baseline.{SIMPLE}", summary.get("baseline", {}).get(SIMPLE, {}))]
 
 
 def _is_count(value: object) -> bool:
@@ -71,6 +79,8 @@ def _is_metrics(value: object) -> bool:
 
 
 def _is_metric(name: object, value: object) -> bool:
+    if name == SIMPLE:
+        return isinstance(value, dict) and all(_is_number(one) or _is_text(one) for one in value.values())
     if name == BY_ORDER:
         return isinstance(value, list) and bool(value) and all(map(_is_order, value))
     return _is_number(value) or isinstance(value, dict if name in BY_CLASS else str | list)

@@ -19,11 +19,14 @@ from ..layers.outside_code import line_of
 from ..layers.registry import REGISTRY, place_of
 from ..testing import LawError, check_quickly
 from ..training.task import AnyTask
+from .bag_of_ngrams import BagClassification
 from .base_tasks import with_model
 from .classification import Classification
 from .counting import Counting
+from .feature_tagging import FeatureTagging
 from .language_modelling import LanguageModelling
 from .masking import Masking
+from .rules import Rules
 from .seq2seq import SequenceToSequence
 from .tagging import Tagging
 
@@ -35,7 +38,12 @@ TASKS: dict[str, type[AnyTask]] = {
     "seq2seq": SequenceToSequence,
 }
 """The tasks, by the value of ``task`` in a configuration."""
-STANDALONE: dict[str, type[AnyTask]] = {"ngram": Counting}
+STANDALONE: dict[str, type[AnyTask]] = {
+    "ngram": Counting,
+    "bag": BagClassification,
+    "features": FeatureTagging,
+    "rules": Rules,
+}
 """Models that are not built from layers, by the value of ``model.layer``: each is a special case of a task."""
 
 

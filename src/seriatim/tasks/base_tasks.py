@@ -1,5 +1,6 @@
 """Base classes of the tasks, and the defaults of their configurations."""
 
+from collections import Counter
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -9,6 +10,9 @@ from ..core.errors import InputError
 from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
+from ..data.holding_out import MIN_BYTES, NOTHING, PERCENT, end_part, line_part, text_size, usual_share
+from ..data.readers import Source, read_lines
+from ..data.repairs import Repairs
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
@@ -17,6 +21,7 @@ from ..layers.origins import stacks_of
 from ..training.loop import Trainer
 from ..training.task import Batch, Data, Model, Task
 
+MAX_LISTED = 200  # the largest number of labels that `check` lists
 Options = TypeVar("Options", bound=Section)
 
 
@@ -30,6 +35,23 @@ class TextTask(Task[Data, Batch, Model]):
     def unit(self) -> str:
         """``stream`` for one running text, or ``line``."""
         return self.config.data.unit
+
+    def usual_share(self) -> str:
+        """Return the share of lines, or of a running text if it is long enough."""
+        spec = self.training_spec()
+        if self.unit == "line":
+            return usual_share(sum(1 for _ in read_lines(super().sources(spec, "train"))))
+        return NOTHING if text_size(super().sources(spec, "train")) < MIN_BYTES else f"{PERCENT}%"
+
+    def sources(self, spec: str, split: str, file_format: str | None = None) -> list[Source]:
+        """Find the files of some text; of a running text the end is held out, else lines."""
+        part = self.part(spec, split)
+        sources = super().sources(part.spec, part.split, file_format)
+        if not part.share:
+            return sources
+        if self.unit == "line" or any(source.format == "jsonl" for source in sources):
+            return [line_part(source, part.share, held_out=part.held_out) for source in sources]
+        return end_part(sources, part.share, held_out=part.held_out)
 
     def learn_vocabulary(self) -> Vocabulary:
         """Learn the tokenizer from the training text."""
@@ -77,10 +99,24 @@ class LayeredTask(Task[Data, Batch, Model]):
 class LabelledTask(LayeredTask[Data, Batch, Model]):
     """A task on labelled data, which `labelled_items` reads."""
 
+    def usual_share(self) -> str:
+        """Return the share of the rows."""
+        return usual_share(sum(1 for _ in self.labelled_items(self.training_spec(), "train")))
+
+    def new_repairs(self) -> Repairs:
+        """Return an empty record of repairs, which refuses them if ``data.strict`` says so."""
+        return Repairs(strict=self.config.data.strict)
+
     def skim(self, spec: str, split: str) -> None:
         """Read the data and discard it; see `Task.skim`."""
         for _ in self.labelled_items(spec, split):
             pass
+
+
+def listed(counts: Counter[str]) -> list[str]:
+    """Return labels with their counts, the most frequent first, and how many are left out."""
+    shown = [f"{label} {count:,}" for label, count in counts.most_common(MAX_LISTED)]
+    return [*shown, *([f"and {len(counts) - MAX_LISTED:,} others"] if len(counts) > MAX_LISTED else [])]
 
 
 def split_options(kind: type[Options], config: Config) -> tuple[Options, dict[str, Any]]:
@@ -101,8 +137,10 @@ def seeing_everything(config: Config) -> Config:
     return with_model(config, bidirectional=True)
 
 
-def with_kind(config: Config, kind: str) -> Config:
+def with_kind(config: Config, kind: str | None) -> Config:
     """Return the configuration with this kind of tokens, unless it names a kind, or a run to take a tokenizer from.
+
+    None leaves the kind to be chosen from the training data.
 
     A built-in task whose texts are single strings of letters is read as characters; as words, a text would be one
     token.

@@ -1,32 +1,41 @@
 """Classification: a label for every text."""
 
 import functools
+import warnings
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import ClassVar, Literal
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..config import Rate, Section
-from ..core.errors import InputError, nearest, shown
+from ..config import Fields, Rate, Section
+from ..core.errors import InputError, shown
 from ..core.state import State
 from ..data.batching import Buckets
 from ..data.readers import LABELLED_SUFFIXES, Source
-from ..data.tables import Labelled, read_labelled
+from ..data.repairs import DataWarning, Repairs
+from ..data.tables import Labelled, read_labelled, with_spellings
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
 from ..evaluation.intervals import Measure, Metrics
-from ..evaluation.label_metrics import classification_measures, classification_metrics
+from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
 from ..layers.positions import learned_positions
 from ..models import Classifier
+from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
+from ..training.adaptive_defaults import small_batches
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask
+from .base_tasks import LabelledTask, listed
 from .classification_view import ClassifierView
-from .documents import DocumentBatch, Documents, batch_of, encode, probabilities
+from .documents import DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
 from .overlong import read_lengths, warn_of_long
+
+MAX_PROBABILITIES = 1000
+"""The largest number of labels whose probabilities an answer gives."""
 
 
 class Options(Section):
@@ -51,6 +60,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     items_name = "texts"
     suffixes = LABELLED_SUFFIXES
     baseline_name = "the commonest label"
+    simple_baseline: ClassVar[str | None] = "bag"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."
     figures: ClassVar[tuple[Metric, ...]] = (
@@ -63,7 +73,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
 
     def model_view(self, model: Classifier, vocabulary: Vocabulary) -> ClassifierView:
         """Return the view of one classifier."""
-        read_rows = functools.partial(self.rows, split="test")
+        read_rows = functools.partial(self.rows, split="test", labels=vocabulary.labels)
         read_documents = functools.partial(self.read, split="test", vocabulary=vocabulary)
         return ClassifierView(self.config, model, vocabulary, read_rows, read_documents)
 
@@ -83,39 +93,78 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         sizes, pooling = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)), self.options.pooling
         return Classifier.from_config(self.config.model, *sizes, pooling=pooling, options=self.layer_options)
 
-    def rows(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Labelled]:
-        """Read the texts of ``spec`` with their labels."""
+    def rows(
+        self,
+        spec: str,
+        split: str,
+        file_format: str | None = None,
+        repairs: Repairs | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Iterator[Labelled]:
+        """Read the texts of ``spec`` with their labels; see `with_spellings` for ``labels`` and ``repairs``."""
         data = self.config.data
         wanted = file_format or data.format
-        return read_labelled(self.sources(spec, split, wanted), file_format=wanted, text=data.text, label=data.label)
+        part = self.part(spec, split)
+        sources = self.sources(part.spec, part.split, wanted)
+
+        def read(repairs: Repairs) -> Iterator[Labelled]:
+            rows = read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
+            return part.chosen(rows, attrgetter("text"), attrgetter("label"))
+
+        return with_spellings(read, labels, repairs or self.new_repairs())
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield texts with their labels."""
         return ((row.text, str(row.label)) for row in self.rows(spec, split))
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
-        """Read and encode labelled texts; see `Task.read`."""
-        numbers = {label: i for i, label in enumerate(vocabulary.labels)}
-        texts, labels = [], []
-        for row in self.rows(spec, split, file_format):
+        """Read and encode labelled texts; warn of repairs, and of labels that never occur in training.
+
+        Texts with such a label count as wrong.
+        """
+        repairs, numbers = self.new_repairs(), {label: i for i, label in enumerate(vocabulary.labels)}
+        texts, labels, digests, first = [], [], array("q"), dict[str, str]()
+        for row in self.rows(spec, split, file_format, repairs, vocabulary.labels):
             if row.label not in numbers:
-                hint = nearest(str(row.label), list(vocabulary.labels))
-                raise InputError(f"{row.name}:{row.line}: the label {shown(row.label)} never stood in training; {hint}")
+                numbers[row.label] = len(numbers)
+                first[row.label] = f"{row.name}:{row.line}"
             texts.append(row.text)
             labels.append(numbers[row.label])
-        data = encode(texts, labels, vocabulary)
-        warn_of_long(data.texts.lengths, self.config, name=spec, items="texts")
+            digests.append(hash((row.text, row.label)))
+        data = self.encode(texts, labels, vocabulary)._replace(
+            unseen=tuple(first), repairs=repairs, digests=np.array(digests)
+        )
+        repairs.warn()
+        warn_of_long(data.texts.lengths, self.config, name=self.name_of(spec), items="texts")
+        for label, where in list(first.items())[:1]:
+            count, others = data.counts()["unseen_labels"], f" and {len(first) - 1:,} more" if len(first) > 1 else ""
+            unseen = f"{where}: the label {shown(label)}{others} never stood in training"
+            if count == len(labels):
+                raise InputError(f"{unseen}, nor did any other label here; give data with the same labels")
+            warnings.warn(f"{unseen}; {count:,} of {len(labels):,} texts count as wrong", DataWarning, stacklevel=2)
         return data
+
+    def encode(self, texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
+        """Encode texts, given with the indices of their labels."""
+        data = encode(texts, labels, vocabulary)
+        return data._replace(strings=texts) if self.keeps_strings else data
+
+    @property
+    def keeps_strings(self) -> bool:
+        """Whether the texts themselves are kept, which a bag of n-grams reads."""
+        return self.config.training.baseline == "simple"
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Return statistics of texts and labels."""
         data = self.read(spec, split, vocabulary)
-        labels = Counter(vocabulary.labels[label] for label in data.labels)
+        names = data.label_names
+        labels = Counter(names[label] for label in data.labels.tolist())
         return {
             **data.counts(),
             "longest_text": int(data.texts.lengths.max()),
             "empty_texts": int((data.texts.lengths == 0).sum()),
-            "labels": [f"{label} {count:,}" for label, count in labels.most_common()],
+            "labels": listed(labels),
+            **(data.repairs.lines() if data.repairs else {}),
         }
 
     def batches(self, data: Documents) -> Buckets[DocumentBatch]:
@@ -126,7 +175,11 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         tokenizer, ids = data.vocabulary.tokenizer, data.texts.ids
         once = None if tokenizer.unknown_id is None else np.bincount(ids, minlength=tokenizer.vocabulary_size) == 1
         make = functools.partial(batch_of, data, weights=weights, once=once)
-        return Buckets(data.texts.lengths, self.config.training.batch_size, make)
+        return Buckets(data.texts.lengths, self.batch_size, make)
+
+    def recipe(self, train: Documents) -> Fields:
+        """Return small batches for few texts, and much dropout."""
+        return {"training.batch_size": small_batches(len(train.labels)), "model.dropout": 0.5}
 
     def loss(
         self, model: Classifier, batch: DocumentBatch, state: State | None, *, progress: float = 0.0
@@ -139,16 +192,25 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
 
     def evaluate(self, model: Classifier, data: Documents, **settings: object) -> Metrics:
         """Compute the metrics of `seriatim.evaluation.label_metrics`."""
-        metrics = classification_metrics(data.labels, probabilities(model, data), data.vocabulary.labels)
-        return metrics | data.counts()
+        return _metrics(predictions(model, data), data)
 
     def measures(self, model: Classifier, data: Documents, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each text."""
-        return classification_measures(data.labels, probabilities(model, data), data.vocabulary.labels)
+        return prediction_measures(predictions(model, data), data.label_names)
+
+    def examine(self, model: Classifier, data: Documents) -> tuple[Metrics, dict[str, Measure]]:
+        """Compute both results from the same predictions."""
+        found = predictions(model, data)
+        return _metrics(found, data), prediction_measures(found, data.label_names)
 
     def combine(self, models: Sequence[Classifier]) -> Classifiers:
         """Return a classifier with the mean of the probabilities."""
         return Classifiers(models)
+
+    def blend(self, model: Classifier, baseline: nn.Module, weight: float) -> BlendedClassifier:
+        """Return a classifier with the weighted mean of the probabilities."""
+        assert isinstance(baseline, Bag)
+        return BlendedClassifier(model, baseline, weight)
 
     def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
         """Compute the accuracy of the label that is most frequent in training."""
@@ -161,18 +223,34 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
         """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
-        rows = read_labelled(sources, file_format=file_format or "auto", text=self.config.data.text, label=None)
-        return (row.text for row in rows)
+        wanted, repairs = file_format or "auto", self.new_repairs()
+        rows = read_labelled(sources, file_format=wanted, text=self.config.data.text, label=None, repairs=repairs)
+        yield from (row.text for row in rows)
+        repairs.warn()
 
     def answer(
         self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
-        """Return the most probable label of each text, and the probability of each label; see `overlong`."""
-        data = encode(items, [0] * len(items), vocabulary)
+        """Return the most probable label of each text, and the probability of each label; see `overlong`.
+
+        Of more than `MAX_PROBABILITIES` labels, the probabilities of the most probable ones are returned.
+        """
+        data = self.encode(items, [0] * len(items), vocabulary)
         lengths = read_lengths(data.texts.lengths, learned_positions(model))
         warn_of_long(lengths, self.config, name="predict", items="texts")
-        shares = probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths)))
-        return [
-            {"text": vocabulary.labels[best], "probabilities": dict(zip(vocabulary.labels, row, strict=True))}
-            for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
-        ]
+        answers: list[Metrics] = [{}] * len(items)
+        for rows, shares in label_probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths))):
+            for row, best, values in zip(rows.tolist(), shares.argmax(1).tolist(), shares, strict=True):
+                names = vocabulary.labels
+                if len(names) > MAX_PROBABILITIES:
+                    order = np.argpartition(-values, MAX_PROBABILITIES)[:MAX_PROBABILITIES]
+                    order = order[np.argsort(-values[order])]
+                    names, values = [names[i] for i in order.tolist()], values[order]
+                named = dict(zip(names, values.tolist(), strict=True))
+                answers[row] = {"text": vocabulary.labels[best], "probabilities": named}
+        return answers
+
+
+def _metrics(found: Predictions, data: Documents) -> Metrics:
+    metrics = prediction_metrics(found, data.label_names) | data.counts()
+    return metrics | (data.repairs.facts() if data.repairs else {})

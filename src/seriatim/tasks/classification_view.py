@@ -19,11 +19,12 @@ from ..data.encoded_pairs import Side, encode_side
 from ..data.tables import Labelled
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
+from ..evaluation.label_metrics import Predictions
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..training.task_view import Example, LabelEffect, TaskView, no_words
-from .documents import Documents, probabilities
+from .documents import Documents, predictions, probabilities
 
 
 @dataclass(frozen=True)
@@ -91,22 +92,28 @@ class ClassifierView(TaskView[Classifier]):
 
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
-        labels, whole = list(self.vocabulary.labels), self.read_documents(spec, file_format=file_format)
-        ids, starts, lengths = whole.texts
+        whole = self.read_documents(spec, file_format=file_format)
+        labels, (ids, starts, lengths) = whole.label_names, whole.texts
         data = Documents(Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS]), whole.labels[:MAX_ITEMS], self.vocabulary)
         texts = [row.text for row in itertools.islice(self.read_rows(spec, file_format=file_format), MAX_ITEMS)]
-        shares = probabilities(self.model, data)
-        predicted, confidence = shares.argmax(1), shares.max(1)
-        wrong = np.flatnonzero(predicted != data.labels)
-        truth, guesses = ([labels[label] for label in indices.tolist()] for indices in (data.labels, predicted))
-        worst = [
-            WrongExample(float(confidence[i]), texts[i], truth[i], guesses[i])
-            for i in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
-        ]
-        part, name = part_of(len(texts), len(whole.labels), "texts"), "confidence in the wrong label"
-        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name)
+        return mistakes_of(texts, len(whole.labels), data, labels, predictions(self.answering, data))
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first texts of some data that are not blank."""
         rows = itertools.islice(self.read_rows(spec, file_format=file_format), count)
         return [row.text for row in rows if row.text.strip()]
+
+
+def mistakes_of(
+    texts: Sequence[str], total: int, data: Documents, labels: Sequence[str], found: Predictions
+) -> Mistakes:
+    """Return the mistakes on ``data``, the first of ``total`` texts; the worst mistakes are the most confident ones."""
+    _, predicted, confidence, _ = found
+    wrong = np.flatnonzero(predicted != data.labels)
+    truth, guesses = ([labels[label] for label in indices.tolist()] for indices in (data.labels, predicted))
+    worst = [
+        WrongExample(float(confidence[i]), texts[i], truth[i], guesses[i])
+        for i in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
+    ]
+    part, name = part_of(len(texts), total, "texts"), "confidence in the wrong label"
+    return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name)

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from pydantic import Field, field_validator
 
-from ..config import Config, Positive, Rate, Section
-from ..core.errors import InputError, nearest
+from ..config import Config, Positive, Rate, Section, read_settings
+from ..core.errors import InputError
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
-from ..layers.declared_options import resolve_options, task_options
+from ..layers.declared_options import task_options
 from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
@@ -29,11 +29,11 @@ from ..models.ngrams.sorted_windows import PART_SIZE
 from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..models.unigram_cache import UnigramCache
 from ..storage.weights import load_tensors, stream_tensors
-from ..training.estimator import OnePassEstimator
-from ..training.task import Task, read_settings
+from ..training.estimator import OnePassEstimator, Written
+from ..training.task import Task
 from ..training.task_data import MetricsTable
-from .base_tasks import with_kind, with_model
 from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
+from .standalone import read_options, with_defaults
 from .text_view import NgramView
 
 LAYER = "ngram"
@@ -85,18 +85,19 @@ class Counting(LanguageModelling):
     """Model language with n-gram counts."""
 
     estimator = OnePassEstimator
+    simple_baseline = None
+    model_name = "an n-gram model"
     uses_learning_rate = False
     own_options = Options
 
     def __init__(self, config: Config) -> None:
         Task.__init__(self, config)
-        self.options = read_options(self.config)
+        self.options = read_options(Options, self.config)
 
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults: character tokens, all options, and the precision float32."""
-        config = with_model(with_kind(config, "char"), options=read_options(config).model_dump())
-        return config.model_copy(update={"training": config.training.model_copy(update={"precision": "float32"})})
+        return with_defaults(Options, config, "char")
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """Return a model without parameters, since the size of the tables is not known before counting."""
@@ -107,7 +108,7 @@ class Counting(LanguageModelling):
         read_corpus = functools.partial(self.read, split="test", vocabulary=vocabulary)
         return NgramView(self.config, model, vocabulary, read_corpus, counts_of(model))
 
-    def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> None:
+    def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Written:
         """Count a text, and write the tables of its n-grams."""
         tokenizer, size = vocabulary.tokenizer, vocabulary.tokenizer.vocabulary_size
         arrays, part_size = ArrayAllocator(), PART_SIZE
@@ -120,6 +121,7 @@ class Counting(LanguageModelling):
         levels = tallied(levels, record)
         pieces = smoothed(levels, size, self.options.smoothing_settings(), unknown=tokenizer.unknown_id, arrays=arrays)
         stream_tensors(itertools.chain(pieces, seen_pieces(record)), weights, metadata)
+        return Written(len(train.ids), "counting is one pass over the text")
 
     def with_cache(self, model: NGram) -> TextModel:
         """Return the model, mixed with a cache of the last tokens if the options ask for one."""
@@ -217,11 +219,3 @@ def _impossible(metrics: Metrics, prefix: str) -> str:
     """Return the number of tokens with probability zero, and their share."""
     count, share = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
     return "not known" if count is None or share is None else f"{count:,} ({share:.2%})"
-
-
-def read_options(config: Config) -> Options:
-    """Read ``model.options`` of an n-gram model, and refuse one that does not exist or does not fit."""
-    options, rest = resolve_options(Options, (), config.model.options)
-    for key in rest:
-        raise InputError(f"model.options.{key}: no such option; {nearest(key, list(Options.model_fields))}")
-    return options

@@ -1,9 +1,9 @@
 """Encoded texts with labels, and batches of them, for classification."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,20 +11,50 @@ from torch import Tensor
 
 from ..data.batching import Buckets
 from ..data.encoded_pairs import Side, encode_side
+from ..data.repairs import Repairs
 from ..data.vocabulary import Vocabulary
+from ..decoding.ensemble import Classifiers
+from ..evaluation.label_metrics import Predictions
 from ..models import Classifier
+from ..models.bag import Bag, BlendedClassifier
 from ..training.task import evaluating
 
 TOGETHER = 64
 """Texts of a batch in evaluation."""
+AnyClassifier: TypeAlias = Classifier | Bag | BlendedClassifier | Classifiers
+STRINGS_TOGETHER = 4096
+"""Texts that a linear model reads together."""
 
 
 class Documents(NamedTuple):
-    """Encoded texts, the index of the label of each one ``(texts,)``, and their vocabulary."""
+    """Encoded texts.
+
+    Attributes:
+        texts: the tokens.
+        labels: the index in `label_names` of the label of each text ``(texts,)``.
+        vocabulary: of the model.
+        unseen: labels that are not in the vocabulary.
+        repairs: the repairs made while the texts were read; None if they were not read from files.
+        strings: the texts themselves, for models that read them; None otherwise.
+        digests: a number for each text with its label ``(texts,)``, equal for equal ones of one process; None as above.
+    """
 
     texts: Side
     labels: np.ndarray
     vocabulary: Vocabulary
+    unseen: Sequence[str] = ()
+    repairs: Repairs | None = None
+    strings: Sequence[str] | None = None
+    digests: np.ndarray | None = None
+
+    def row_digests(self) -> np.ndarray | None:
+        """Return `digests`; see `seriatim.training.overlap`."""
+        return self.digests
+
+    @property
+    def label_names(self) -> list[str]:
+        """The labels of the vocabulary, followed by those that are not in it."""
+        return [*self.vocabulary.labels, *self.unseen]
 
     @property
     def key(self) -> str:
@@ -32,13 +62,19 @@ class Documents(NamedTuple):
         key = hashlib.blake2b(f"classify {self.vocabulary.fingerprint()}".encode(), digest_size=16)
         for values in (self.texts.ids, self.texts.lengths, self.labels):
             key.update(values.tobytes())
+        key.update("\n".join(self.unseen).encode())
         return key.hexdigest()
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of texts, of tokens, and of tokens that are not in the vocabulary."""
+        """Return the numbers of texts, of tokens, and of tokens and labels that are not in the vocabulary."""
         unknown_id = self.vocabulary.tokenizer.unknown_id
         unknown = 0 if unknown_id is None else int((self.texts.ids == unknown_id).sum())
-        return {"texts": len(self.labels), "tokens": int(self.texts.lengths.sum()), "unknown_tokens": unknown}
+        return {
+            "texts": len(self.labels),
+            "tokens": int(self.texts.lengths.sum()),
+            "unknown_tokens": unknown,
+            "unseen_labels": int((self.labels >= len(self.vocabulary.labels)).sum()),
+        }
 
 
 @dataclass
@@ -67,14 +103,46 @@ class DocumentBatch:
         return len(self.labels)
 
 
-def probabilities(model: Classifier, data: Documents) -> np.ndarray:
+def probabilities(model: AnyClassifier, data: Documents) -> np.ndarray:
     """Return P(label) of every text ``(texts, labels)``."""
+    probabilities = np.zeros((len(data.labels), len(data.vocabulary.labels)))
+    for rows, shares in label_probabilities(model, data):
+        probabilities[rows] = shares
+    return probabilities
+
+
+def predictions(model: AnyClassifier, data: Documents) -> Predictions:
+    """Predict the label of every text; of the probabilities, only what figures need is kept in memory."""
+    found = Predictions.empty(data.labels)
+    for rows, shares in label_probabilities(model, data):
+        found.set(rows, shares)
+    return found
+
+
+def label_probabilities(model: AnyClassifier, data: Documents) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the indices of some texts, and P(label) of each of them ``(rows, labels)``."""
+    if isinstance(model, Classifiers):
+        # One after another: generators that disable gradients in turns would leave them disabled.
+        parts = [list(label_probabilities(one, data)) for one in model.models]
+        for group in zip(*parts, strict=True):
+            yield group[0][0], np.mean([shares for _, shares in group], axis=0)
+        return
+    if isinstance(model, BlendedClassifier):
+        assert data.strings is not None
+        for rows, shares in label_probabilities(model.network, data):
+            counted = model.bag.probabilities([data.strings[row] for row in rows.tolist()]).cpu().numpy()
+            yield rows, (1 - model.weight) * shares + model.weight * counted
+        return
+    if isinstance(model, Bag):
+        assert data.strings is not None
+        for start in range(0, len(data.labels), STRINGS_TOGETHER):
+            rows = np.arange(start, min(start + STRINGS_TOGETHER, len(data.labels)))
+            yield rows, model.probabilities([data.strings[row] for row in rows.tolist()]).cpu().numpy()
+        return
     batches = Buckets(data.texts.lengths, TOGETHER, lambda rows: batch_of(data, rows))
-    shares = np.zeros((len(data.labels), model.output.out_features))
     with evaluating(model) as device:
         for batch in batches.read(batches.in_order()):
-            shares[batch.rows] = model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
-    return shares
+            yield batch.rows, model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
 
 
 def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:

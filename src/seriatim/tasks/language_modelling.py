@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import SkipValidation
 from torch import Tensor
 
-from ..config import Config, Section
+from ..config import Config, Section, read_settings
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batch, Batches
@@ -24,7 +24,6 @@ from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
 from ..training.estimator import Estimator
 from ..training.loop import Trainer
-from ..training.task import read_settings
 from ..training.task_data import Metric
 from .base_tasks import TextTask, split_options, with_kind, with_model
 from .overlong import warn_of_long
@@ -49,6 +48,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
 
     own_options: ClassVar[type[Section] | None] = Options
     continues_text = True
+    simple_baseline: ClassVar[str | None] = "ngram"
     timed_work = "writing a text"
     evaluation_settings = EvaluationSettings
     estimator: ClassVar[type[Estimator]] = Trainer
@@ -88,12 +88,14 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         """Read and encode a text; see `Task.read`."""
         corpus = self.read_corpus(spec, split, vocabulary, file_format=file_format)
         starts, ends = corpus.spans(1)
-        warn_of_long(ends - starts, self.config, name=spec, items="lines" if self.unit == "line" else "texts")
+        warn_of_long(
+            ends - starts, self.config, name=self.name_of(spec), items="lines" if self.unit == "line" else "texts"
+        )
         return corpus
 
     def batches(self, data: Corpus) -> Batches:
         """Return windows of ``training.sequence_length`` tokens."""
-        return Batches(data, self.config.training.batch_size, self.config.training.sequence_length)
+        return Batches(data, self.batch_size, self.config.training.sequence_length)
 
     def name_batch(self, batch: Batch) -> str:
         """Return which lines are in a batch; for a running text, which tokens of each of its parts."""
@@ -155,8 +157,8 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
                 f"training.sequence_length: {settings.sequence_length} is longer than the corpus ({tokens} tokens); "
                 f"at most {tokens}"
             )
-        if self.unit != "line" and settings.batch_size > tokens:
-            raise InputError(f"training.batch_size: {settings.batch_size} rows for {tokens} tokens; at most {tokens}")
+        if self.unit != "line" and self.batch_size > tokens:
+            raise InputError(f"training.batch_size: {self.batch_size} rows for {tokens} tokens; at most {tokens}")
         if self.layer_options.get("position") != "learned":
             return
         limit = self.layer_options.get("max_length", MAX_LENGTH)

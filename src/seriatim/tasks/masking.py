@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..config import Section
+from ..config import Section, read_settings
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
@@ -25,7 +25,7 @@ from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
-from ..training.task import evaluating, read_settings
+from ..training.task import evaluating
 from ..training.task_data import Metric
 from .base_tasks import LayeredTask, TextTask
 from .filling import fill
@@ -112,7 +112,7 @@ class Masking(
             terms = max(1, round(self.options.mask_rate * int(lengths.sum())))
             return WindowBatch(rows, torch.from_numpy(data.ids(rows)), torch.from_numpy(lengths), terms)
 
-        return Buckets(data.lengths, self.config.training.batch_size, make)
+        return Buckets(data.lengths, self.batch_size, make)
 
     def loss(
         self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None, *, progress: float = 0.0

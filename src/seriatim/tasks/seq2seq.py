@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, TypeAlias
+from operator import attrgetter
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from torch import Tensor
 
-from ..config import Config
+from ..config import Config, Fields, read_settings, set_fields
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_integer
@@ -15,18 +16,21 @@ from ..data.batching import Buckets
 from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side
 from ..data.pairs import Pair, read_pairs, read_unpaired
 from ..data.readers import PAIRED_SUFFIXES, Source
+from ..data.repairs import Repairs
+from ..data.text_kinds import kind_of
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
-from ..evaluation.intervals import Measure, Metrics, mean, with_interval
-from ..evaluation.perplexity import safe_exp
-from ..evaluation.translation import translation_measures, translation_metrics
+from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.translation import translation_metrics
 from ..layers.positions import learned_positions
+from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
-from ..training.task import evaluating, read_settings
+from ..training.optimizers import default_rate
+from ..training.task import evaluating
 from ..training.task_data import Metric
 from .answering import (
     AnswerSettings,
@@ -41,6 +45,8 @@ from .answering import (
 )
 from .base_tasks import LabelledTask, seeing_everything, split_options, with_kind, with_model
 from .overlong import read_lengths, warn_of_long
+from .pair_choices import PairChoices, choose, recipe
+from .pair_metrics import exact_share, likelihood, pair_measures, pair_metrics
 from .seq2seq_view import CTCView, EncoderDecoderView
 
 TOGETHER = 32
@@ -56,6 +62,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
     items_name = "pairs"
     suffixes = PAIRED_SUFFIXES
     baseline_name = "the source itself"
+    simple_baseline: ClassVar[str | None] = "rules"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
     evaluation_settings = answer_settings = AnswerSettings
@@ -72,8 +79,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
-        """Fill in the defaults: byte-pair tokens, an encoder that reads in both directions, and all options."""
-        config = with_kind(config, "bpe")
+        """Fill in the defaults that need no data: an encoder that reads in both directions, and all options."""
+        config = with_kind(config, None)
         options, rest = split_options(Options, config)
         config = seeing_everything(with_model(config, options=rest))
         implied = settled(options, config.model, config.model.options)
@@ -88,12 +95,16 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         return EncoderDecoderView(self.config, model, *rest)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn one tokenizer for both sides, or one for each; refuse pairs without any target."""
+        """Choose the options that depend on the data, and learn one tokenizer for both sides, or one for each.
+
+        Pairs without any target are refused.
+        """
         pairs = list(self.pairs(self.training_spec(), "train"))
         if not any(pair.target for pair in pairs):
             where = f"{pairs[0].name}:{pairs[0].line}"
             raise InputError(f"{where}: the targets of all {len(pairs):,} pairs are empty; write SOURCE<TAB>TARGET")
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        self.choose_options(sources, targets)
         settings = self.config.tokenizer
         if self.options.shared_vocabulary:
             return Vocabulary({"tokenizer": fit_tokenizer(settings, [*sources, *targets])})
@@ -101,14 +112,46 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         target = fit_tokenizer(target_settings, targets)
         return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
 
+    def choose_options(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Fill in those options that are None and depend on the training data."""
+        options, chosen = self.options, self.choose_tokens(sources, targets)
+        samples = bool(options.scheduled_sampling) or options.readout == "tanh-logits"
+        has_one_head = not self.at_once and options.attention not in ("none", "multi-head")
+        copying = chosen.copying and not self.at_once and not samples
+        self.set_options(copying=copying, location=chosen.location and has_one_head)
+        self.set_options(hallucination=0.0 if self.at_once else chosen.hallucination)
+
+    def choose_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> PairChoices:
+        """Fill in the kinds of tokens, and return all that the pairs suggest."""
+        chosen = choose(self.config.tokenizer.kind, self.options.target_kind, sources, targets)
+        set_fields(self.config, {"tokenizer.kind": chosen.kind})
+        self.set_options(target_kind=chosen.target_kind, shared_vocabulary=chosen.shared_vocabulary)
+        return chosen
+
+    def set_options(self, **values: object) -> None:
+        """Set options of the task that are None, in the configuration, too."""
+        missing = {name: value for name, value in values.items() if getattr(self.options, name) is None}
+        self.options = self.options.model_copy(update=missing)
+        self.config.model.options.update(missing)
+
     def make_model(self, vocabulary: Vocabulary) -> Translator:
         """Build an encoder-decoder, or a model that writes whole targets at once."""
-        sizes = vocabulary.tokenizer.vocabulary_size, vocabulary.target.vocabulary_size
-        return translator(self.options, self.config.model, self.layer_options, *sizes)
+        source, target = vocabulary.tokenizer, vocabulary.target
+        sizes = source.vocabulary_size, target.vocabulary_size
+        copied = copied_tokens(source, target) if self.options.copying else None
+        return translator(self.options, self.config.model, self.layer_options, *sizes, copied)
 
-    def pairs(self, spec: str, split: str, file_format: str | None = None) -> Iterator[Pair]:
-        """Read the pairs of ``spec``."""
-        return read_pairs(spec, file_format=file_format or self.config.data.format, split=split)
+    def pairs(
+        self, spec: str, split: str, file_format: str | None = None, repairs: Repairs | None = None
+    ) -> Iterator[Pair]:
+        """Read the pairs of ``spec``; ``repairs`` records what was repaired."""
+        wanted, repairs, part = (
+            file_format or self.config.data.format,
+            repairs or self.new_repairs(),
+            self.part(spec, split),
+        )
+        pairs = read_pairs(part.spec, file_format=wanted, split=part.split, repairs=repairs)
+        return part.chosen(pairs, attrgetter("source"))
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield sources with their targets."""
@@ -120,10 +163,13 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
         """Read and encode pairs, and refuse targets that are longer than answers may be; see `Task.read`."""
-        pairs = list(self.pairs(spec, split, file_format))
+        repairs = self.new_repairs()
+        pairs = list(self.pairs(spec, split, file_format, repairs))
         data, limit = encode_pairs(pairs, vocabulary), self.options.max_target_length
+        data.repairs = repairs
+        repairs.warn()
         sizes, target_sizes = data.source.lengths, data.target.lengths
-        warn_of_long(sizes, self.config, name=spec, items="sources")
+        warn_of_long(sizes, self.config, name=self.name_of(spec), items="sources")
         for row in np.flatnonzero(target_sizes > limit)[:1]:
             raise InputError(
                 f"{pairs[row].name}:{pairs[row].line}: the target has {target_sizes[row]} tokens, "
@@ -136,7 +182,15 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
                     f"{pairs[row].name}:{pairs[row].line}: the target needs {needed[row]} places, its source gives "
                     f"{places[row]}; raise model.options.upsample, or leave the pair out"
                 )
+        if self.options.hallucination and split == "train":
+            return data.with_parts(copied_tokens(vocabulary.tokenizer, vocabulary.target))
         return data
+
+    def recipe(self, train: Pairs) -> Fields:
+        """Return defaults for this number of pairs; see `pair_choices`."""
+        training, is_text = self.config.training, kind_of(train.targets) == "text"
+        has_budget = {training.epochs, training.steps, training.tokens, training.minutes} != {None}
+        return recipe(len(train.sources), is_text=is_text, rate=default_rate(self.config), has_budget=has_budget)
 
     @property
     def at_once(self) -> bool:
@@ -160,11 +214,12 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
             "longest_target": int(targets.max()),
             "empty_sources": int((sources == 0).sum()),
             "empty_targets": int((targets == 0).sum()),
+            **pairs.repairs.lines(),
         }
 
     def batches(self, data: Pairs) -> Buckets[PairBatch]:
         """Return batches of pairs of similar length."""
-        return Buckets(data.source.lengths + data.target.lengths, self.config.training.batch_size, data.batch)
+        return Buckets(data.source.lengths + data.target.lengths, self.batch_size, data.batch)
 
     def loss(
         self, model: Translator, batch: PairBatch, state: State | None, *, progress: float = 0.0
@@ -172,29 +227,41 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         """Compute the loss by teacher forcing, by scheduled sampling, or as a sum over alignments (CTC)."""
         if isinstance(model, CTCTranslator):
             return alignment_losses(model, batch).sum(), None
-        device = model.output.weight.device
+        device, batch = model.output.weight.device, batch.with_invented_stems(self.options.hallucination or 0.0)
         source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
         arguments = source, batch.source_lengths, inputs, targets, batch.target_lengths
         return model.loss(*arguments, own_predictions=self.options.own_predictions(progress)), None
 
+    @property
+    def more_is_better(self) -> bool:
+        """Whether a larger value of the metric that selects the best weights is better: that of exact answers is."""
+        return bool(self.options.location)
+
+    def selection_metric(self, vocabulary: Vocabulary) -> str:
+        """Return exact answers if the targets are no running text, since they improve for longer, else the loss."""
+        return "exact_match" if self.options.location else "loss"
+
     def validate(self, model: Translator, data: Pairs) -> Metrics:
-        """Compute the loss only, since writing every answer would take as long as an epoch."""
-        return _likelihood(self.losses(model, data))
+        """Compute the loss, and the share of exact answers if it selects the weights."""
+        metrics = likelihood(self.losses(model, data))
+        if self.options.location and isinstance(model, EncoderDecoder):
+            metrics["exact_match"] = exact_share(model, data, TOGETHER)
+        return metrics
 
     def evaluate(self, model: Translator, data: Pairs, **settings: object) -> Metrics:
         """Compute the loss, and compare the answers with the targets."""
-        return _metrics(self.losses(model, data), self.texts(model, data, **settings), data)
+        return pair_metrics(self.losses(model, data), self.texts(model, data, **settings), data)
 
     def measures(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each pair."""
-        return _measures(self.losses(model, data), self.texts(model, data, **settings), data)
+        return pair_measures(self.losses(model, data), self.texts(model, data, **settings), data)
 
     def examine(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
         """Compute both results from the same answers."""
         losses, answers = self.losses(model, data), self.texts(model, data)
-        return _metrics(losses, answers, data), _measures(losses, answers, data)
+        return pair_metrics(losses, answers, data), pair_measures(losses, answers, data)
 
-    def texts(self, model: Translator, data: Pairs, **settings: object) -> list[str]:
+    def texts(self, model: Any, data: Pairs, **settings: object) -> list[str]:
         """Return the answer to every source."""
         return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
 
@@ -230,7 +297,9 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
         """Read lines, or the sources of TSV or JSONL; targets are ignored."""
-        return read_unpaired(sources, file_format=file_format)
+        repairs = self.new_repairs()
+        yield from read_unpaired(sources, file_format=file_format, repairs=repairs)
+        repairs.warn()
 
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
@@ -277,28 +346,3 @@ def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
     """Return −log P of each target ``(batch,)``, summed over its alignments with the source."""
     source, targets = (part.to(model.output.weight.device) for part in (batch.source, batch.targets))
     return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
-
-
-def _likelihood(losses: np.ndarray) -> Metrics:
-    """Return loss and perplexity with intervals, from the result of `losses`."""
-    metrics = with_interval("loss", losses, mean)
-    return metrics | {
-        name.replace("loss", "perplexity"): None if value is None else safe_exp(value)
-        for name, value in metrics.items()
-    }
-
-
-def _measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[str, Measure]:
-    """Return the contribution of each pair to each metric."""
-    return {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
-
-
-def _metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:
-    """Return all metrics of some pairs."""
-    counts = {
-        "pairs": len(data.sources),
-        "source_tokens": int(data.source.lengths.sum()),
-        "tokens": int(data.target.lengths.sum()) + len(data.sources),
-        "unknown_tokens": data.unknown(),
-    }
-    return {**_likelihood(losses), **translation_metrics(answers, data.targets), **counts}

@@ -128,12 +128,19 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of the last token of each target."""
-        logits = self.model.output(self.forward(batch)[:, -1])
+        logits = self._logits(batch)[:, -1]
         return F.cross_entropy(logits.double(), self.tensors(batch)[1][:, -1], reduction="none")
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return the distribution of each token of the targets."""
-        return torch.softmax(self.model.output(self.forward(batch)).double(), dim=-1)
+        return torch.softmax(self._logits(batch).double(), dim=-1)
+
+    def _logits(self, batch: Sequence[Example]) -> Tensor:
+        """Return the logits of each token of the targets ``(batch, time, vocabulary)``."""
+        source, targets = self.tensors(batch)
+        inputs = torch.cat([torch.zeros_like(targets[:, :1]), targets[:, :-1]], dim=1)
+        logits: Tensor = self.model(inputs, self.model.encode(source))[0]
+        return logits
 
     def translate(self, text: str) -> Translation:
         """Return the greedy answer to a source as tokens; with learned positions, the source is cut to their number."""

@@ -4,20 +4,21 @@ import functools
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..config import Config, Fields
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_text
 from ..data.batching import Buckets
 from ..data.conll import Sentence, read_sentences, read_untagged, write
 from ..data.readers import TAGGED_SUFFIXES, Source
-from ..data.repairs import Repairs
+from ..data.repairs import DataWarning, Repairs
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
@@ -25,10 +26,11 @@ from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.label_metrics import marks_chunks, tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
-from ..models.tagger import Options, Tagger, Taggers, refuse_contradictions, tagger
+from ..models.tagger import Options, Tagger, Taggers, TagModel, refuse_contradictions, tagger
+from ..training.adaptive_defaults import small_batches
 from ..training.task import evaluating
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask
+from .base_tasks import LabelledTask, listed, with_model
 from .overlong import parts_of, warn_of_long
 from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
 
@@ -43,11 +45,13 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     vectors: tuple[list[str], np.ndarray] | None = None
     selects = "accuracy"
     own_options = Options
+    former_options: ClassVar[Mapping[str, object]] = {"word_features": []}
     works_causally = True
     tags_words = True
     items_name = "sentences"
     suffixes = TAGGED_SUFFIXES
     baseline_name = "each word's commonest tag"
+    simple_baseline: ClassVar[str | None] = "features"
     answer_batch_size = 1024
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
@@ -60,9 +64,21 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     )
     counts: ClassVar[tuple[str, ...]] = ("sentences", "tokens", "unknown_tokens", "unseen_tags")
 
+    @classmethod
+    def with_defaults(cls, config: Config) -> Config:
+        """Fill in the defaults of every labelled task.
+
+        Words have no hashed features by default if another run gives the layer, or if their characters are not read.
+        """
+        options = config.model.options
+        if config.training.init is not None or options.get("characters") == "none":
+            config = with_model(config, options={"word_features": [], **options})
+        return super().with_defaults(config)
+
     def model_view(self, model: Tagger, vocabulary: Vocabulary) -> TaggerView:
         """Return the view of one tagger."""
-        return TaggerView(self.config, model, vocabulary, functools.partial(self.sentences, split="test"))
+        read_sentences = functools.partial(self.sentences, split="test", labels=vocabulary.labels)
+        return TaggerView(self.config, model, vocabulary, read_sentences)
 
     def learn_vocabulary(self) -> Vocabulary:
         """Learn words, characters and tags from the training sentences, and read the initial vectors, if any."""
@@ -114,13 +130,25 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         return ids, ids != WordTokenizer.unknown_id
 
     def sentences(
-        self, spec: str, split: str, file_format: str | None = None, repairs: Repairs | None = None
+        self,
+        spec: str,
+        split: str,
+        file_format: str | None = None,
+        repairs: Repairs | None = None,
+        labels: Sequence[str] | None = None,
     ) -> Iterator[Sentence]:
-        """Read the sentences of ``spec`` with their tags; ``repairs`` records what was repaired."""
-        data, scheme = self.config.data, self.options.scheme
-        wanted, repairs = file_format or data.format, repairs or Repairs(strict=data.strict)
-        sources = self.sources(spec, split, wanted)
-        return read_sentences(sources, file_format=wanted, column=data.column, scheme=scheme, repairs=repairs)
+        """Read the sentences of ``spec`` with their tags; see `read_sentences` for ``labels`` and ``repairs``."""
+        data = self.config.data
+        wanted, part = file_format or data.format, self.part(spec, split)
+        sentences = read_sentences(
+            self.sources(part.spec, part.split, wanted),
+            file_format=wanted,
+            column=data.column,
+            scheme=self.options.scheme,
+            labels=labels,
+            repairs=repairs or self.new_repairs(),
+        )
+        return part.chosen(sentences, lambda sentence: " ".join(sentence.words))
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield sentences with their tags, both as words in one line."""
@@ -128,16 +156,18 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
         """Read and encode sentences; warn of repairs, and of tags that never occur in training and count as wrong."""
-        repairs = Repairs(strict=self.config.data.strict)
-        corpus = TaggedCorpus(self.sentences(spec, split, file_format, repairs), vocabulary)
-        warn_of_long(corpus.lengths, self.config, name=spec, items="sentences")
+        repairs = self.new_repairs()
+        corpus = TaggedCorpus(self.sentences(spec, split, file_format, repairs, vocabulary.labels), vocabulary)
+        warn_of_long(corpus.lengths, self.config, name=self.name_of(spec), items="sentences")
         corpus.repairs = repairs
         repairs.warn()
         for tag, where in list(corpus.unseen.items())[:1]:
             others = f" and {len(corpus.unseen) - 1} more" if len(corpus.unseen) > 1 else ""
             count = corpus.unseen_tags()
             warnings.warn(
-                f"{where}: the tag {tag!r}{others} never stood in training; {count} words count as wrong", stacklevel=2
+                f"{where}: the tag {tag!r}{others} never stood in training; {count} words count as wrong",
+                DataWarning,
+                stacklevel=2,
             )
         return corpus
 
@@ -148,13 +178,13 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
             return
         if valid.unseen_tags() == len(valid.words):
             raise InputError(
-                f"{self.validation_spec()}: none of its tags occurs in the training data; give held-out data with the "
+                f"{self.validation_name()}: none of its tags occurs in the training data; give held-out data with the "
                 "same tags"
             )
         tags = [valid.tag_names[tag] for tag in np.unique(valid.tags).tolist()]
         if marks_chunks(train.vocabulary.labels) and not marks_chunks(tags):
             raise InputError(
-                f"{self.validation_spec()}: no chunks marked there (or other tags beside them), as there are in "
+                f"{self.validation_name()}: no chunks marked there (or other tags beside them), as there are in "
                 "training; give held-out data tagged alike"
             )
 
@@ -171,14 +201,18 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
             "longest_sentence": int(corpus.lengths.max()),
             "unseen_tags": corpus.unseen_tags(),
             **self.training_statistics(corpus),
-            "tags": [f"{tag} {count:,}" for tag, count in counts.most_common()],
-            **({"repairs": corpus.repairs.lines()} if any(corpus.repairs) else {}),
+            "tags": listed(counts),
+            **corpus.repairs.lines(),
         }
 
     def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
         """Return batches of sentences of similar length, which know the words that occur once."""
         once = data.seen_once() if self.options.word_dropout else None
-        return Buckets(data.lengths, self.config.training.batch_size, lambda rows: data.batch(rows, once))
+        return Buckets(data.lengths, self.batch_size, lambda rows: data.batch(rows, once))
+
+    def recipe(self, train: TaggedCorpus) -> Fields:
+        """Return small batches for few sentences, and much dropout."""
+        return {"training.batch_size": small_batches(len(train.lengths)), "model.dropout": 0.4}
 
     def loss(
         self, model: Tagger, batch: TaggedBatch, state: State | None, *, progress: float = 0.0
@@ -188,17 +222,16 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
 
     def evaluate(self, model: Tagger, data: TaggedCorpus, **settings: object) -> Metrics:
         """Compute the loss of tags that occur in training (NaN if none does), and `tagging_metrics` of all tags."""
-        losses, predicted = self.tagged(model, data)
-        counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
-        metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), predicted), **counts}
-        if data.unseen:
-            metrics["unseen"] = list(data.unseen)
-        return metrics | ({"repairs": data.repairs.facts()} if any(data.repairs) else {})
+        return _metrics(*self.tagged(model, data), data)
 
     def measures(self, model: Tagger, data: TaggedCorpus, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each sentence."""
-        losses, predicted = self.tagged(model, data)
-        return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), predicted)}
+        return _measures(*self.tagged(model, data), data)
+
+    def examine(self, model: Tagger, data: TaggedCorpus) -> tuple[Metrics, dict[str, Measure]]:
+        """Compute both results from the same answers."""
+        answers = self.tagged(model, data)
+        return _metrics(*answers, data), _measures(*answers, data)
 
     def tagged(self, model: Tagger, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
         """Return for every sentence the summed −log P in nats with its number of tags, and the best tags."""
@@ -215,6 +248,11 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     def combine(self, models: Sequence[Tagger]) -> Taggers:
         """Return a tagger with the mean of the probabilities of each word's tags."""
         return Taggers(models)
+
+    def blend(self, model: Tagger, baseline: nn.Module, weight: float) -> Taggers:
+        """Return a tagger with the weighted mean of the probabilities of each word's tags."""
+        assert isinstance(baseline, TagModel)
+        return Taggers([model, baseline], [1 - weight, weight])
 
     def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of each word's most frequent tag; unknown words get the most frequent of all tags."""
@@ -242,7 +280,9 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Sentence | str]:
         """Read the sentences of files in columns, or lines of plain text."""
-        return read_untagged(sources, file_format=file_format, column=self.config.data.column)
+        repairs = self.new_repairs()
+        yield from read_untagged(sources, file_format=file_format, column=self.config.data.column, repairs=repairs)
+        repairs.warn()
 
     def check_item(self, item: object, name: str) -> None:
         """Accept a line of text, a list of words, or a `Sentence` of a file in columns; see `Task.check_item`."""
@@ -275,6 +315,18 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
             _answer(item, sentence, list(itertools.islice(words, len(sentence.words))))
             for item, sentence in zip(items, sentences, strict=True)
         ]
+
+
+def _metrics(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus) -> Metrics:
+    counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
+    metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), predicted), **counts}
+    if data.unseen:
+        metrics["unseen"] = list(data.unseen)
+    return metrics | data.repairs.facts()
+
+
+def _measures(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus) -> dict[str, Measure]:
+    return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), predicted)}
 
 
 def _sentence(item: Item) -> Sentence:

@@ -118,7 +118,7 @@ class TaggerView(TaskView[Tagger]):
         corpus = TaggedCorpus(sentences, self.vocabulary)
         tags: list[list[str]] = [[]] * len(sentences)
         confidence: list[Sequence[float]] = [[]] * len(sentences)
-        for row, row_tags, values in tag_corpus(self.model, corpus):
+        for row, row_tags, values in tag_corpus(self.answering, corpus):
             tags[row], confidence[row] = [corpus.tag_names[tag] for tag in row_tags], values
         truth = [list(sentence.tags) for sentence in sentences]
         wrong = [

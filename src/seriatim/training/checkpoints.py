@@ -24,6 +24,7 @@ from ..core.state import State, state_from_dict, state_to_dict
 from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
 from ..storage.safe_files import open_regular, read_json, read_text
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
+from .averaging import WeightAverage
 from .optimizers import optimizer_tensors, restore_optimizer
 from .training_state import Progress
 
@@ -32,6 +33,7 @@ MAX_CHECKPOINTS = 2
 NAME = re.compile(r"step-([0-9]{9})(?:\.([1-9][0-9]{0,5}))?")
 """Names of checkpoints; the second number distinguishes checkpoints of the same step."""
 MANIFEST, DAMAGED = "manifest.json", ".damaged"
+AVERAGE = "average.safetensors"
 REQUIRED_FILES = {"model.safetensors", "optimizer.safetensors", "progress.json"}
 MAX_BYTES = 1 << 16
 """Largest size of a manifest or of the progress."""
@@ -45,10 +47,12 @@ def save_checkpoint(
     state: State | None,
     progress: Progress,
     metadata: dict[str, str],
+    average: WeightAverage | None = None,
 ) -> None:
     """Write a checkpoint into ``checkpoints/`` of a run, and remove the oldest ones.
 
-    The state is carried between batches, if any; the metadata identifies the run that the weights belong to.
+    The state is carried between batches, if any; the metadata identifies the run that the weights belong to; the
+    average is that of the model's weights, if there is one.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -66,6 +70,8 @@ def save_checkpoint(
         partial.mkdir()
         save_weights(model, partial / "model.safetensors", metadata)
         save_tensors(optimizer_tensors(model, optimizer), partial / "optimizer.safetensors")
+        if average is not None:
+            save_tensors(average.tensors, partial / AVERAGE)
         if state is not None:
             leaves = {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}
             save_tensors(leaves, partial / "state.safetensors")
@@ -139,11 +145,17 @@ def damage(checkpoint: Path) -> str | None:
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, like: State | None, metadata: dict[str, str]
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    like: State | None,
+    metadata: dict[str, str],
+    average: WeightAverage | None = None,
 ) -> tuple[State | None, Progress]:
     """Load the last complete checkpoint; return the carried state, or None, and the progress.
 
-    The state has the structure of ``like``; None if no state is carried. The rest is as in `save_checkpoint`.
+    The state has the structure of ``like``; None if no state is carried. An average that the checkpoint does not hold
+    begins with the weights. The rest is as in `save_checkpoint`.
 
     Raises:
         InputError: there is no complete checkpoint, or it belongs to another run.
@@ -157,6 +169,9 @@ def load_checkpoint(
         raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
     restore_optimizer(model, optimizer, load_tensors(last / "optimizer.safetensors"))
+    if average is not None:
+        held = (last / AVERAGE).exists()
+        average.restore(load_tensors(last / AVERAGE) if held else dict(model.named_parameters()))
     if like is None or not (last / "state.safetensors").exists():
         return None, progress
     tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(last / "state.safetensors").items()}

@@ -1,10 +1,11 @@
-"""The algorithms that fit a model: their interface, and counting in one pass; see `loop` for gradient descent."""
+"""The algorithms that fit a model: their interface, and fitting at once; see `loop` for gradient descent."""
 
 import time
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -52,6 +53,7 @@ class Estimator(ABC):
     progress: Progress
     metrics: Metrics | None = None  # the last validation if it measured the weights of the run
     ended: str = ""  # why the training ended, in words
+    finished: ClassVar[str] = ""  # why a finished run that cannot resume is left as it is, and what to do, in words
 
     def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
         self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
@@ -95,12 +97,19 @@ class Estimator(ABC):
             self.reporter = Reporter()
 
 
+class Written(NamedTuple):
+    """Facts about a model that was fitted and written: the tokens of its training data, and why the fitting ended."""
+
+    tokens: int
+    ended: str
+
+
 class OnePassEstimator(Estimator):
-    """Counts the training data of a job. The task has a method ``write_model``."""
+    """Fits the model of a job at once, by the method ``write_model`` of the task."""
 
     resumable = False
     work_unit = "tokens"
-    ended = "counting is one pass over the text"
+    finished = "counted in one pass, nothing is left to do; count again with --overwrite"
 
     def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
         super().__init__(job, device, reporter, metadata)
@@ -108,14 +117,19 @@ class OnePassEstimator(Estimator):
 
     @classmethod
     def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:
-        """Return the space for the words, in bytes; that of longer n-grams is not known before they are counted."""
+        """Return the space for the words, in bytes; that of n-grams is not known before they are counted."""
         return BYTES_PER_WORD * vocabulary.tokenizer.vocabulary_size + OTHER_BYTES
 
+    def allocation(self) -> AbstractContextManager[None]:
+        """Return a context in which memory is allocated as the fitting needs it."""
+        return freed_memory_kept(up_to=BLOCK_BYTES)
+
     def start(self) -> None:
-        """Count the training data, and open the tables, which are in the folder of the run."""
+        """Fit the model, and open its tables, which are in the folder of the run."""
         job, weights, started = self.job, self.job.folder / "model.safetensors", time.perf_counter()
-        with freed_memory_kept(up_to=BLOCK_BYTES):
-            job.task.write_model(job.train, job.vocabulary, weights, self.metadata)
+        with self.allocation():
+            tokens, self.ended = job.task.write_model(job.train, job.vocabulary, weights, self.metadata)
+        self.progress.tokens = tokens
         self.model = job.task.load_model(job.vocabulary, weights)
         self.progress.training_seconds = time.perf_counter() - started
 
@@ -124,7 +138,6 @@ class OnePassEstimator(Estimator):
         job, progress = self.job, self.progress
         began = time.perf_counter() - progress.training_seconds
         progress.step = progress.epoch = 1
-        progress.tokens = len(job.train.ids)
         if job.valid is not None:
             self.metrics = metrics = job.task.validate(self.model, job.valid)
             progress.best_valid = float(metrics[job.task.selection_metric(job.vocabulary)])
@@ -135,3 +148,13 @@ class OnePassEstimator(Estimator):
             self.report("validation", {**record, "best": True})
         progress.seconds = time.perf_counter() - began
         return progress
+
+
+class ConvergingEstimator(OnePassEstimator):
+    """Fits the model of a job until its loss no longer falls, in seconds and without checkpoints."""
+
+    finished = "trained until its loss no longer fell, nothing is left to do; train again with --overwrite"
+
+    def allocation(self) -> AbstractContextManager[None]:
+        """Return a context in which freed memory is kept, because every step needs blocks of the same sizes."""
+        return freed_memory_kept()

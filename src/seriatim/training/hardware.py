@@ -1,11 +1,8 @@
 """Device, precision, and the environment that determines the last bits of a training."""
 
 import functools
-import hashlib
-import math
 import platform
 import sys
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -13,13 +10,9 @@ import torch
 
 from ..compiler.cpp.toolchain import compiler
 from ..core.errors import InputError
-from ..storage.disk_cache import cached
 from ..version import __version__
 
 Precision = Literal["float32", "bfloat16"]
-PROBE_SIZE, PROBE_ROUNDS = 512, 20
-MIN_SPEEDUP = 1.3
-"""Speed of bfloat16 products relative to float32 from which their lower precision is worth it."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -37,31 +30,13 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: Literal["float32", "bfloat16", "auto"], device: torch.device) -> Precision:
-    """Return the precision of that name; ``auto`` times a matrix product in both precisions and takes the faster.
+    """Return the precision of that name; ``auto`` is bfloat16 where a GPU supports it, and else float32.
 
-    Some processors that support bfloat16 multiply more slowly in it than in float32. The result is cached, since two
-    equal trainings would differ if the choice depended on the load of the machine.
+    On processors bfloat16 is faster for wide layers only, slower on some machines, and costs some quality.
     """
     if name != "auto":
         return name
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    key = hashlib.blake2b("\n".join(environment(device).values()).encode(), digest_size=16).hexdigest()
-    folder = cached(f"precision-{key}", _write_faster)
-    return "bfloat16" if (folder / "bfloat16").exists() else "float32"
-
-
-def _write_faster(folder: Path) -> None:
-    """Create a file named after the faster precision, timed in turns so that other work affects both alike."""
-    factors = {dtype: torch.ones(PROBE_SIZE, PROBE_SIZE, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
-    best = dict.fromkeys(factors, math.inf)
-    for _ in range(PROBE_ROUNDS):
-        for dtype, factor in factors.items():
-            start = time.perf_counter()
-            torch.mm(factor, factor)
-            best[dtype] = min(best[dtype], time.perf_counter() - start)
-    faster = "bfloat16" if best[torch.float32] > MIN_SPEEDUP * best[torch.bfloat16] else "float32"
-    (folder / faster).touch()
+    return "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
 
 
 def environment(device: torch.device) -> dict[str, str]:

@@ -9,6 +9,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..data.vocabulary import Vocabulary
 from ..layers.experts import count_experts
 from ..layers.origins import CODE
 from ..storage.weights import save_weights, unusable
+from .averaging import WeightAverage
 from .checkpoints import MAX_CHECKPOINTS, load_checkpoint, save_checkpoint, saving
 from .estimator import OTHER_BYTES, Estimator, Job
 from .hardware import describe_changes, environment
@@ -60,6 +62,7 @@ class Trainer(Estimator):
         self.config: Training = job.task.config.training
         self.model = job.model.to(device)
         self.optimizer = make_optimizer(self.model, self.config)
+        self.average = WeightAverage(self.model, self.config.average) if self.config.average else None
         self.dtype = next(self.model.parameters()).dtype
         self.progress = Progress()
         self.state: State | None = None
@@ -69,7 +72,7 @@ class Trainer(Estimator):
     def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:
         """Return the bytes that a run takes at most: while a further checkpoint and new weights are written."""
         weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-        checkpoint = weights * (1 + MOMENTS[config.optimizer])
+        checkpoint = weights * (1 + MOMENTS[config.optimizer] + bool(config.average))
         return (MAX_CHECKPOINTS + 1) * checkpoint + 2 * weights + OTHER_BYTES
 
     def start(self) -> None:
@@ -83,7 +86,8 @@ class Trainer(Estimator):
         """
         like = self.task.carried_state(self.model)
         folder = self.job.folder / "checkpoints"
-        self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
+        parts = self.model, self.optimizer, like, self.metadata, self.average
+        self.state, self.progress = load_checkpoint(folder, *parts)
         progress, data = self.progress, self.task.config.data
         names, keys = ((data.train, "text"), (data.valid, "held-out text")), (progress.data, progress.held_out)
         for (name, text), before, now in zip(names, keys, self.data_keys(), strict=True):
@@ -195,6 +199,8 @@ class Trainer(Estimator):
             self.skip(*problem, batches)
         else:
             self.optimizer.step()
+            if self.average is not None:
+                self.average.update(progress.step)
             progress.skipped_in_a_row = 0
             progress.loss_sum += sum(losses)
             progress.loss_terms += terms
@@ -268,7 +274,7 @@ class Trainer(Estimator):
         if self.job.valid is None:
             self.save_weights()
             return
-        with count_experts(self.model) as experts:
+        with self.averaged(), count_experts(self.model) as experts:
             metrics = self.task.validate(self.model, self.job.valid)
         value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
         if not (math.isfinite(value) and math.isfinite(loss)):
@@ -294,10 +300,14 @@ class Trainer(Estimator):
         with saving(self.job.folder):
             self.log.write(record)
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """Give the model the average of its weights for the duration, if the configuration asks for one."""
+        return nullcontext() if self.average is None else self.average.applied()
+
     def save_weights(self) -> None:
-        """Write the present weights as those of the run."""
+        """Write the present weights, or their average, as those of the run."""
         check_parameters(self.model, step=self.progress.step)
-        with saving(self.job.folder):
+        with self.averaged(), saving(self.job.folder):
             save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
 
     def checkpoint(self) -> None:
@@ -309,6 +319,7 @@ class Trainer(Estimator):
             self.log.flush()
             progress.records = self.log.records
             folder = self.job.folder / "checkpoints"
-            save_checkpoint(folder, self.model, self.optimizer, self.state, progress, self.metadata)
+            parts = self.model, self.optimizer, self.state, progress, self.metadata, self.average
+            save_checkpoint(folder, *parts)
         if self.job.valid is None:
             self.save_weights()

@@ -53,8 +53,11 @@ class LineReporter(Reporter):
         self.work_unit = record["work_unit"]
         self.say(f"{record['train']} to learn from, {record['vocabulary_size']:,} in the vocabulary")
         if record["valid"]:
-            self.say(f"{record['valid']} held out")
+            chosen = f": {record['held_out_share']} (--valid none trains on all)" if record["held_out_share"] else ""
+            self.say(f"{record['valid']} held out{chosen}")
         self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
+        if record["ceiling"]:
+            self.say(record["ceiling"])
         if record["nothing_left"]:
             self.say(
                 f"nothing is left to do: {record['nothing_left']}; raise the budget or the patience to train further"
@@ -76,18 +79,22 @@ class LineReporter(Reporter):
         note = "  best so far" if record["best"] else ""
         figures = "".join(f"  {figure.name} {figure.text(record)}" for figure in self.headline if figure.key in record)
         place = f"step {record['step']:,}, {duration(record['seconds'])}"
-        self.say(f"{place}: held-out loss {record['loss']:.4f}{figures}{note}")
+        loss = f"held-out loss {record['loss']:.4f}" if "loss" in record else "held-out data"  # rules have no loss
+        self.say(f"{place}: {loss}{figures}{note}")
 
     def end(self, record: Record) -> None:
         """Show the final metrics beside those of the simplest model, why the training ended, and its speed."""
         if "valid" in record:
             metrics, baseline, parts = record["valid"], record["baseline"], []
+            others = [baseline, *([baseline["simple"]] if "simple" in baseline else [])]
             for figure in self.headline:
                 if figure.key in metrics:
-                    known = baseline.get(figure.key) is not None
-                    beside = f" ({baseline['name']}: {figure.text(baseline)})" if known else ""
+                    known = [f"{o['name']}: {figure.text(o)}" for o in others if o.get(figure.key) is not None]
+                    beside = f" ({'; '.join(known)})" if known else ""
                     parts.append(f"{figure.name} {figure.text(metrics)}{beside}")
             self.say(f"held-out {', '.join(parts)}")
+            for other in others[1:]:
+                self.say(other.get("verdict", ""))
         self.say(f"training ended: {record['ended']}")
         speed = f"{record['tokens_per_second']:,.0f} tokens/s"
         self.say(f"{record[self.work_unit]:,} {self.work_unit} in {duration(record['seconds'])}, {speed}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ..config import Config
+from ..config import BATCH_SIZE, Config
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.state import state_bytes
@@ -75,7 +75,7 @@ def check_memory(task: AnyTask, vocabulary: Vocabulary) -> None:
     except TooLargeError as error:
         raise _too_large(config, "parameters", error.values * per_value, memory) from None
     parameters = size.parameters * per_value
-    total = parameters + STATES_PER_STEP * config.training.batch_size * size.state_bytes
+    total = parameters + STATES_PER_STEP * task.batch_size * size.state_bytes
     if parameters > memory:
         raise _too_large(config, "parameters", parameters, memory)
     if total > memory:
@@ -151,8 +151,7 @@ def _too_large(config: Config, what: str, needed: int, memory: int) -> InputErro
         for name, parameter in options_of(layer, model.options).items():
             fields[f"model.options.{name}"] = (model.options.get(name), parameter.default)
     if what == STATES_OF_BATCH:
-        default = type(config.training).model_fields["batch_size"].default
-        fields["training.batch_size"] = (config.training.batch_size, default)
+        fields["training.batch_size"] = (config.training.batch_size or BATCH_SIZE, BATCH_SIZE)
     sizes = {name: (value, default) for name, (value, default) in fields.items() if type(value) is int and value > 0}
 
     def excess(name: str) -> float:

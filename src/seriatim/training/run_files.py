@@ -16,7 +16,7 @@ from ..storage.lock import LOCK
 from ..storage.safe_files import is_text, open_regular
 
 RUN_FILES = ("config.yaml", CODE, *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
-RUN_FOLDERS = ("checkpoints", "tensorboard")
+RUN_FOLDERS = ("checkpoints", "tensorboard", "baseline")
 COMPARISON = ("runs", "trials", "rows", "results.json", "comparison.yaml")
 """Files that a comparison needs to resume."""
 HEAD_BYTES = 4096

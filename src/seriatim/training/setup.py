@@ -19,8 +19,10 @@ from ..models.bounds import no_larger_than
 from ..storage.parameter_names import with_present_names
 from ..storage.plain_yaml import dump_plain
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
+from .adaptive_defaults import choose_defaults
 from .checkpoints import checkpoint_weights
 from .estimator import Job
+from .overlap import warn_of_overlap
 from .resource_limits import build_model
 from .task import AnyTask
 
@@ -148,8 +150,12 @@ def _shape(value: Tensor | None) -> str:
 
 
 def learn(task: AnyTask) -> tuple[Vocabulary, Initial | None]:
-    """Learn the vocabulary of a training; also return the run that ``training.init`` names, which has the tokenizer."""
+    """Learn the vocabulary of a training; also return the run that ``training.init`` names, which has the tokenizer.
+
+    If no held-out data are given, a part of the training data is held out first.
+    """
     initial = open_initial(task.config)
+    task.hold_out()
     vocabulary = task.learn_vocabulary()
     return (vocabulary if initial is None else initial.with_tokenizer(vocabulary)), initial
 
@@ -166,18 +172,23 @@ def prepare(task: AnyTask, folder: Path, vocabulary: Vocabulary | None = None) -
         InputError: data or configuration have a problem; nothing is written before.
     """
     training_spec, config = task.training_spec(), task.config.model
-    if vocabulary is not None:
+    model: nn.Module | None = None
+    initial: Initial | None = None
+    if vocabulary is None:
+        vocabulary, initial = learn(task)
+    else:
         with no_larger_than(*checkpoint_weights(folder / "checkpoints")):
             model = task.make_model(vocabulary)
-    else:
-        vocabulary, initial = learn(task)
+    held_out = task.validation_spec()
+    train = task.read(training_spec, "train", vocabulary)
+    valid = None if held_out is None else task.read(held_out, "valid", vocabulary)
+    task.check(train, valid)
+    warn_of_overlap(task, train, valid)
+    choose_defaults(task, train, held_out=valid is not None)
+    if model is None:
         model = build_model(task, vocabulary)
         if config.initial == "zeros":
             set_to_zero(model)
         if initial is not None:
             initial.copy_to(model, config)
-    train = task.read(training_spec, "train", vocabulary)
-    held_out = task.validation_spec()
-    valid = None if held_out is None else task.read(held_out, "valid", vocabulary)
-    task.check(train, valid)
     return Job(task, folder, vocabulary, model, task.batches(train), train, valid)

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ..config import Config, Section, explain
-from ..core.errors import InputError, nearest
+from ..config import BATCH_SIZE, Config, Fields, Section
+from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_text
 from ..data.paths import skipped_files
-from ..data.readers import TEXT_SUFFIXES, Source, find_sources, read_items, read_pieces
+from ..data.readers import Source, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
+from .data_parts import DataParts
 from .estimator import Estimator
 from .task_data import Metric, MetricsTable, TaskBatch, TaskBatches, TaskData
 from .task_view import TaskView
@@ -30,10 +30,9 @@ NAMED_ROWS = 3
 Data = TypeVar("Data", bound=TaskData)
 Batch = TypeVar("Batch", bound=TaskBatch)
 Model = TypeVar("Model", bound=nn.Module)
-Settings = TypeVar("Settings", bound=Section)
 
 
-class Task(ABC, Generic[Data, Batch, Model]):
+class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     """One kind of work for sequence models. All its results are functions of the configuration.
 
     The type parameters are what `read` returns, the batches that `loss` takes, and the model.
@@ -44,16 +43,18 @@ class Task(ABC, Generic[Data, Batch, Model]):
     counts: ClassVar[tuple[str, ...]] = ()  # keys of the counts that are displayed with the metrics
     per_token: ClassVar[tuple[str, ...]] = ()  # keys of metrics that need models with the same tokens to be compared
     baseline_name: ClassVar[str]  # name of the simplest model, to which the metrics are compared
+    simple_baseline: ClassVar[str | None] = None  # the standalone model that every other model should exceed
+    model_name: ClassVar[str] = "a model"  # what the model of a standalone task is called
     usage: ClassVar[str]  # an example command for a trained run; ``{run}`` is replaced by its folder
     caution: ClassVar[str]  # a sentence on the limits of the model, for the model card
     estimator: ClassVar[type[Estimator]]  # the algorithm that fits the model
     uses_learning_rate: ClassVar[bool] = True  # whether training takes steps, and so has a budget of steps or time
     own_options: ClassVar[type[Section] | None] = None  # fields of ``model.options`` that are not the layer's
+    former_options: ClassVar[Mapping[str, object]] = {}  # options that runs of earlier versions lack, with their values
     evaluation_settings: ClassVar[type[Section]] = Section  # keyword arguments of `evaluate` and `measures`
     answer_settings: ClassVar[type[Section]] = Section  # keyword arguments of `answer`
     items_name: ClassVar[str] = "lines"  # plural noun for the rows of a batch
     answer_batch_size: ClassVar[int] = 256  # items answered at once; more need less padding and delay the first answer
-    suffixes: ClassVar[tuple[str, ...]] = TEXT_SUFFIXES  # of the files that are read from a folder
     works_causally: ClassVar[bool] = False  # whether the task can also be done by reading in one direction only
     continues_text: ClassVar[bool] = False  # whether a model generates text, so that its speed is that of sampling
     tags_words: ClassVar[bool] = False  # whether an answer has one tag for each word of the input
@@ -104,11 +105,6 @@ class Task(ABC, Generic[Data, Batch, Model]):
         for _ in read_pieces(self.sources(spec, split)):
             pass
 
-    def sources(self, spec: str, split: str, file_format: str | None = None) -> list[Source]:
-        """Find the files of some data; the arguments are those of `read`."""
-        wanted = file_format or self.config.data.format
-        return find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
-
     @abstractmethod
     def batches(self, data: Data) -> TaskBatches[Batch]:
         """Return the batches of some data for training."""
@@ -132,8 +128,9 @@ class Task(ABC, Generic[Data, Batch, Model]):
         tokenizer = self.written_by(vocabulary)
         described = {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
         parts: dict[str, dict[str, object]] = {"tokenizer": described}
-        for part in ("train", "valid", "test"):
-            if spec := getattr(self.config.data, part):
+        data = self.config.data
+        for part, spec in {"train": data.train, "valid": self.validation_spec(), "test": data.test}.items():
+            if spec:
                 parts[part] = self.count(spec, part, vocabulary)
                 if skipped := skipped_files(spec, self.suffixes):
                     parts[part]["skipped_files"] = skipped
@@ -143,30 +140,18 @@ class Task(ABC, Generic[Data, Batch, Model]):
         """Return the tokenizer of what is predicted, or of the inputs if no tokens are predicted."""
         return vocabulary.tokenizer
 
-    def named_files(self) -> dict[str, str]:
-        """Return every file, folder or glob that a training reads, by the configuration field that names it."""
-        specs = {"data.train": self.config.data.train, "data.valid": self.validation_spec()}
-        return {field: spec for field, spec in specs.items() if spec is not None}
-
     def training_statistics(self, train: Data) -> Metrics:
         """Return statistics of the training data that `summary.json` records."""
         return {}
 
-    def training_spec(self) -> str:
-        """Return ``data.train``; raise InputError if it is missing or cannot be read as often as it must be."""
-        data = self.config.data
-        if data.train is None:
-            raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
-        if data.train == data.valid == "-":
-            raise InputError("data.valid: standard input is the training text already; give a file")
-        return data.train
+    @property
+    def batch_size(self) -> int:
+        """Number of sequences of a batch; until it is chosen, the usual number."""
+        return self.config.training.batch_size or BATCH_SIZE
 
-    def validation_spec(self) -> str | None:
-        """Return ``data.valid``, or the built-in corpus itself if the training text is one."""
-        train = self.config.data.train or ""
-        if self.config.data.valid is None and train.startswith("builtin:") and train.count(":") == 1:
-            return train
-        return self.config.data.valid
+    def recipe(self, train: Data) -> Fields:
+        """Return defaults for this training data, by dotted name; see `seriatim.training.adaptive_defaults`."""
+        return {}
 
     def check(self, train: Data, valid: Data | None) -> None:
         """Raise InputError if the data and the configuration do not fit each other."""
@@ -276,6 +261,13 @@ class Task(ABC, Generic[Data, Batch, Model]):
         """Return the metrics that are shown in tables of their own."""
         return []
 
+    def blend(self, model: Model, baseline: nn.Module, weight: float) -> nn.Module | None:
+        """Return both models as one, whose probabilities are a mean with this weight of the simple baseline.
+
+        None if the task does not support it.
+        """
+        return None
+
     # Answers
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
@@ -322,17 +314,6 @@ class Task(ABC, Generic[Data, Batch, Model]):
 
 AnyTask: TypeAlias = Task[Any, Any, Any]
 """A task whose types of data, batch and model are not known."""
-
-
-def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Settings:
-    """Return keyword arguments as a settings object; raise InputError if one does not fit."""
-    for name in settings:
-        if name not in kind.model_fields:
-            raise InputError(f"{name}: no such setting; {nearest(name, list(kind.model_fields))}")
-    try:
-        return kind.model_validate(dict(settings))
-    except ValidationError as error:
-        raise InputError(explain(error)) from None
 
 
 @contextmanager

@@ -6,8 +6,8 @@ raise `NotOfferedError`, and a page shows its message in place of a section.
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -131,6 +131,7 @@ class TaskView(Generic[ModelT]):
     config: Config
     model: ModelT  # in evaluation mode
     vocabulary: Vocabulary
+    blended: nn.Module | None = field(default=None, kw_only=True)
 
     title: ClassVar[str] = "model"  # what the model is called
     prediction_name: ClassVar[str] = "the prediction"  # the distribution that `predictions` returns, in words
@@ -143,6 +144,11 @@ class TaskView(Generic[ModelT]):
     two_ends: ClassVar[bool] = False  # whether the loss can be taken at both ends of a sequence
     beam_search: ClassVar[bool] = False  # whether answers are searched for with a beam
     no_alignment: ClassVar[str] = "the model has no decoder"  # why a search gives no alignment
+
+    @property
+    def answering(self) -> Any:
+        """What answers: the model, or its mean with the simple baseline of its run."""
+        return self.model if self.blended is None else self.blended
 
     @property
     def tokenizer(self) -> Tokenizer:

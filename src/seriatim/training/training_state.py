@@ -56,19 +56,24 @@ class Progress:
                 return f"the budget of {count:,} {name if count != 1 else name[:-1]} is spent"
         stopping = config.tolerance is not None or config.patience is not None
         if stopping and self.failures >= (config.patience or 1):
-            least = f"by {config.tolerance:g} nats" if config.tolerance else "at all"
             count = "1 validation" if self.failures == 1 else f"{self.failures} validations in a row"
+            if config.tolerance is None:
+                return f"the held-out metric had no new best value in {count}"
+            least = f"by {config.tolerance:g} nats" if config.tolerance else "at all"
             return f"the held-out loss did not improve {least} in {count}"
         return ""
 
     def record_validation(self, metric: float, loss: float, config: Training, *, more_is_better: bool) -> bool:
         """Record a validation, and return whether its metric, which selects the weights, is the best so far.
 
-        Early stopping and the schedule ``plateau`` look at the loss, in nats.
+        Early stopping looks at the metric too, or at the loss, in nats, if there is a tolerance; the schedule
+        ``plateau`` looks at the loss.
         """
         sign = 1 if more_is_better else -1
         best = self.best_valid is None or sign * metric > sign * self.best_valid
-        improved = self.previous_loss is None or self.previous_loss - loss >= (config.tolerance or 0.0)
+        improved = best
+        if config.tolerance is not None:
+            improved = self.previous_loss is None or self.previous_loss - loss >= config.tolerance
         lowest = self.best_loss is None or loss < self.best_loss
         self.failures = 0 if improved else self.failures + 1
         self.annealed += int(not lowest and config.schedule == "plateau")

@@ -9,7 +9,7 @@ if (["dark", "light"].includes(remembered())) root.dataset.theme = remembered();
 
 function themes() {
   const button = document.getElementById("theme");
-  const tell = () => button.setAttribute("aria-pressed", String(dark()));
+  const tell = () => { button.textContent = dark() ? "Light theme" : "Dark theme"; };
   button.hidden = false;
   button.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";

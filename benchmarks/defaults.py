@@ -1,0 +1,188 @@
+"""Train every task with the plain command, without options, and measure the result beside its simple baseline.
+
+    python benchmarks/defaults.py --data FOLDER [--only ud-hu-szeged,sst2] [--seeds 3]
+    python benchmarks/defaults.py --data FOLDER --only mine --add mine=TASK:TRAIN,VALID,TEST
+
+For each corpus and seed the script runs ``seriatim train TASK --data TRAIN --valid VALID --out RUN --seed N`` and
+evaluates the run and its simple baseline (the folder ``baseline`` of the run) on the test part. It prints one line for
+each run as it ends, with the reason why it ended, and a table at the end: the mean over seeds, each seed, the baseline,
+the difference, and the seconds of the whole command.
+
+The corpora are folders below FOLDER: Universal Dependencies (UPOS accuracy), MasakhaNER and WNUT 2017 (F1 of entities),
+SST-2 (whole sentences), TREC (six classes), CLINC150, SIGMORPHON 2017 inflection (exact match), CMUdict (words wrong,
+split as in `pronunciation.py`) and Multi30k (BLEU). ``--add`` measures another corpus; its main metric is used.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from machine import describe
+from pronunciation import words
+
+import seriatim
+from seriatim.runs.simple_baseline import main_figure
+
+
+class Corpus(NamedTuple):
+    """The files of a corpus, the metric that is reported, and the options that only name its columns."""
+
+    task: str
+    train: str
+    valid: str | None
+    test: str
+    metric: str | None = None
+    naming: tuple[str, ...] = ()
+
+
+def treebank(folder: str, name: str) -> Corpus:
+    """Return the parts of a treebank of Universal Dependencies."""
+    return Corpus("tag", *(f"{folder}/{name}-ud-{part}.conllu" for part in ("train", "dev", "test")), metric="accuracy")
+
+
+def entities(folder: str) -> Corpus:
+    """Return the parts of a corpus of named entities."""
+    return Corpus("tag", *(f"{folder}/{part}.txt" for part in ("train", "dev", "test")), metric="f1")
+
+
+CORPORA = {
+    "ud-hu-szeged": treebank("ud-hu-szeged", "hu_szeged"),
+    "ud-wo-wtb": treebank("ud-wo-wtb", "wo_wtb"),
+    "ud-en-ewt": treebank("ud-en-ewt", "en_ewt"),
+    "masakhaner-hau": entities("masakhaner-hau"),
+    "masakhaner-kin": entities("masakhaner-kin"),
+    "sst2": Corpus("classify", "sst2/train.tsv", "sst2/dev.tsv", "sst2/test.tsv", "accuracy"),
+    "trec6": Corpus("classify", "trec6/train.tsv", None, "trec6/test.tsv", "accuracy", ("--data.label", "coarse")),
+    "clinc150": Corpus("classify", "clinc150/train.tsv", "clinc150/dev.tsv", "clinc150/test.tsv", "accuracy"),
+    "inflection-de-medium": Corpus(
+        "seq2seq",
+        *(f"inflection-de/{part}.tsv" for part in ("train-medium", "dev", "test")),
+        metric="exact_match",
+    ),
+    "inflection-de-high": Corpus(
+        "seq2seq", *(f"inflection-de/{part}.tsv" for part in ("train-high", "dev", "test")), metric="exact_match"
+    ),
+    "cmudict": Corpus("seq2seq", *(f"{part}.tsv" for part in ("train", "valid", "test")), metric="word_error_rate"),
+    "multi30k": Corpus("seq2seq", *(f"{part}.tsv" for part in ("train", "valid", "test")), metric="bleu"),
+}
+
+
+def write_pairs(name: str, data: Path, folder: Path) -> None:
+    """Write the pairs of a corpus that is not a table: CMUdict split by word, and Multi30k from its parallel files."""
+    parts: dict[str, list[str]] = {}
+    if name == "cmudict":
+        known = words(data / "cmudict" / "cmudict.dict")
+        order = sorted(known)
+        random.Random(1).shuffle(order)
+        cuts = [0, int(0.9 * len(order)), int(0.95 * len(order)), len(order)]
+        for i, part in enumerate(("train", "valid", "test")):
+            chosen = order[cuts[i] : cuts[i + 1]]
+            parts[part] = [f"{word}\t{sound}" for word in chosen for sound in known[word]]
+    else:
+        files = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+        for part, file in files.items():
+            sides = [
+                (data / f"multi30k-en-de/tok/{file}.lc.norm.tok.{language}").read_text(encoding="utf-8").splitlines()
+                for language in ("en", "de")
+            ]
+            parts[part] = ["\t".join(pair) for pair in zip(*sides, strict=True)]
+    for part, lines in parts.items():
+        (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def words_wrong(run: seriatim.Run, test: Path) -> float:
+    """Return the share of words whose answer is none of their pronunciations."""
+    known: dict[str, set[str]] = {}
+    for line in test.read_text(encoding="utf-8").splitlines():
+        word, _, sound = line.partition("\t")
+        known.setdefault(word, set()).add(sound)
+    answers = run.predict(list(known))
+    return statistics.fmean(answer not in sounds for answer, sounds in zip(answers, known.values(), strict=True))
+
+
+class Result(NamedTuple):
+    """A trained run on the test part."""
+
+    value: float
+    baseline: float | None
+    seconds: float
+    ended: str
+    weight: float
+
+
+def measure(name: str, corpus: Corpus, folder: Path, seed: int) -> tuple[str, Result]:
+    """Train and evaluate one run; return the name of its metric and the result."""
+    out = folder / f"{name}-{seed}"
+    command = [sys.executable, "-m", "seriatim", "train", corpus.task, "--data", corpus.train, "--out", str(out)]
+    command += ["--valid", corpus.valid] if corpus.valid else []
+    began = time.perf_counter()
+    subprocess.run([*command, *corpus.naming, "--seed", str(seed), "--quiet"], check=True)
+    seconds = time.perf_counter() - began
+    run = seriatim.load(out)
+    key = corpus.metric or main_figure(run.task, run.vocabulary).key
+
+    def value(one: seriatim.Run) -> float:
+        if name == "cmudict":
+            return words_wrong(one, Path(corpus.test))
+        return float(one.evaluate(corpus.test)[key])
+
+    baseline = value(seriatim.load(out / "baseline")) if (out / "baseline").is_dir() else None
+    weight = run.config.training.baseline_weight or 0.0
+    return key, Result(value(run), baseline, seconds, run.summary["ended"], weight)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", help="names of corpora with commas between them")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--add", action="append", default=[], help="CORPUS=TASK:TRAIN,VALID,TEST")
+    parser.add_argument("--keep", type=Path, help="a folder for the runs")
+    arguments = parser.parse_args()
+    corpora = dict(CORPORA)
+    for text in arguments.add:
+        name, _, rest = text.partition("=")
+        task, _, files = rest.partition(":")
+        train, valid, test = files.split(",")
+        corpora[name] = Corpus(task, train, valid or None, test)
+    names = arguments.only.split(",") if arguments.only else list(corpora)
+    print(describe(), flush=True)
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        for name in names:
+            base = arguments.data
+            if name in ("cmudict", "multi30k"):
+                base = folder / f"{name}-data"
+                base.mkdir(parents=True, exist_ok=True)
+                write_pairs(name, arguments.data, base)
+            corpus = corpora[name]
+            valid = None if corpus.valid is None else str(base / corpus.valid)
+            corpus = corpus._replace(train=str(base / corpus.train), valid=valid, test=str(base / corpus.test))
+            results = []
+            for seed in range(1, arguments.seeds + 1):
+                key, result = measure(name, corpus, folder, seed)
+                results.append(result)
+                print(json.dumps({"corpus": name, "metric": key, "seed": seed, **result._asdict()}), flush=True)
+            rows.append((name, key, results))
+    print("\n| corpus | metric | plain command | each seed | simple baseline | difference | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for name, key, results in rows:
+        mean = statistics.fmean(result.value for result in results)
+        each = ", ".join(f"{result.value:.4g}" for result in results)
+        others = [result.baseline for result in results if result.baseline is not None]
+        simple = statistics.fmean(others) if others else None
+        cells = ["–", "–"] if simple is None else [f"{simple:.4g}", f"{mean - simple:+.4g}"]
+        seconds = statistics.median(result.seconds for result in results)
+        print(f"| {name} | {key} | {mean:.4g} | {each} | {' | '.join(cells)} | {seconds:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""A part of the training data that is held out, where no other data are given to validate a training with.
+
+Rows (labelled texts, sentences, pairs, lines) are chosen by a hash of their content, so that the choice depends neither
+on their order nor on the seed, and equal rows are on the same side. Of a running text the end is held out.
+"""
+
+import functools
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+from ..core.errors import InputError
+from .pipes import PIECE_BYTES
+from .readers import UNREADABLE, Source, unreadable
+
+NOTHING = "none"
+"""The value of ``data.valid`` that holds nothing out."""
+PERCENT, MAX_ROWS, MIN_ROWS = 10, 5000, 50
+"""Share of the rows that is held out, the number that is enough, and the number of rows of which some are held out."""
+MIN_BYTES = 50_000
+"""Size of a text of which a part is held out."""
+
+
+def share_of(spec: str | None) -> float:
+    """Return the share that a value of ``data.valid`` such as ``10%`` holds out; 0 for the name of a file.
+
+    Raises:
+        InputError: a share that leaves nothing.
+    """
+    if spec is None or not re.fullmatch(r"\d+(\.\d+)?%", spec):
+        return 0.0
+    share = float(spec[:-1]) / 100
+    if not 0 < share < 1:
+        raise InputError(f"data.valid: {spec} leaves nothing to train or to validate with; give 10%, or none")
+    return share
+
+
+def usual_share(rows: int) -> str:
+    """Return the value of ``data.valid`` for training data with this number of rows."""
+    if rows < MIN_ROWS:
+        return NOTHING
+    return f"{max(1, min(PERCENT, 100 * MAX_ROWS // rows))}%"
+
+
+def is_held_out(content: str, share: float) -> bool:
+    """Return whether a row with this content belongs to the held-out part."""
+    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+def line_part(source: Source, share: float, *, held_out: bool) -> Source:
+    """Return a file with only those lines that are held out, or only the others."""
+
+    def lines(file: Iterable[bytes]) -> Iterator[bytes]:
+        for line in file:
+            text = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+            if is_held_out(text, share) == held_out:
+                yield line if line.endswith(b"\n") else line + b"\n"
+
+    return _part(source, lines, held_out=held_out)
+
+
+def end_part(sources: list[Source], share: float, *, held_out: bool) -> list[Source]:
+    """Return the files of a text without their end, or their end only; the text is cut at a line end."""
+    sizes = [_size(source) for source in sources]
+    cut = round(sum(sizes) * (1 - share))
+    parts, start = [], 0
+    for source, size in zip(sources, sizes, strict=True):
+        if start + size <= cut or start >= cut:
+            if (start >= cut) == held_out:
+                parts.append(source)
+        else:
+            parts.append(_part(source, functools.partial(_cut, at=cut - start, end=held_out), held_out=held_out))
+        start += size
+    return parts
+
+
+def text_size(sources: Iterable[Source]) -> int:
+    """Return the size of a text in bytes, decompressed."""
+    return sum(map(_size, sources))
+
+
+def _cut(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
+    """Yield the lines that begin before the byte ``at``, or the lines from there on."""
+    place = 0
+    for line in file:
+        if (place >= at) == end:
+            yield line
+        place += len(line)
+
+
+def _size(source: Source) -> int:
+    size = 0
+    try:
+        with source.open() as file:
+            while block := file.read(PIECE_BYTES):
+                size += len(block)
+    except UNREADABLE as error:
+        raise unreadable(source, error) from None
+    return size
+
+
+def _part(source: Source, choose: Callable[[BinaryIO], Iterator[bytes]], *, held_out: bool) -> Source:
+    name = f"{source.name} (the held-out part)" if held_out else source.name
+    return source._replace(name=name, open=lambda: io.BufferedReader(_Pieces(source.open(), choose), PIECE_BYTES))
+
+
+class _Pieces(io.RawIOBase):
+    """A file to read whose content is chosen from another file, which it closes."""
+
+    def __init__(self, opened: AbstractContextManager[BinaryIO], choose: Callable[[BinaryIO], Iterator[bytes]]) -> None:
+        self._opened = opened
+        self._pieces, self._rest = choose(opened.__enter__()), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        target = memoryview(buffer)  # type: ignore[arg-type]
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = piece
+        count = min(len(target), len(self._rest))
+        target[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._opened.__exit__(None, None, None)
+        super().close()

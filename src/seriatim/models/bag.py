@@ -1,0 +1,172 @@
+"""A linear classifier of weighted n-grams: P(label | text) = softmax(W x + b), with x the TF-IDF of its n-grams.
+
+    x_j = (1 + log c_j) · (1 + log((1 + n) / (1 + d_j))),  divided by its norm, for words and for characters separately
+
+c_j how often n-gram j occurs in the text · d_j in how many of the n training texts it occurs.
+
+G. Salton and C. Buckley, "Term-weighting approaches in automatic text retrieval", Information Processing & Management
+24 (1988); words and characters together as in S. Wang and C. Manning, ACL 2012, and the pipelines of scikit-learn.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .classifier import Classifier
+from .linear.sparse_rows import SparseRows
+from .linear.text_ngrams import Occurrences, find_ngrams
+
+TYPES = {
+    **dict.fromkeys(("words", "characters"), torch.int64),
+    "scales": torch.float64,
+    **dict.fromkeys(("weights", "bias"), torch.float32),
+}
+"""The types of the tensors of a model by name; keys of 64 bits are stored as signed numbers."""
+
+
+class NgramTable(NamedTuple):
+    """The n-grams that a model knows: sorted keys of words, sorted keys of characters, and the scale of each.
+
+    ``scales`` ``(features,)`` are those of the words, then those of the characters. ``longest`` holds the largest
+    number of words and of characters of an n-gram.
+    """
+
+    words: np.ndarray
+    characters: np.ndarray
+    scales: np.ndarray
+    longest: tuple[int, int]
+
+    def features(self, texts: Sequence[str]) -> SparseRows:
+        """Return the features of some texts ``(texts, features)``."""
+        found = find_ngrams(texts, words=self.longest[0], characters=range(2, self.longest[1] + 1))
+        parts, first = [], 0
+        for known, (keys, rows) in zip((self.words, self.characters), found, strict=True):
+            if len(known) and len(keys):
+                place = np.searchsorted(known, keys).clip(max=len(known) - 1)
+                hit = known[place] == keys
+                parts.append((rows[hit], place[hit] + first))
+            first += len(known)
+        rows, columns = map(np.concatenate, zip((np.zeros(0, np.int64),) * 2, *parts, strict=True))
+        pairs, counts = np.unique(rows * max(1, len(self.scales)) + columns, return_counts=True)
+        return weighted(pairs, counts, self.scales, len(self.words), len(texts))
+
+
+def weighted(pairs: np.ndarray, counts: np.ndarray, scales: np.ndarray, num_words: int, rows: int) -> SparseRows:
+    """Return the matrix x from sorted pairs ``row · features + feature``, how often each occurs, and scales."""
+    row, column = np.divmod(pairs, max(1, len(scales)))
+    values = (1 + np.log(counts)) * scales[column]
+    block = 2 * row + (column >= num_words)
+    norms = np.sqrt(np.bincount(block, values**2, minlength=2 * rows))
+    return SparseRows.build(row, column, values / norms[block], (rows, len(scales)))
+
+
+def count_features(
+    texts: Sequence[str], *, words: int, characters: Sequence[int], min_texts: int, max_features: int
+) -> tuple[NgramTable, SparseRows]:
+    """Find the n-grams of training texts and return them with the features of the texts.
+
+    N-grams of fewer than ``min_texts`` texts are left out, and the rarest if there are more than ``max_features``.
+    """
+    blocks = [_document_counts(part, len(texts)) for part in find_ngrams(texts, words=words, characters=characters)]
+    frequency = np.concatenate([block.frequency for block in blocks])
+    least = min_texts
+    if np.count_nonzero(frequency >= least) > max_features:
+        least = int(np.sort(frequency)[-max_features - 1]) + 1
+    kept = frequency >= least
+    index = np.cumsum(kept) - 1
+    width, num_words = int(np.count_nonzero(kept)), len(blocks[0].keys)
+    scales = 1 + np.log((1 + len(texts)) / (1 + frequency[kept]))
+    pairs, counts = [], []
+    for first, block in zip((0, num_words), blocks, strict=True):
+        rows, columns = np.divmod(block.pairs, max(1, len(block.keys)))
+        used = kept[columns + first]
+        pairs.append(rows[used] * width + index[columns[used] + first])
+        counts.append(block.counts[used])
+    joined = np.concatenate(pairs)
+    order = np.argsort(joined, kind="stable")
+    keys = [block.keys[part] for block, part in zip(blocks, np.split(kept, [num_words]), strict=True)]
+    table = NgramTable(keys[0], keys[1], scales, (words, max(characters, default=0)))
+    return table, weighted(joined[order], np.concatenate(counts)[order], scales, len(keys[0]), len(texts))
+
+
+class _Block(NamedTuple):
+    """The n-grams of one kind: sorted keys, in how many texts each occurs, and how often in each text."""
+
+    keys: np.ndarray
+    frequency: np.ndarray
+    pairs: np.ndarray  # row · keys + index of the key, sorted
+    counts: np.ndarray  # of each pair
+
+
+def _document_counts(found: Occurrences, texts: int) -> _Block:
+    order = np.argsort(found.keys)
+    ordered = found.keys[order]
+    new = np.ones(len(ordered), bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(new) - 1
+    keys = ordered[new]
+    pairs, counts = np.unique(found.rows * max(1, len(keys)) + number, return_counts=True)
+    return _Block(keys, np.bincount(pairs % max(1, len(keys)), minlength=len(keys)), pairs, counts)
+
+
+class Bag(nn.Module):
+    """Texts to logits ``(texts, labels)``, with weights ``(features, labels)`` and biases ``(labels,)``."""
+
+    def __init__(self, table: NgramTable, weights: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.table = table
+        self.weights, self.bias = (nn.Parameter(values, requires_grad=False) for values in (weights, bias))
+
+    def forward(self, texts: Sequence[str]) -> Tensor:
+        """Return the logits."""
+        return self.table.features(texts).to(self.weights.device).times(self.weights) + self.bias
+
+    @torch.no_grad()
+    def probabilities(self, texts: Sequence[str]) -> Tensor:
+        """Return P(label) ``(texts, labels)``, in float64."""
+        return torch.softmax(self(texts).double(), dim=1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that `from_tensors` needs, by name."""
+        table = self.table
+        keys = {"words": table.words.view(np.int64), "characters": table.characters.view(np.int64)}
+        arrays = {name: torch.from_numpy(values) for name, values in {**keys, "scales": table.scales}.items()}
+        return {**arrays, "weights": self.weights.data, "bias": self.bias.data}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], longest: tuple[int, int], num_labels: int) -> "Bag":
+        """Build a model from its tensors by name.
+
+        Raises:
+            ValueError: tensors are missing or damaged, or belong to other labels.
+        """
+        if tensors.keys() != TYPES.keys():
+            raise ValueError("not the tables of a bag of n-grams")
+        for name, values in tensors.items():
+            if (values.dtype, values.dim()) != (TYPES[name], 2 if name == "weights" else 1):
+                raise ValueError(f"{name} has the wrong type or shape")
+        words, characters = (tensors[name].numpy().view(np.uint64) for name in ("words", "characters"))
+        if any((keys[1:] <= keys[:-1]).any() for keys in (words, characters)):
+            raise ValueError("the keys of the n-grams are not sorted")
+        if tensors["bias"].shape != (num_labels,):
+            raise ValueError("the weights belong to other labels")
+        features = len(words) + len(characters)
+        if tensors["scales"].shape != (features,) or tensors["weights"].shape != (features, num_labels):
+            raise ValueError("the n-grams and their weights have different numbers")
+        table = NgramTable(words, characters, tensors["scales"].numpy(), longest)
+        return cls(table, tensors["weights"], tensors["bias"])
+
+
+class BlendedClassifier(nn.Module):
+    """A classifier and a bag of n-grams with the same labels; answers have the mean of both models' probabilities.
+
+    ``weight`` is that of the bag.
+    """
+
+    def __init__(self, network: Classifier, bag: Bag, weight: float) -> None:
+        super().__init__()
+        self.network, self.bag, self.weight = network, bag, weight

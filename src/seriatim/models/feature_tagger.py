@@ -1,0 +1,229 @@
+"""A linear-chain CRF on attributes of each word and its neighbours: the classical tagger before neural networks.
+
+    s_t[y] = Σ_{o = −2 … 2} c_o Σ_{f ∈ attributes(w_{t+o})} W_o[f, y]
+
+c_o `SCALES` · W_o weights of an attribute of the word at distance o, for a tag y · beyond the ends of a sentence, a
+word has one attribute that says so · s_t are the scores of a `CRF`.
+
+J. Lafferty, A. McCallum and F. Pereira, ICML 2001; F. Sha and F. Pereira, "Shallow parsing with conditional random
+fields", NAACL 2003, who train with L-BFGS. Since the attributes of a word depend on the word alone, the scores of the
+distinct words of a corpus are computed once, however often they occur.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
+from .crf import CRF, bio_transitions
+from .linear.minimization import Minimum, minimize
+from .linear.packed_crf import Packing, expectations
+from .linear.sparse_rows import SparseRows
+from .linear.word_attributes import NONE, find_attributes
+from .tagger import TagModel
+
+REACH = 2
+"""Largest distance of a word whose attributes are read."""
+OFFSETS = 2 * REACH + 1
+SCALES = (0.1, 0.25, 1.0, 0.25, 0.1)
+"""The value of an attribute by the distance of its word: the penalty of the weights of neighbours is larger."""
+TOLERANCE, MAX_STEPS, VARIANCE = 1e-3, 150, 0.02
+PARAMETERS = ("weights", "crf.transitions", "crf.start", "crf.end")
+
+
+class AttributeTable(NamedTuple):
+    """The attributes that a model knows, by their sorted keys ``(attributes,)``."""
+
+    keys: np.ndarray
+
+    @classmethod
+    def of(cls, attributes: np.ndarray, counts: np.ndarray, *, max_attributes: int) -> "AttributeTable":
+        """Return the attributes of words ``(words, kinds)``, or the most frequent; ``counts`` ``(words,)`` of words."""
+        keys, number = np.unique(attributes, return_inverse=True)
+        frequency = np.bincount(number.ravel(), np.repeat(counts, attributes.shape[1]), len(keys))
+        kept = keys != NONE
+        if np.count_nonzero(kept) > max_attributes:
+            kept &= frequency > np.sort(frequency)[-max_attributes - 1]
+        return cls(keys[kept])
+
+    def rows(self, attributes: np.ndarray, *, boundary: bool) -> SparseRows:
+        """Return which attributes each word has ``(words, attributes + 1)``.
+
+        With ``boundary``, a last row stands for what is beyond a sentence, whose only attribute is the last one.
+        """
+        size = len(self.keys)
+        place = np.searchsorted(self.keys, attributes).clip(max=max(0, size - 1))
+        known = (self.keys[place] == attributes) if size else np.zeros(attributes.shape, bool)
+        rows, columns = known.nonzero()[0], place[known]
+        if boundary:
+            rows, columns = np.append(rows, len(attributes)), np.append(columns, size)
+        return SparseRows.build(rows, columns, np.ones(len(rows)), (len(attributes) + boundary, size + 1))
+
+
+class FeatureTagger(TagModel):
+    """Sentences to scores of tags ``(batch, time, tags)``; ``weights`` are ``(attributes + 1, OFFSETS · tags)``."""
+
+    crf: CRF
+
+    def __init__(self, table: AttributeTable, weights: Tensor, crf: CRF) -> None:
+        super().__init__(crf)
+        self.table = table
+        self.weights = nn.Parameter(weights, requires_grad=False)
+        crf.requires_grad_(False)
+
+    def forward(self, batch: TaggedBatch) -> Tensor:
+        """Return the score of each tag for each word; meaningless on padding."""
+        size, time = batch.forms.shape
+        lengths, device = batch.lengths.numpy(), self.weights.device
+        distinct, number = np.unique(batch.forms, return_inverse=True)
+        attributes = find_attributes([batch.spelled[form] for form in distinct.tolist()])
+        by_word = self.table.rows(attributes, boundary=True).to(device).times(self.weights)
+        by_word = by_word.view(len(distinct) + 1, OFFSETS, -1)
+        padded = np.full((size, time + 2 * REACH), len(distinct))
+        within = np.arange(time) < lengths[:, None]
+        padded[:, REACH : REACH + time] = np.where(within, number.reshape(size, time), len(distinct))
+        words = torch.from_numpy(padded).to(device)
+        scores = by_word.new_zeros(size, time, by_word.shape[2])
+        for offset in range(OFFSETS):
+            scores.add_(by_word[:, offset][words[:, offset : offset + time]], alpha=SCALES[offset])
+        return scores
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that `from_tensors` needs, by name."""
+        parameters = {name: value.data for name, value in self.named_parameters()}
+        return {"keys": torch.from_numpy(self.table.keys.view(np.int64)), **parameters}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], tags: Sequence[str]) -> "FeatureTagger":
+        """Build a model from its tensors by name.
+
+        Raises:
+            ValueError: tensors are missing or damaged, or belong to other tags.
+        """
+        if tensors.keys() != {"keys", *PARAMETERS}:
+            raise ValueError("not the tables of a tagger with attributes")
+        size, keys = len(tags), tensors["keys"]
+        if keys.dtype != torch.int64 or keys.dim() != 1 or (np.diff(keys.numpy().view(np.uint64)) == 0).any():
+            raise ValueError("keys has the wrong type or shape")
+        table = AttributeTable(keys.numpy().view(np.uint64))
+        if (table.keys[1:] <= table.keys[:-1]).any():
+            raise ValueError("the keys of the attributes are not sorted")
+        shapes = ((len(keys) + 1, OFFSETS * size), (size, size), (size,), (size,))
+        for name, shape in zip(PARAMETERS, shapes, strict=True):
+            if tensors[name].dtype != torch.float32 or tuple(tensors[name].shape) != shape:
+                raise ValueError(f"{name} has the wrong type or shape")
+        crf = CRF(size, bio_transitions(tags))
+        for name in PARAMETERS[1:]:
+            getattr(crf, name.removeprefix("crf.")).data.copy_(tensors[name])
+        return cls(table, tensors["weights"], crf)
+
+
+def fit_tagger(
+    corpus: TaggedCorpus, tags: Sequence[str], *, decay: float, max_attributes: int, seconds: float | None = None
+) -> tuple[FeatureTagger, str]:
+    """Fit a tagger to a corpus, and return it with the reason why the search ended.
+
+    The objective is −log P of all tags + ``decay`` / 2 times the squared norm of all weights.
+    """
+    assert corpus.tags is not None
+    attributes = find_attributes(corpus.spelled)
+    counts = np.bincount(corpus.forms, minlength=len(attributes))
+    table = AttributeTable.of(attributes, counts, max_attributes=max_attributes)
+    crf = CRF(len(tags), bio_transitions(tags))
+    objective = _SequenceLoss(corpus, table.rows(attributes, boundary=True), counts, crf, decay)
+    found: Minimum = minimize(objective, tolerance=TOLERANCE, max_steps=MAX_STEPS, seconds=seconds)
+    weights, transitions, start, end = objective.parts(found.point)
+    for parameter, values in zip((crf.transitions, crf.start, crf.end), (transitions, start, end), strict=True):
+        parameter.data.copy_(values)
+    return FeatureTagger(table, weights.reshape(len(table.keys) + 1, -1), crf), found.ended
+
+
+class _SequenceLoss:
+    """−log P of the tags of a corpus. A point has the weights of attributes, then transitions, start and end, as rows.
+
+    Outputs are the scores of all words, packed, followed by the same last rows.
+    """
+
+    def __init__(
+        self, corpus: TaggedCorpus, attributes: SparseRows, counts: np.ndarray, crf: CRF, decay: float
+    ) -> None:
+        assert corpus.tags is not None
+        self.size, self.attributes, self.transposed = crf.num_tags, attributes, attributes.transposed()
+        self.packing, self.decay = Packing.of(corpus.lengths), decay / len(corpus.forms)
+        words = len(corpus.forms)
+        boundary = len(counts)
+        padded, first = _with_boundaries(corpus.forms, corpus.lengths, boundary)
+        at = first[self.packing.places][:, None] + np.arange(-REACH, REACH + 1)
+        columns = padded[at] * OFFSETS + np.arange(OFFSETS)
+        shape = (words, (boundary + 1) * OFFSETS)
+        self.neighbours = SparseRows.build(
+            np.repeat(np.arange(words), OFFSETS), columns.ravel(), np.tile(SCALES, words), shape
+        )
+        self.occurrences = self.neighbours.transposed()
+        self.tags = torch.from_numpy(corpus.tags[self.packing.places].astype(np.int64))
+        frequency = torch.from_numpy(np.append(counts, len(corpus.lengths)).astype(np.float32)).unsqueeze(1)
+        self.frequency = self.transposed.times(frequency)
+        self.observed = _observed(corpus, self.size)
+        self.forbidden = torch.zeros(self.size + 2, self.size)
+        if crf.allowed is not None:
+            impossible = torch.cat([~crf.allowed[:, :-1], ~crf.allowed[:-1, -1:].t()])
+            self.forbidden.masked_fill_(impossible, float("-inf"))
+
+    def parts(self, point: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the weights, or the scores, and the transitions, the start and the end."""
+        return point[: -self.size - 2], point[-self.size - 2 : -2], point[-2], point[-1]
+
+    def start(self) -> Tensor:
+        return torch.zeros(self.attributes.width * OFFSETS + self.size + 2, self.size)
+
+    def diagonal(self) -> Tensor:
+        words = len(self.tags)
+        frequency = torch.cat([self.frequency.repeat_interleave(OFFSETS, 0), torch.full((self.size + 2, 1), words / 4)])
+        return 1 / (VARIANCE * frequency / words + self.decay)
+
+    def outputs(self, point: Tensor) -> Tensor:
+        weights = point[: -self.size - 2].reshape(self.attributes.width, -1)
+        by_word = self.attributes.times(weights).view(-1, self.size)
+        return torch.cat([self.neighbours.times(by_word), point[-self.size - 2 :]])
+
+    def loss(self, outputs: Tensor) -> tuple[float, Tensor]:
+        words = torch.arange(len(self.tags))
+        scores, rest = outputs[: len(words)], outputs[len(words) :]
+        moves = rest + self.forbidden
+        found = expectations(self.packing, scores, moves[:-2], moves[-2], moves[-1])
+        known = float(scores[words, self.tags].double().sum() + (rest * self.observed).double().sum())
+        found.marginals[words, self.tags] -= 1
+        expected = torch.cat([found.transitions, found.start.unsqueeze(0), found.end.unsqueeze(0)])
+        errors = torch.cat([found.marginals, expected - self.observed]).div_(len(words))
+        return (found.log_partition - known) / len(words), errors
+
+    def gradient(self, errors: Tensor) -> Tensor:
+        by_word = self.occurrences.times(errors[: len(self.tags)]).view(-1, OFFSETS * self.size)
+        return torch.cat([self.transposed.times(by_word).view(-1, self.size), errors[len(self.tags) :]])
+
+
+def _with_boundaries(forms: np.ndarray, lengths: np.ndarray, boundary: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return words with `REACH` boundaries around each sentence, and where each word is among them ``(words,)``."""
+    sentence = np.repeat(np.arange(len(lengths)), lengths)
+    places = np.arange(len(forms)) + REACH * (2 * sentence + 1)
+    padded = np.full(len(forms) + 2 * REACH * len(lengths), boundary)
+    padded[places] = forms
+    return padded, places
+
+
+def _observed(corpus: TaggedCorpus, size: int) -> Tensor:
+    """Return how often each transition occurs in a corpus, then each first and each last tag ``(tags + 2, tags)``."""
+    assert corpus.tags is not None
+    tags, ends = corpus.tags.astype(np.int64), corpus.lengths.cumsum()
+    full = corpus.lengths > 0
+    counts = np.zeros((size + 2, size), np.float32)
+    inner = np.ones(len(tags), bool)
+    inner[ends[full] - 1] = False
+    before = np.flatnonzero(inner)
+    np.add.at(counts, (tags[before], tags[before + 1]), 1)
+    np.add.at(counts, (np.full(int(full.sum()), size), tags[(ends - corpus.lengths)[full]]), 1)
+    np.add.at(counts, (np.full(int(full.sum()), size + 1), tags[ends[full] - 1]), 1)
+    return torch.from_numpy(counts)

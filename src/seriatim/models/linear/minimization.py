@@ -1,0 +1,130 @@
+"""Minimization of a convex loss of outputs that are linear in the parameters, by L-BFGS.
+
+    minimize  loss(outputs(w)) + decay ‖w‖² / 2
+
+Since the outputs change linearly along a direction, the line search needs no product with the features: it looks for a
+point where the slope is at most half of what it was (the strong Wolfe conditions; J. Nocedal and S. Wright, "Numerical
+optimization", 2006, chapter 3). The directions are scaled by the inverse of an approximate diagonal of the Hessian, so
+that the weights of rare and of common features converge at the same speed.
+"""
+
+import time
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from .limited_memory import LimitedMemory, inner
+
+MEMORY = 5
+MAX_TRIALS = 12
+"""Largest number of points that are tried along a direction."""
+DECREASE, SLOPE, REACH = 1e-4, 0.5, 10.0
+"""Share of the decrease that the slope promises, share of the slope that may be left, and how much a trial may grow."""
+
+
+class LinearObjective(Protocol):
+    """A loss of linear outputs. Points have one shape, outputs another."""
+
+    decay: float
+
+    def start(self) -> Tensor:
+        """Return the point to begin at, which is zero."""
+
+    def diagonal(self) -> Tensor:
+        """Return an approximate inverse of the Hessian's diagonal, which broadcasts with points."""
+
+    def outputs(self, point: Tensor) -> Tensor:
+        """Return the outputs at a point; they are linear."""
+
+    def loss(self, outputs: Tensor) -> tuple[float, Tensor]:
+        """Return the loss and its gradient with respect to the outputs."""
+
+    def gradient(self, errors: Tensor) -> Tensor:
+        """Return the gradient of the loss with respect to the point, from that with respect to the outputs."""
+
+
+class Minimum(NamedTuple):
+    """The point where a search ended, the number of its directions, and why it ended, in words."""
+
+    point: Tensor
+    steps: int
+    ended: str
+
+
+class _Trial(NamedTuple):
+    """A point along a direction: the size of the step, the objective, its slope, and the errors."""
+
+    size: float
+    value: float
+    slope: float
+    errors: Tensor
+
+
+def minimize(
+    objective: LinearObjective, *, tolerance: float, max_steps: int = 100, seconds: float | None = None
+) -> Minimum:
+    """Search for the minimum.
+
+    The search ends when the relative decrease in two successive steps is below ``tolerance`` each, after ``max_steps``,
+    or after some ``seconds``.
+    """
+    started, memory, small = time.perf_counter(), LimitedMemory(MEMORY, objective.diagonal()), 0
+    point = objective.start()
+    outputs = objective.outputs(point)
+    value, errors = objective.loss(outputs)
+    gradient = objective.gradient(errors)
+    size = 1 / max(1e-30, float(objective.outputs(gradient * objective.diagonal()).abs().max()))
+    for step in range(1, max_steps + 1):
+        direction = memory.direction(gradient)
+        moved = objective.outputs(direction)
+        trial = _search(objective, outputs, moved, value, point, direction, inner(gradient, direction), size)
+        move, before, old, size = direction.mul_(trial.size), value, gradient, 1.0
+        point.add_(move)
+        outputs.add_(moved, alpha=trial.size)
+        value = trial.value
+        gradient = objective.gradient(trial.errors).add_(point, alpha=objective.decay)
+        memory.add(move, gradient - old)
+        small = small + 1 if before - value <= tolerance * abs(value) else 0
+        if small == 2:
+            return Minimum(point, step, f"the loss no longer fell after {step} steps of L-BFGS")
+        if seconds is not None and time.perf_counter() - started > seconds:
+            return Minimum(point, step, f"the time was spent after {step} steps of L-BFGS")
+    return Minimum(point, max_steps, f"{max_steps} steps of L-BFGS were taken")
+
+
+def _search(
+    objective: LinearObjective,
+    outputs: Tensor,
+    moved: Tensor,
+    value: float,
+    point: Tensor,
+    direction: Tensor,
+    slope: float,
+    size: float,
+) -> _Trial:
+    """Return a point along a direction where the objective is lower and flatter; the best one tried if none is."""
+    linear, square = objective.decay * inner(point, direction), objective.decay * inner(direction, direction)
+    penalty = objective.decay / 2 * inner(point, point)
+    low, high = _Trial(0.0, value, slope, outputs), None
+    for _ in range(MAX_TRIALS):
+        loss, errors = objective.loss(outputs.add(moved, alpha=size))
+        total = loss + penalty + size * linear + size**2 * square / 2
+        trial = _Trial(size, total, inner(errors, moved) + linear + size * square, errors)
+        if total > value + DECREASE * size * slope or not trial.slope <= SLOPE * abs(slope):
+            high = trial
+        elif trial.slope < SLOPE * slope:
+            low = trial
+        else:
+            return trial
+        size = _next_size(low, high)
+    return min((one for one in (low, high) if one is not None and one.size), key=lambda one: one.value)
+
+
+def _next_size(low: _Trial, high: _Trial | None) -> float:
+    """Return where the slope would be zero if it were linear, well inside the bounds."""
+    if high is None:
+        return REACH * low.size
+    width = high.size - low.size
+    bend = high.slope - low.slope
+    share = -low.slope / bend if bend > 0 else 0.5
+    return low.size + width * (min(max(share, 0.1), 0.9) if share == share else 0.5)

@@ -1,0 +1,180 @@
+"""The simple baseline of a run: a standalone model that is trained on the same data, and stored in the run's folder.
+
+A model that is worse than it is not worth its cost, whatever its architecture. The baseline of a task is named by
+`Task.simple_baseline`; ``training.baseline`` ``none`` leaves it out.
+"""
+
+import os
+import warnings
+from typing import NamedTuple
+
+from ..config import Config, Model, Training
+from ..core.allocator import freed_memory_kept
+from ..core.errors import InputError
+from ..data.arguments import data_name
+from ..data.vocabulary import Vocabulary
+from ..evaluation.intervals import Measure, Metrics, Paired, paired
+from ..tasks import STANDALONE, find, task_type
+from ..training.task import AnyTask, Task
+from ..training.task_data import Metric
+from .run import BASELINE, Run, load
+
+KEY = "simple"
+"""The key of its figures among those of the simplest model in a summary."""
+WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""Weights of a baseline in its mean with a model, of which the best is chosen."""
+MINUTES = 1.0
+"""Limit of the time in which the weights of a baseline are fitted."""
+MAX_TOKENS = 1 << 24
+"""Largest number of tokens of a running text whose n-grams are counted for a baseline, which takes about a minute."""
+
+
+def baseline_task(task: AnyTask) -> AnyTask | None:
+    """Return the task of a run's baseline; None if there is none, or the configuration leaves it out."""
+    config, name = task.config, task.simple_baseline
+    if name is None or config.training.baseline == "none":
+        return None
+    sections = [kind.own_options for kind in (task_type(config.task), STANDALONE[name])]
+    shared = set.intersection(*(set(section.model_fields) for section in sections if section is not None))
+    options = {key: value for key, value in config.model.options.items() if key in shared}
+    return find(
+        Config(
+            task=config.task,
+            data=config.data,
+            tokenizer=config.tokenizer,
+            model=Model(layer=name, options=options),
+            training=Training(minutes=MINUTES, seed=config.training.seed, device="cpu", baseline="none"),
+        )
+    )
+
+
+def check_weight(task: AnyTask) -> None:
+    """Raise InputError if the configuration blends a model with a baseline that it cannot have."""
+    if not task.config.training.baseline_weight:
+        return
+    reason = ""
+    if type(task).blend is Task.blend:
+        reason = f"not supported for {task.config.task}"
+    elif baseline_task(task) is None:
+        reason = "there is no simple baseline to answer with"
+    if reason:
+        raise InputError(f"training.baseline_weight: {reason}; leave it out")
+
+
+def refuse_long(task: AnyTask, train: object) -> None:
+    """Raise InputError if a running text is so long that a baseline would take more than about a minute."""
+    if len(getattr(train, "ids", ())) > MAX_TOKENS:
+        raise InputError(
+            f"the training text has more than {MAX_TOKENS:,} tokens; train it with --layer {task.config.model.layer}"
+        )
+
+
+def open_baseline(run: Run) -> Run | None:
+    """Open the baseline of a run; None if it has none. One that cannot be opened is left out with a warning."""
+    name, folder = run.task.simple_baseline, run.path / BASELINE
+    if name is None or run.config.training.baseline == "none" or not (folder / "summary.json").is_file():
+        return None
+    try:
+        baseline = load(folder, device="cpu")
+        if (baseline.config.task, baseline.config.model.layer) != (run.config.task, name):
+            raise InputError(f"{folder}: not the baseline {name} of the run; restore it, or remove the folder")
+        if baseline.vocabulary.fingerprint() != run.vocabulary.fingerprint():
+            raise InputError(f"{folder}: of another vocabulary than the run; restore it, or remove the folder")
+    except InputError as error:
+        warnings.warn(f"the simple baseline is left out: {error}", stacklevel=2)
+        return None
+    return baseline
+
+
+def choose_weight(run: Run, baseline: Run, data: object) -> float:
+    """Return the weight of the baseline with which a run is best; 0 if the task does not support blending.
+
+    ``data`` is held-out data, as ``task.read`` returns it. The best tagger has the best accuracy, which is precise
+    because every word has a tag; others have the lowest loss, which is less noisy than some hundred texts or entities.
+    """
+    task = run.task
+    key = "accuracy" if task.tags_words and task.selection_metric(run.vocabulary) == "accuracy" else "loss"
+    if task.blend(run.model, baseline.model, WEIGHTS[-1]) is None:
+        return 0.0
+    values = {0.0: task.evaluate(run.model, data)[key]}
+    for weight in WEIGHTS:
+        values[weight] = task.evaluate(task.blend(run.model, baseline.model, weight), data)[key]
+    sign = -1 if key == "accuracy" else 1
+    return min(values, key=lambda weight: (sign * values[weight], weight))
+
+
+class BesideBaseline(NamedTuple):
+    """The metrics of a run, and facts about its baseline on the same data: see `beside_baseline`."""
+
+    metrics: Metrics
+    baseline: Metrics
+
+
+def beside_baseline(run: Run, baseline: Run, data: object, **settings: object) -> BesideBaseline:
+    """Measure a run and its baseline on the same data, as ``task.read`` returns it; ``settings`` as in `Run.evaluate`.
+
+    Returns:
+        The metrics of the run; and of the baseline ``layer``, ``name``, its figures with their intervals,
+        ``difference``, ``difference_low`` and ``difference_high`` of the main figure (the run minus the baseline,
+        paired bootstrap), and ``verdict``, a sentence.
+    """
+    metrics, measures = _examine(run, data, settings)
+    others, other_measures = _examine(baseline, data, settings)
+    figure = main_figure(run.task, run.vocabulary)
+    keys = [key for one in run.task.figures for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
+    name = _name(baseline)
+    facts = {"layer": baseline.config.model.layer, "name": name, **{key: others[key] for key in keys if key in others}}
+    if figure.key in measures and figure.key in other_measures:
+        first, second = measures[figure.key], other_measures[figure.key]
+        result = paired(first.statistics, second.statistics, first.compute)
+        facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
+        facts["verdict"] = verdict(figure, metrics, others, result, name)
+    return BesideBaseline(metrics, facts)
+
+
+def _examine(run: Run, data: object, settings: dict[str, object]) -> tuple[Metrics, dict[str, Measure]]:
+    task, model = run.task, run.answering
+    if settings:
+        return task.evaluate(model, data, **settings), task.measures(model, data, **settings)
+    return task.examine(model, data)
+
+
+def _name(baseline: Run) -> str:
+    """Return what a baseline is called, with its article."""
+    return type(baseline.task).model_name
+
+
+def main_figure(task: AnyTask, vocabulary: Vocabulary | None = None) -> Metric:
+    """Return the figure that selects weights if it is a headline, or else the first headline of the task.
+
+    Some figures depend on the labels of the training data, and so on its vocabulary, where that is known.
+    """
+    figures = task.figures if vocabulary is None else task.figures_for(vocabulary)
+    headlines = {figure.key: figure for figure in figures if figure.headline}
+    selects = task.selects if vocabulary is None else task.selection_metric(vocabulary)
+    return headlines.get(selects) or next(iter(headlines.values()))
+
+
+def verdict(figure: Metric, metrics: Metrics, baseline: Metrics, result: Paired, name: str) -> str:
+    """Return a sentence: whether a model is better or worse than its baseline, or cannot be told from it."""
+    values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
+    if result.low is None or result.high is None or result.low <= 0 <= result.high:
+        return f"The model and its simple baseline, {name}, cannot be told apart: {values}."
+    better = (result.difference > 0) == figure.more_is_better
+    return f"The model is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
+
+
+def evaluate_beside_baseline(
+    run: Run, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object
+) -> tuple[Metrics | None, Metrics]:
+    """Measure a run and its baseline on some data; the arguments are those of `Run.evaluate`.
+
+    Returns:
+        The results of `beside_baseline`; None and nothing if the run has no baseline.
+    """
+    baseline = open_baseline(run)
+    if baseline is None:
+        return None, {}
+    test = run.task.read(data_name(data), "test", run.vocabulary, file_format=file_format)
+    with freed_memory_kept():
+        return beside_baseline(run, baseline, test, **settings)

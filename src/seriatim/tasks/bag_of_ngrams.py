@@ -1,0 +1,172 @@
+"""Classification with a linear model of counted n-grams, trained to convergence in seconds."""
+
+import functools
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import nn
+
+from ..config import Config, Positive, Section
+from ..core.errors import InputError
+from ..data.vocabulary import Vocabulary
+from ..evaluation.intervals import Metrics
+from ..models.bag import Bag, count_features
+from ..models.linear.softmax_regression import fit_softmax
+from ..storage.weights import save_tensors
+from ..training.estimator import ConvergingEstimator, Written
+from ..training.task import Task
+from .bag_view import BagView
+from .classification import Classification
+from .documents import Documents
+from .standalone import describe_linear, load_finite, read_options, with_defaults
+
+LAYER = "bag"
+MAX_BYTES, MIN_FEATURES = 1 << 26, 1000
+"""Size of the weights, for which rare n-grams are left out; and the number of n-grams that a model needs."""
+MAX_CHARACTERS = 1 << 25
+"""Characters of training texts that are read; of more, a random part of the texts."""
+MAX_LOGITS = 1 << 28
+"""Largest number of training texts times labels."""
+FEW_TEXTS = 1000
+"""Number of texts from which n-grams of a single text are left out."""
+
+
+class Options(Section):
+    """Options of a bag of n-grams."""
+
+    words: Annotated[int, Field(ge=0, le=5, strict=True)] = 2
+    """Largest number of words of an n-gram; 0 for none."""
+    characters: Annotated[int, Field(ge=0, le=10, strict=True)] = 5
+    """Largest number of characters of an n-gram within a word, the spaces around it included; 0 for none."""
+    min_texts: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
+    """Leave out n-grams of fewer training texts; by default 2, and 1 if there are fewer than 1,000 texts."""
+    strength: Positive | None = None
+    """How strongly the texts pull at the weights; smaller values regularize more. The default is 5 times the square
+    root of the number of labels."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """Whether every class has the same total weight in training (balanced), however rare it is."""
+
+
+class BagClassification(Classification):
+    """Label texts with a bag of n-grams."""
+
+    options: Options  # type: ignore[assignment]
+    estimator = ConvergingEstimator  # type: ignore[assignment]
+    uses_learning_rate = False
+    own_options = Options  # type: ignore[assignment]
+    works_causally = False
+    simple_baseline = None
+    model_name = "a bag of n-grams"
+    keeps_strings = True
+
+    def __init__(self, config: Config) -> None:
+        Task.__init__(self, config)
+        self.options = read_options(Options, self.config)
+
+    @classmethod
+    def with_defaults(cls, config: Config) -> Config:
+        """Fill in the defaults: word tokens, all options, and the precision float32."""
+        return with_defaults(Options, config, "word")
+
+    def model_view(self, model: Bag, vocabulary: Vocabulary) -> BagView:  # type: ignore[override]
+        """Return the view of one model."""
+        read_documents = functools.partial(self.read, split="test", vocabulary=vocabulary)
+        return BagView(self.config, model, vocabulary, read_documents)
+
+    def make_model(self, vocabulary: Vocabulary) -> nn.Module:  # type: ignore[override]
+        """Return a model without parameters, since the n-grams are not known before counting."""
+        return nn.Module()
+
+    def check(self, train: Documents, valid: Documents | None) -> None:
+        """Refuse so many labels, or texts and labels, that the weights or the training would be too large."""
+        labels = len(train.vocabulary.labels)
+        if room(labels) < MIN_FEATURES:
+            raise InputError(
+                f"model.layer: bag has a weight for every n-gram and label, which are too many for {labels:,} labels; "
+                "take another layer, or fewer labels"
+            )
+        if labels * len(train.labels) > MAX_LOGITS:
+            raise InputError(
+                f"model.layer: bag computes {labels:,} logits for {len(train.labels):,} texts at once, which is too "
+                "many; take another layer, or fewer texts"
+            )
+
+    def write_model(self, train: Documents, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Written:
+        """Count n-grams, fit their weights, and write both."""
+        options, training = self.options, self.config.training
+        texts, labels = self.chosen(train)
+        classes = len(vocabulary.labels)
+        table, features = count_features(
+            texts,
+            words=options.words,
+            characters=range(2, options.characters + 1),
+            min_texts=options.min_texts or (1 if len(texts) < FEW_TEXTS else 2),
+            max_features=room(classes),
+        )
+        counts = np.bincount(labels, minlength=classes)
+        balanced = len(labels) / (np.count_nonzero(counts) * counts.clip(1))
+        fitted = fit_softmax(
+            features,
+            torch.from_numpy(labels),
+            classes,
+            strength=options.strength or 5 * classes**0.5,
+            weights=torch.from_numpy(balanced[labels]) if options.class_weights == "balanced" else None,
+            seconds=None if training.minutes is None else 60 * training.minutes,
+        )
+        save_tensors(Bag(table, fitted.weights, fitted.bias).tensors(), weights, metadata)
+        return Written(int(train.texts.lengths.sum()), fitted.ended)
+
+    def chosen(self, train: Documents) -> tuple[Sequence[str], np.ndarray]:
+        """Return the training texts and their labels, or a random part of them if they are too long together."""
+        assert train.strings is not None
+        sizes = np.array([len(text) for text in train.strings])
+        if sizes.sum() <= MAX_CHARACTERS:
+            return train.strings, train.labels
+        order = np.random.default_rng(self.config.training.seed).permutation(len(sizes))
+        rows = np.sort(order[: max(1, int(np.searchsorted(sizes[order].cumsum(), MAX_CHARACTERS)))])
+        warnings.warn(
+            f"{self.config.data.train}: more than {MAX_CHARACTERS:,} characters; bag is trained on {len(rows):,} of "
+            f"the {len(sizes):,} texts, drawn at random",
+            stacklevel=2,
+        )
+        return [train.strings[row] for row in rows.tolist()], train.labels[rows]
+
+    def load_model(self, vocabulary: Vocabulary, weights: Path) -> Bag:  # type: ignore[override]
+        """Read the n-grams and their weights."""
+        try:
+            longest = (self.options.words, self.options.characters)
+            return Bag.from_tensors(load_finite(weights), longest, len(vocabulary.labels))
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{weights}: {error}; restore the run's own file") from None
+
+    def combine(self, models: Sequence[nn.Module]) -> nn.Module:  # type: ignore[override]
+        """Refuse to combine models, whose n-grams differ."""
+        raise InputError("ensembles are not supported for the layer bag; give one run")
+
+    def card_rows(self, model: Bag, summary: Metrics) -> list[tuple[str, str]]:  # type: ignore[override]
+        """Return the number of n-grams, the regularization and the training; there is no optimizer."""
+        options, table = self.options, model.table
+        strength = options.strength or 5 * len(model.bias) ** 0.5
+        return [
+            ("model", f"softmax regression on n-grams of up to {options.words} words, {options.characters} characters"),
+            ("n-grams", f"{len(table.words):,} of words, {len(table.characters):,} of characters"),
+            ("strength", f"{strength:.3g}"),
+            ("training", f"{summary['tokens']:,} tokens, {summary['ended']}, {summary['seconds']:.0f} s"),
+        ]
+
+    @classmethod
+    def describe_model(cls) -> dict[str, object]:
+        """Return what `seriatim.layers.describe` returns of layers."""
+        return describe_linear(LAYER, "counts of n-grams in the text", "Salton & Buckley 1988", Options)
+
+
+def room(labels: int) -> int:
+    """Return the number of n-grams whose weights, keys and scales fit into `MAX_BYTES`."""
+    return MAX_BYTES // (4 * labels + 16)

@@ -1,0 +1,95 @@
+"""Options of sequence to sequence that are chosen from the pairs: the kinds of tokens, and what the two sides share."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from ..config import Fields
+from ..data.text_kinds import Kind, kind_of, shared_share
+
+TokenKind: TypeAlias = str
+KINDS: dict[Kind, TokenKind] = {"symbols": "word", "words": "char", "text": "bpe"}
+"""The kind of token for each kind of text."""
+MAX_PAIRS = 20_000
+"""Number of pairs, evenly spread over the data, from which options are chosen."""
+SAME_SYMBOLS = 0.9
+"""Share of the different target tokens that must occur in sources, so that both sides have one vocabulary."""
+MOSTLY = 0.6
+"""Share of the target tokens that must occur in their own source, so that a pair with other tokens stays right."""
+EPOCHS = (10, 80)
+"""Bounds of the number of epochs; 1,000 pairs are read 80 times, 10,000 pairs 40 times."""
+DROPOUT = ((5_000, 0.5), (20_000, 0.4), (100_000, 0.3))
+BATCH_SIZES = ((3_000, 16), (50_000, 32))
+"""Pairs up to which a value is taken, and the value."""
+LEARNING_RATE = 0.002
+"""Largest learning rate of a whole training; the rates of layers were measured for a few hundred steps."""
+COPIED = 0.3
+"""Share of the target tokens that must occur in their own source, so that copying is worthwhile."""
+
+
+class PairChoices(NamedTuple):
+    """What the pairs suggest."""
+
+    kind: TokenKind  # of the source tokens
+    target_kind: TokenKind | None  # None if it is the same
+    shared_vocabulary: bool
+    copying: bool
+    location: bool
+    hallucination: float
+
+
+def choose(
+    kind: TokenKind | None, target_kind: TokenKind | None, sources: Sequence[str], targets: Sequence[str]
+) -> PairChoices:
+    """Return what some pairs suggest; kinds of tokens that are given stay."""
+    count, step = len(sources), -(-len(sources) // MAX_PAIRS)
+    sources, targets = sources[::step], targets[::step]
+    of_targets = kind_of(targets)
+    if kind is None:
+        kind, chosen = KINDS[kind_of(sources)], target_kind or KINDS[of_targets]
+    else:
+        chosen = target_kind or kind
+    left, right = ([split(kind)(text) for text in texts] for kind, texts in ((kind, sources), (chosen, targets)))
+    share = shared_share(left, right)
+    known, written = ({token for text in side for token in text} for side in (left, right))
+    has_same = chosen == kind != "bpe" and len(known & written) >= SAME_SYMBOLS * len(written)
+    return PairChoices(
+        kind,
+        None if chosen == kind else chosen,
+        shared_vocabulary=has_same and target_kind is None,
+        copying=share >= COPIED,
+        location=of_targets != "text",
+        hallucination=hallucination_rate(count) if share >= MOSTLY and of_targets != "text" else 0.0,
+    )
+
+
+def hallucination_rate(pairs: int) -> float:
+    """Return the share of the pairs that get invented stems: it helps with 1,000 pairs, and no longer with 10,000."""
+    return next((rate for most, rate in ((2_000, 0.5), (5_000, 0.25)) if pairs <= most), 0.0)
+
+
+def recipe(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> Fields:
+    """Return defaults for a training on so many pairs, by dotted name.
+
+    ``rate`` is the usual learning rate of the layer, and ``has_budget`` says whether the user chose a budget. Little
+    data is read more often and in smaller batches, with more dropout. Without a given budget, the learning rate falls
+    to the end of a number of epochs, or of minutes if these end first.
+    """
+    fields: Fields = {
+        "model.dropout": next((value for limit, value in DROPOUT if pairs <= limit), 0.2),
+        "training.batch_size": next((size for limit, size in BATCH_SIZES if pairs <= limit), 64),
+    }
+    if has_budget:
+        return fields
+    least, most = EPOCHS
+    return {
+        **fields,
+        "training.epochs": max(least, min(most, round(most * (1000 / max(pairs, 1)) ** 0.3))),
+        "training.minutes": 20.0 if pairs <= 20_000 and not is_text else 90.0,
+        "training.learning_rate": min(rate, LEARNING_RATE),
+        "training.average": 0.998,
+    }
+
+
+def split(kind: TokenKind) -> Callable[[str], list[str]]:
+    """Return the function that splits a text into characters, or else into words."""
+    return list if kind in ("char", "byte") else str.split

@@ -1,0 +1,52 @@
+"""Metrics of sequence to sequence from the losses and the answers of pairs."""
+
+import numpy as np
+
+from ..core.lengths import valid_mask
+from ..data.batching import Buckets
+from ..data.encoded_pairs import Pairs
+from ..evaluation.intervals import Measure, Metrics, mean, with_interval
+from ..evaluation.perplexity import safe_exp
+from ..evaluation.translation import translation_measures, translation_metrics
+from ..models.encoder_decoder import EncoderDecoder
+from ..training.task import evaluating
+
+
+def likelihood(losses: np.ndarray) -> Metrics:
+    """Return loss and perplexity with intervals, from the result of `SequenceToSequence.losses`."""
+    metrics = with_interval("loss", losses, mean)
+    return metrics | {
+        name.replace("loss", "perplexity"): None if value is None else safe_exp(value)
+        for name, value in metrics.items()
+    }
+
+
+def pair_measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[str, Measure]:
+    """Return the contribution of each pair to each metric."""
+    return {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
+
+
+def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:
+    """Return all metrics of some pairs."""
+    counts = {
+        "pairs": len(data.sources),
+        "source_tokens": int(data.source.lengths.sum()),
+        "tokens": int(data.target.lengths.sum()) + len(data.sources),
+        "unknown_tokens": data.unknown(),
+    }
+    return {**likelihood(losses), **translation_metrics(answers, data.targets), **counts, **data.repairs.facts()}
+
+
+def exact_share(model: EncoderDecoder, data: Pairs, batch_size: int) -> float:
+    """Return the share of pairs to which greedy search answers exactly.
+
+    An answer is exact if each target token is the most probable one after those before it, which needs no search.
+    """
+    hits, batches = 0, Buckets(data.source.lengths + data.target.lengths, batch_size, data.batch)
+    with evaluating(model) as device:
+        for batch in batches.read(batches.in_order()):
+            source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+            logits, _ = model(inputs, model.encode(source, batch.source_lengths), lengths=batch.target_lengths)
+            padding = ~valid_mask(batch.target_lengths, targets.shape[1]).to(device)
+            hits += int(((logits.argmax(2) == targets) | padding).all(1).sum())
+    return hits / len(data.sources)

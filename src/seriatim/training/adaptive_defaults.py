@@ -1,0 +1,81 @@
+"""Defaults of a training that depend on the amount of data; docs/defaults.md says how they were chosen.
+
+Without a budget, a training takes steps at a constant rate and validates an exponential moving average of the weights,
+until that stops improving: the average stands in for a falling learning rate, whose length would have to be known
+(B. Polyak and A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
+"""
+
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from ..config import BATCH_SIZE, Config, Fields, Training, set_fields
+from .optimizers import default_rate
+from .task import Task
+from .task_data import TaskData
+
+USUAL: Fields = {"training.batch_size": BATCH_SIZE, "model.dropout": 0.0}
+"""Defaults where the recipe of a task has none."""
+MINUTES = 20.0
+"""Longest time of a training without a budget."""
+PATIENCE, PATIENT_STEPS = 5, 1000
+"""Validations and steps without improvement that end a training without a budget: the larger of both."""
+STEPS_BETWEEN = 1000
+"""Largest number of steps between two validations of a training without a budget."""
+AVERAGE = 0.998
+"""Decay of the average of the weights, in a training without a budget."""
+WARMUP_STEPS = 100
+"""Steps in which the learning rate rises, in a training without a budget."""
+BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
+"""Steps of a training with neither a budget nor held-out data, and the bounds of its epochs."""
+
+
+Data = TypeVar("Data", bound=TaskData)
+
+
+def choose_defaults(task: Task[Data, Any, Any], train: Data, *, held_out: bool) -> None:
+    """Fill in every field of a task's configuration that depends on the training data and is None, in place.
+
+    ``held_out`` says whether there is held-out data, which tells when to stop.
+    """
+    if not task.uses_learning_rate:
+        return
+    config, training = task.config, task.config.training
+    _fill(config, {**USUAL, **task.recipe(train)})
+    if training.learning_rate is None:
+        training.learning_rate = default_rate(config)
+    batches = task.batches(train)
+    windows = batches.windows(batches.shuffled(training.seed, 0))
+    _fill(config, default_budget(training, -(-windows // training.accumulate), held_out=held_out))
+
+
+def _fill(config: Config, fields: Fields) -> None:
+    """Set those fields that are None, by dotted name, in place."""
+    set_fields(config, {name: value for name, value in fields.items() if attrgetter(name)(config) is None})
+
+
+def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) -> Fields:
+    """Return the budget and the schedule of a training, by dotted name, for the fields that are None."""
+    given = {training.epochs, training.steps, training.tokens, training.minutes} != {None}
+    falling: Fields = {"schedule": "cosine", "average": 0.0}
+    if given:
+        fields = falling
+    elif not held_out:
+        least, most = BLIND_EPOCHS
+        epochs = min(most, max(least, -(-BLIND_STEPS // steps_per_epoch)))
+        fields = {**falling, "minutes": MINUTES, "epochs": epochs}
+    else:
+        between = min(steps_per_epoch, STEPS_BETWEEN)
+        patience = max(PATIENCE, -(-PATIENT_STEPS // between))
+        fields = {"schedule": "constant", "average": AVERAGE, "warmup_steps": WARMUP_STEPS}
+        fields |= {"minutes": MINUTES, "patience": patience}
+        if between < steps_per_epoch:
+            fields["evaluate_every"] = between
+    return {f"training.{name}": value for name, value in fields.items()}
+
+
+def small_batches(items: int) -> int:
+    """Return a batch size for ``items`` training sequences: a power of two, 8 for 1,600 or fewer and 32 for many.
+
+    Little data is read more often, so that it needs more steps for each reading.
+    """
+    return next((size for size in (8, 16) if items <= 200 * size), BATCH_SIZE)

@@ -1,0 +1,56 @@
+"""An exponential moving average of the weights, which generalizes better than the weights of any one step.
+
+    θ̄ ← d_t θ̄ + (1 − d_t) θ_t,  d_t = min(d, (1 + t) / (10 + t))
+
+θ_t weights after step t · d decay; d_t forgets the first steps faster.
+
+B. Polyak and A. Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control and Optimization
+1992; the decay of the first steps as in TensorFlow's `ExponentialMovingAverage`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import InputError
+from ..storage.parameter_names import with_present_names
+
+
+class WeightAverage:
+    """The average of a model's parameters, from its present ones on; ``decay`` is d."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay = model, decay
+        self.parameters = dict(model.named_parameters())
+        self.tensors = {name: value.detach().clone() for name, value in self.parameters.items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Add the parameters after ``step``, counted from 1."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.tensors.values()), list(self.parameters.values()), 1 - decay)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Give the model the average for the duration."""
+        present = {name: value.detach().clone() for name, value in self.parameters.items()}
+        self._copy(self.tensors)
+        try:
+            yield
+        finally:
+            self._copy(present)
+
+    @torch.no_grad()
+    def _copy(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, value in self.parameters.items():
+            value.copy_(tensors[name])
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the average from a checkpoint; raise InputError if it is that of another model."""
+        saved = with_present_names(self.model, tensors)
+        shapes = {name: value.shape for name, value in saved.items()}
+        if shapes != {name: value.shape for name, value in self.tensors.items()}:
+            raise InputError("the checkpoint's average of the weights is that of another model")
+        self.tensors = {name: saved[name].to(value) for name, value in self.tensors.items()}

@@ -1,0 +1,120 @@
+"""Answers from the mean of a network and its simple baseline."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seriatim
+from seriatim.config import resolve
+from seriatim.core.errors import InputError
+
+from ..conftest import sentences
+
+WORDS = {"good": "ADJ", "bad": "ADJ", "film": "NOUN", "actor": "NOUN", "was": "VERB", "is": "VERB"}
+
+
+def classified(folder: Path) -> str:
+    rows = [f"{'even' if len(text) % 2 == 0 else 'odd'}\t{text}" for text in sentences(120)]
+    (folder / "labelled.tsv").write_text("label\ttext\n" + "\n".join(rows) + "\n")
+    return str(folder / "labelled.tsv")
+
+
+def tagged(folder: Path) -> str:
+    order = np.random.default_rng(0)
+    lines = []
+    for _ in range(80):
+        lines += [f"{word}\t{WORDS[word]}" for word in order.choice(list(WORDS), 5)] + [""]
+    (folder / "tagged.conll").write_text("\n".join(lines) + "\n")
+    return str(folder / "tagged.conll")
+
+
+def config(task: str, data: str, out: Path, **training: object) -> dict:
+    return {
+        "task": task,
+        "data": {"train": data, "valid": data},
+        "model": {"layer": "rnn", "embedding_size": 8, "hidden_size": 8},
+        "training": {"steps": 10, **training},
+        "out": str(out),
+    }
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_answers_are_the_mean_of_both_models(tmp_path: Path, task: str) -> None:
+    data = classified(tmp_path) if task == "classify" else tagged(tmp_path)
+    run = seriatim.train(config(task, data, tmp_path / "run", baseline_weight=0.4))
+    alone = seriatim.train(config(task, data, tmp_path / "alone", baseline_weight=0))
+    baseline = seriatim.load(run.path / "baseline")
+    opened = seriatim.load(run.path)
+    item = "good film was bad"
+
+    def shares(one: seriatim.Run) -> np.ndarray:
+        answer = next(iter(one.predict([item], details=True)))
+        values = answer["probabilities"]
+        return np.array(list(values.values()) if isinstance(values, dict) else values)
+
+    if task == "classify":
+        expected = 0.6 * shares(alone) + 0.4 * shares(baseline)
+        np.testing.assert_allclose(shares(opened), expected, atol=1e-6)
+    assert opened.evaluate(data)["loss"] == pytest.approx(run.summary["valid"]["loss"], abs=1e-6)
+    assert opened.evaluate(data)["loss"] != pytest.approx(alone.evaluate(data)["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_the_chosen_weight_is_no_worse_than_the_model_alone(tmp_path: Path, task: str) -> None:
+    data = classified(tmp_path) if task == "classify" else tagged(tmp_path)
+    run = seriatim.train(config(task, data, tmp_path / "run"))
+    alone = seriatim.train(config(task, data, tmp_path / "alone", baseline="none"))
+    weight = resolve(run.path / "config.yaml").training.baseline_weight
+    assert weight is not None
+    if task == "classify":
+        assert run.summary["valid"]["loss"] <= alone.summary["valid"]["loss"]
+    else:
+        assert run.summary["valid"]["accuracy"] >= alone.summary["valid"]["accuracy"]
+    assert not (alone.path / "baseline").exists()
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_an_ensemble_of_a_blended_run_with_itself_is_the_run(tmp_path: Path, task: str) -> None:
+    data = classified(tmp_path) if task == "classify" else tagged(tmp_path)
+    run = seriatim.train(config(task, data, tmp_path / "run", baseline_weight=0.4))
+    both = seriatim.ensemble([run, seriatim.load(run.path)])
+    assert both.evaluate(data)["loss"] == pytest.approx(run.evaluate(data)["loss"], rel=1e-6)
+
+
+def test_a_blended_run_without_its_baseline_is_refused(tmp_path: Path) -> None:
+    run = seriatim.train(config("classify", classified(tmp_path), tmp_path / "run", baseline_weight=0.5))
+    shutil.rmtree(run.path / "baseline")
+    with pytest.raises(InputError, match="baseline"):
+        seriatim.load(run.path)
+
+
+def test_a_blended_run_goes_on(tmp_path: Path) -> None:
+    data = classified(tmp_path)
+    run = seriatim.train(config("classify", data, tmp_path / "run", baseline_weight=0.5))
+    whole = seriatim.train(config("classify", data, tmp_path / "whole", baseline_weight=0.5, steps=20))
+    more = seriatim.resume(run.path, overrides={"training.steps": 20})
+    assert more.evaluate(data)["texts"] == whole.evaluate(data)["texts"]
+    assert more.config.training.baseline_weight == 0.5
+
+
+@pytest.mark.parametrize(
+    ("task", "training", "message"),
+    [
+        ("classify", {"baseline": "none"}, "no simple baseline"),
+        ("classify", {"layer": "bag"}, "no simple baseline"),
+        ("lm", {}, "not supported for lm"),
+    ],
+)
+def test_a_weight_without_a_baseline_is_refused_before_training(
+    tmp_path: Path, task: str, training: dict, message: str
+) -> None:
+    settings = config(task, classified(tmp_path), tmp_path / "run", baseline_weight=0.5)
+    if "layer" in training:
+        settings["model"] = training
+    else:
+        settings["training"] |= training
+    with pytest.raises(InputError, match=message):
+        seriatim.train(settings)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,137 @@
+"""The simple baseline of a run: trained beside it, stored in its folder, and named beside its figures."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.evaluation.intervals import Paired
+from seriatim.runs.simple_baseline import verdict
+from seriatim.storage.weights import load_tensors
+from seriatim.tasks import STANDALONE, TASKS
+from seriatim.training.reporting import LineReporter
+from seriatim.training.task_data import Metric
+
+from ..tasks.test_classification import config, write
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("baseline")
+    write(path / "train.tsv", 120, 0)
+    write(path / "valid.tsv", 60, 1)
+    return path
+
+
+class Lines(LineReporter):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def show(self, text: str, share: float) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def lines() -> Lines:
+    return Lines()
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, lines: Lines) -> seriatim.Run:
+    tree = config(folder, "run")
+    tree["training"] |= {"epochs": 1, "learning_rate": 1e-5, "baseline_weight": 0}  # it learns nothing
+    return seriatim.train(tree, reporter=lines)
+
+
+def test_its_figures_are_in_the_summary_the_card_and_the_message(run: seriatim.Run, lines: Lines) -> None:
+    baseline = run.summary["baseline"]
+    simple = baseline["simple"]
+    assert baseline["name"] == "the commonest label"
+    assert simple["layer"] == "bag"
+    assert simple["accuracy_low"] <= simple["accuracy"] <= simple["accuracy_high"]
+    assert simple["difference"] == pytest.approx(run.summary["valid"]["accuracy"] - simple["accuracy"])
+    assert simple["verdict"].startswith("The model is worse than its simple baseline, a bag of n-grams: accuracy")
+    assert simple["verdict"] in (run.path / "README.md").read_text()
+    assert simple["verdict"] in lines.lines
+    assert seriatim.load(run.path).summary["baseline"] == baseline
+
+
+def test_it_is_a_run_like_one_that_is_trained_alone(run: seriatim.Run, folder: Path) -> None:
+    baseline = seriatim.load(run.path / "baseline")
+    tree = config(folder, "alone")
+    alone = seriatim.train({**tree, "model": {"layer": "bag"}, "training": {}})
+    assert not (alone.path / "baseline").exists()
+    names = ("words", "characters", "scales", "weights", "bias")
+    first, second = (load_tensors(one.path / "model.safetensors") for one in (baseline, alone))
+    assert all(np.array_equal(first[name].numpy(), second[name].numpy()) for name in names)
+    assert baseline.summary["valid"]["accuracy"] == run.summary["baseline"]["simple"]["accuracy"]
+
+
+def test_evaluate_names_it(run: seriatim.Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(folder / "train.tsv")
+    assert main(["evaluate", str(run.path), "--data", data, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["baseline"]["layer"] == "bag"
+    assert found["baseline"]["accuracy"] == seriatim.load(run.path / "baseline").evaluate(data)["accuracy"]
+    assert {key: value for key, value in found.items() if key != "baseline"} == run.evaluate(data)
+    assert main(["evaluate", str(run.path), "--data", data]) == 0
+    printed = capsys.readouterr().out
+    assert "a bag of n-grams" in printed.splitlines()[0]
+    assert found["baseline"]["verdict"] in printed
+
+
+def test_it_can_be_left_out_or_be_missing(run: seriatim.Run, folder: Path, tmp_path: Path) -> None:
+    tree = config(folder, "without")
+    tree["training"] |= {"epochs": 1, "baseline": "none"}
+    without = seriatim.train(tree)
+    assert not (without.path / "baseline").exists()
+    assert set(without.summary["baseline"]) == {"name", "accuracy"}
+    shutil.copytree(run.path, tmp_path / "older")
+    shutil.rmtree(tmp_path / "older" / "baseline")
+    assert main(["evaluate", str(tmp_path / "older"), "--data", str(folder / "valid.tsv")]) == 0
+
+
+def test_a_damaged_one_is_left_out(
+    run: seriatim.Run, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    (copy / "baseline" / "model.safetensors").write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match="the simple baseline is left out"):
+        assert main(["evaluate", str(copy), "--data", str(folder / "valid.tsv"), "--json"]) == 0
+    assert "baseline" not in json.loads(capsys.readouterr().out)
+
+
+def test_every_baseline_is_a_standalone_model_of_its_task() -> None:
+    for task in TASKS.values():
+        if task.simple_baseline is not None:
+            assert issubclass(STANDALONE[task.simple_baseline], task)
+    assert all(model.simple_baseline is None for model in STANDALONE.values())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "more_is_better", "expected"),
+    [
+        (0.1, 0.3, True, "is better than"),
+        (0.1, 0.3, False, "is worse than"),
+        (-0.3, -0.1, True, "is worse than"),
+        (-0.3, -0.1, False, "is better than"),
+        (-0.1, 0.3, True, "cannot be told apart"),
+        (None, None, True, "cannot be told apart"),
+    ],
+)
+def test_the_verdict(low: float | None, high: float | None, more_is_better: bool, expected: str) -> None:
+    figure = Metric("key", "figure", 2, headline=True, more_is_better=more_is_better)
+    result = Paired(0.0 if low is None or high is None else (low + high) / 2, low, high, None)
+    sentence = verdict(figure, {"key": 0.5}, {"key": 0.25}, result, "a bag")
+    assert expected in sentence
+    assert sentence.endswith("figure 0.50 against 0.25.")

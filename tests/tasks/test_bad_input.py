@@ -1,0 +1,115 @@
+"""Data from which little or nothing can be learned: one clear line, or a training that ends sensibly."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.data.corpus import Corpus
+from seriatim.data.encoding import Statistics
+from seriatim.tasks import find
+from seriatim.tasks.base_tasks import listed
+from seriatim.training.overlap import warn_of_overlap
+
+HEADER = "label\ttext\n"
+SENTENCE = "the\tO\nAda\tB-PER\n\n"
+WORD = "x" * 1_000_000
+SIZES = ["--layer", "window", "--embedding_size", "4", "--hidden_size", "4", "--steps", "2", "--quiet"]
+TRAINS = {
+    "two texts": ("classify", f"{HEADER}a\tone\nb\ttwo\n"),
+    "equal texts": ("classify", HEADER + "a\tsame\nb\tsame\n" * 5),
+    "empty texts": ("classify", HEADER + "a\t\nb\t\n" * 3),
+    "a class with one example": ("classify", HEADER + "a\tone\n" * 9 + "b\ttwo\n"),
+    "a text of one long word": ("classify", f"{HEADER}a\t{WORD}\nb\ttwo\n"),
+    "two sentences": ("tag", SENTENCE * 2),
+    "a single sentence": ("tag", SENTENCE),
+    "a long word": ("tag", f"{SENTENCE}{WORD}\tO\n"),
+    "two pairs": ("seq2seq", "a b\tb a\nc d\td c\n"),
+    "equal pairs": ("seq2seq", "a b\tb a\n" * 5),
+    "empty sources": ("seq2seq", "\ta b\n\tc d\n"),
+    "two lines": ("lm", "one line\nanother line\n"),
+    "one line": ("lm", "one line of text\n"),
+}
+REFUSED = {
+    "one class": ("classify", f"{HEADER}a\tone\na\ttwo\n", "every text has the label 'a'"),
+    "one text": ("classify", f"{HEADER}a\tone\n", "every text has the label 'a'"),
+    "no text": ("classify", HEADER, ":1: no rows to learn from"),
+    "one tag": ("tag", "the\tO\n\nAda\tO\n", "every word has the tag 'O'"),
+    "no tags": ("tag", "the\nAda\n\nsaw\n", ":1: 1 column, but the tags are expected in column 2"),
+    "no targets": ("seq2seq", "a\t\nb\t\n", ":1: the targets of all 2 pairs are empty"),
+    "no words": ("lm", "\n\n\n", "no text to read"),
+}
+
+
+def train(folder: Path, task: str, content: str, *more: str) -> int:
+    (folder / "data.txt").write_text(content)
+    extra = ["--data.format", "tsv"] if task == "classify" else ["--data.unit", "line"] if task == "lm" else []
+    return main(
+        ["train", task, "--data", str(folder / "data.txt"), "--out", str(folder / "run"), *SIZES, *extra, *more]
+    )
+
+
+@pytest.mark.parametrize("case", TRAINS)
+def test_little_data_trains_and_answers(tmp_path: Path, case: str) -> None:
+    task, content = TRAINS[case]
+    assert train(tmp_path, task, content) == 0
+    run = seriatim.load(tmp_path / "run")
+    assert np.isfinite(run.evaluate(str(tmp_path / "data.txt"))["loss"])
+    if task != "lm":
+        assert len(list(run.predict(["a text", ""]))) == 2
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_data_with_nothing_to_learn_is_one_line(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    task, content, message = REFUSED[case]
+    assert train(tmp_path, task, content) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "count", "of"),
+    [
+        ("classify", f"{HEADER}a\tone\nb\ttwo\n", 1, "held-out texts (50.0%)"),
+        ("tag", "the\tO\nAda\tB-PER\n\nBob\tB-PER\n", 1, "held-out sentences (50.0%)"),
+        ("seq2seq", "a b\tb a\nc d\td c\n", 1, "held-out pairs (50.0%)"),
+        ("lm", "one line\nanother line\n", 1, "held-out lines (50.0%)"),
+    ],
+)
+def test_held_out_rows_of_the_training_data_are_counted(
+    tmp_path: Path, task: str, content: str, count: int, of: str
+) -> None:
+    other = {"classify": "a\ttwo\n", "tag": "Bob\tO\n", "seq2seq": "c d\tc d\n", "lm": "a third line\n"}
+    kept = content.split("\n\n")[0] + "\n\n" if task == "tag" else "\n".join(content.split("\n")[:-2]) + "\n"
+    (tmp_path / "valid.txt").write_text(kept + other[task])
+    with pytest.warns(UserWarning, match=rf"valid\.txt: {count} of the 2 {re.escape(of)}"):
+        assert train(tmp_path, task, content, "--valid", str(tmp_path / "valid.txt")) == 0
+    (tmp_path / "valid.txt").write_text(content)
+    arguments = ["check", task, "--data", str(tmp_path / "data.txt"), "--valid", str(tmp_path / "valid.txt")]
+    arguments += ["--data.unit", "line", *(["--data.format", "tsv"] if task == "classify" else [])]
+    with pytest.warns(UserWarning, match=r"2 of the 2 held-out .*100\.0%"):
+        assert main(arguments) == 0
+
+
+def test_nothing_is_said_of_other_rows_running_text_and_built_in_data(recwarn: pytest.WarningsRecorder) -> None:
+    lines = Corpus(np.array([1, 2, 0, 3, 0]), np.array([3, 5]), Statistics())
+    others = Corpus(np.array([1, 0, 2, 3, 0]), np.array([2, 5]), Statistics())
+    stream = Corpus(np.array([1, 2, 0, 3, 0]), None, Statistics())
+    files = find(seriatim.Config(task="lm", data={"train": "a", "valid": "b"}))
+    built_in = find(seriatim.Config(task="lm", data={"train": "builtin:python-docs"}))
+    warn_of_overlap(files, lines, others)
+    warn_of_overlap(files, stream, stream)
+    warn_of_overlap(files, lines, None)
+    warn_of_overlap(built_in, lines, lines)
+    assert not list(recwarn)
+
+
+def test_a_list_of_very_many_labels_is_cut() -> None:
+    found = listed(Counter({str(i): 1000 - i for i in range(500)}))
+    assert (found[0], found[-1], len(found)) == ("0 1,000", "and 300 others", 201)

@@ -1,0 +1,179 @@
+"""Bags of n-grams as runs: trained, measured, opened, asked; and what is refused."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.core.errors import InputError
+from seriatim.models.bag import Bag, count_features
+from seriatim.models.linear.softmax_regression import fit_softmax
+from seriatim.models.linear.sparse_rows import SparseRows
+from seriatim.models.linear.text_ngrams import find_ngrams
+from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
+
+from .test_classification import write
+
+TEXTS = ["the cat sees it .", "", "nobody paints the moon .", "she", "zebra " * 40, "\N{SNOWMAN}\N{SNOWMAN} 東京"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bag")
+    write(path / "train.tsv", 300, 0)
+    write(path / "valid.tsv", 80, 1)
+    return path
+
+
+def config(folder: Path, out: str, **options: Any) -> dict[str, Any]:
+    return {
+        "task": "classify",
+        "data": {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv")},
+        "model": {"layer": "bag", "options": options},
+        "out": str(folder / out),
+    }
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> seriatim.Run:
+    return seriatim.train(config(folder, "run"))
+
+
+def test_it_learns_and_opens_with_the_same_figures(run: seriatim.Run, folder: Path) -> None:
+    found = run.evaluate(str(folder / "valid.tsv"))
+    assert found["accuracy"] > 0.95 > run.summary["baseline"]["accuracy"]
+    assert found["loss"] == run.summary["valid"]["loss"]
+    assert seriatim.load(run.path).evaluate(str(folder / "valid.tsv")) == found
+
+
+def test_a_batch_gives_the_answers_of_its_texts(run: seriatim.Run) -> None:
+    answers = list(run.predict(TEXTS, details=True))
+    assert len(answers) == len(TEXTS)
+    for text, answer in zip(TEXTS, answers, strict=True):
+        (alone,) = run.predict([text], details=True)
+        assert alone["probabilities"] == pytest.approx(answer["probabilities"])
+        assert sum(answer["probabilities"].values()) == pytest.approx(1)
+
+
+def test_verbs(run: seriatim.Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(UserWarning, match="nothing is left to do"):
+        assert main(["train", "--resume", str(run.path)]) == 0
+    page = folder / "page.html"
+    assert main(["inspect", str(run.path), "--text", "the sea sings .", "--out", str(page)]) == 0
+    assert "contributes most" in capsys.readouterr().out
+    assert "label" in page.read_text()
+    assert main(["layers"]) == 0
+    assert "bag" in capsys.readouterr().out
+    assert "softmax regression" in (run.path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("options", [{"words": 0}, {"characters": 0}, {"words": 0, "characters": 0}, {"words": 4}])
+def test_any_kind_of_ngrams_can_be_left_out(folder: Path, tmp_path: Path, options: dict[str, int]) -> None:
+    found = seriatim.train({**config(folder, "", **options), "out": str(tmp_path / "run")})
+    assert found.summary["valid"]["accuracy"] >= found.summary["baseline"]["accuracy"]
+
+
+def test_a_label_with_one_text_and_empty_texts(tmp_path: Path) -> None:
+    (tmp_path / "few.tsv").write_text("label\ttext\na\t\nb\tone\nc\tone two\n")
+    found = seriatim.train(
+        {
+            "task": "classify",
+            "data": {"train": str(tmp_path / "few.tsv")},
+            "model": {"layer": "bag"},
+            "out": str(tmp_path / "run"),
+        }
+    )
+    assert list(found.predict(["", "one", "one two"])) == ["a", "b", "c"]
+
+
+def test_weights_of_another_model_are_refused(run: seriatim.Run, tmp_path: Path) -> None:
+    tensors, metadata = load_tensors(run.path / "model.safetensors"), read_metadata(run.path / "model.safetensors")
+    damages = {
+        "not sorted": {"words": tensors["words"].flip(0)},
+        "another": {"bias": tensors["bias"][:1]},
+        "different numbers": {"scales": tensors["scales"][:-1]},
+        "NaN": {"bias": tensors["bias"] * float("nan")},
+        "wrong type": {"weights": tensors["weights"].double()},
+    }
+    for number, damage in enumerate(damages.values()):
+        copy = tmp_path / str(number)
+        shutil.copytree(run.path, copy)
+        save_tensors(tensors | damage, copy / "model.safetensors", metadata)
+        with pytest.raises(InputError, match="restore"):
+            seriatim.load(copy)
+
+
+def test_so_many_labels_are_refused(tmp_path: Path) -> None:
+    rows = "".join(f"label{i}\tword{i}\n" for i in range(20_000))
+    (tmp_path / "many.tsv").write_text(f"label\ttext\n{rows}")
+    with pytest.raises(InputError, match="too many for 20,000 labels"):
+        seriatim.train(
+            {
+                "task": "classify",
+                "data": {"train": str(tmp_path / "many.tsv")},
+                "model": {"layer": "bag"},
+                "out": str(tmp_path / "run"),
+            }
+        )
+
+
+def test_options_are_checked(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"model\.options\.pooling: no such option"):
+        seriatim.train(config(folder, "bad", pooling="max"))
+
+
+def test_ngrams_are_those_of_the_text() -> None:
+    (words, characters) = find_ngrams(["Ab c", "", "ab c"], words=2, characters=range(2, 6))
+    assert np.bincount(words.rows, minlength=3).tolist() == [3, 0, 3]  # "ab", "c", "ab c"
+    # of " ab " 3, 2 and 1, of " c " 2 and 1
+    assert np.bincount(characters.rows, minlength=3).tolist() == [9, 0, 9]
+    for found in (words, characters):
+        assert set(found.keys[found.rows == 0].tolist()) == set(found.keys[found.rows == 2].tolist())
+    assert len(np.unique(np.concatenate([words.keys, characters.keys]))) == 3 + 9
+
+
+def test_rare_ngrams_are_left_out_if_there_are_too_many() -> None:
+    texts = ["one two three", "one two", "one"]
+    table, features = count_features(texts, words=2, characters=(), min_texts=1, max_features=2)
+    assert len(table.words) == features.width == 1  # "one"; of "two" and "one two", which are as frequent, neither
+
+
+def test_the_features_of_training_texts_are_those_found_again() -> None:
+    texts = ["one two two", "", "three one"]
+    table, features = count_features(texts, words=2, characters=range(2, 4), min_texts=1, max_features=1000)
+    dense = torch.eye(features.width)
+    assert torch.equal(features.times(dense), table.features(texts).times(dense))
+    assert torch.equal(features.transposed().times(torch.eye(3)), features.times(dense).t())
+    norms = features.times(dense)[:, : len(table.words)].norm(dim=1)
+    torch.testing.assert_close(norms, torch.tensor([1.0, 0.0, 1.0]))
+
+
+def test_the_minimum_has_no_gradient() -> None:
+    random = np.random.default_rng(0)
+    dense = random.normal(size=(40, 6)) * (random.random((40, 6)) < 0.5)
+    rows, columns = dense.nonzero()
+    features = SparseRows.build(rows, columns, dense[rows, columns], dense.shape)
+    labels, strength = torch.from_numpy(random.integers(3, size=40)), 2.0
+    weights = torch.from_numpy(random.random(40) + 0.5)
+    fitted = fit_softmax(features, labels, 3, strength=strength, weights=weights)
+    point = [part.double().requires_grad_() for part in (fitted.weights, fitted.bias)]
+    x = torch.from_numpy(dense)
+    losses = torch.nn.functional.cross_entropy(x @ point[0] + point[1], labels, reduction="none") * weights
+    penalty = sum(part.square().sum() for part in point) / (2 * strength * 40)
+    start = torch.zeros_like(point[0]), torch.zeros_like(point[1])
+    (losses.mean() + penalty).backward()
+    at_start = torch.nn.functional.one_hot(labels, 3).double().sub(1 / 3).mul(weights[:, None] / 40)
+    size = (x.t() @ at_start).norm()
+    assert all(len(part) == len(first) for part, first in zip(point, start, strict=True))
+    assert torch.cat([part.grad.flatten() for part in point]).norm() < 0.05 * size
+
+
+def test_a_model_of_unknown_ngrams_gives_the_same_shares_to_all() -> None:
+    table, _ = count_features(["one"], words=1, characters=(), min_texts=1, max_features=10)
+    model = Bag(table, torch.ones(1, 2), torch.zeros(2))
+    assert model.probabilities(["two", ""]).tolist() == [[0.5, 0.5]] * 2

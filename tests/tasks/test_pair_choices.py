@@ -1,0 +1,116 @@
+"""The kinds of tokens of pairs, and the options that follow from what their sides share."""
+
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.config import resolve
+from seriatim.data.text_kinds import kind_of, shared_share
+from seriatim.tasks import find
+from seriatim.tasks.pair_choices import choose, hallucination_rate, recipe
+
+WORDS = ["walk", "talk", "open", "start", "jump", "climb"]
+SENTENCES = [f"the {word} of the old house was seen by {word}ers, who left" for word in WORDS]
+KINDS = {
+    "symbols": [" ".join(word) for word in WORDS],
+    "words": WORDS,
+    "text": SENTENCES,
+}
+INFLECTION = [" ".join(word) + " +V +PST" for word in WORDS], [" ".join(word) + " e d" for word in WORDS]
+PHONES = ["W AO1 K", "T AO1 K", "OW1 P AH0 N", "S T AA1 R T", "JH AH1 M P", "K L AY1 M"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kind_of_texts_is_recognized(kind: str) -> None:
+    assert kind_of(KINDS[kind]) == kind
+    assert kind_of([*KINDS[kind], "", " "]) == kind
+
+
+def test_many_occurrences_of_few_long_symbols_are_symbols() -> None:
+    assert kind_of(["noun.plural verb.past"] * 50) == "symbols"
+    assert kind_of([f"word{i} other{i}" for i in range(50)]) == "text"
+
+
+def test_tokens_are_shared_as_often_as_they_occur() -> None:
+    assert shared_share(["abb"], ["bbb"]) == 2 / 3
+    assert shared_share(["", "a"], ["", "a"]) == 1
+    assert shared_share([], []) == 0
+
+
+CHOICES = {
+    "inflection": (*INFLECTION, ("word", None, True, True, True, 0.5)),
+    "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, 0.0)),
+    "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, 0.0)),
+    "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, False, False, False, 0.0)),
+    "normalization": (SENTENCES, SENTENCES, ("bpe", None, False, True, False, 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_options_follow_from_the_pairs(name: str) -> None:
+    sources, targets, expected = CHOICES[name]
+    assert tuple(choose(None, None, sources, targets)) == expected
+
+
+def test_kinds_that_are_given_stay() -> None:
+    assert choose("byte", None, WORDS, PHONES)[:2] == ("byte", None)
+    assert choose("char", "word", *INFLECTION)[:2] == ("char", "word")
+    assert choose(None, "char", WORDS, PHONES)[:2] == ("char", None)
+
+
+def test_more_data_is_read_less_often_with_less_dropout() -> None:
+    fields = [
+        recipe(count, is_text=False, rate=0.01, has_budget=False) for count in (100, 1_000, 10_000, 100_000, 10**7)
+    ]
+    for name, first, last in (("training.epochs", 80, 10), ("model.dropout", 0.5, 0.2)):
+        values = [each[name] for each in fields]
+        assert values == sorted(values, reverse=True)
+        assert (values[0], values[-1]) == (first, last)
+    sizes = [each["training.batch_size"] for each in fields]
+    assert sizes == sorted(sizes)
+    assert [hallucination_rate(count) for count in (1_000, 3_000, 10_000)] == [0.5, 0.25, 0]
+
+
+def test_a_budget_that_is_given_stays_as_it_is() -> None:
+    fields = recipe(1_000, is_text=True, rate=0.01, has_budget=True)
+    assert fields.keys() == {"model.dropout", "training.batch_size"}
+
+
+def task(path: Path, **options):
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in zip(*INFLECTION, strict=True)))
+    found = find(resolve({"task": "seq2seq", "data": {"train": str(path)}, "model": {"options": options}}))
+    found.learn_vocabulary()
+    return found.config
+
+
+def test_choices_are_written_into_the_configuration(tmp_path: Path) -> None:
+    config = task(tmp_path / "train.tsv")
+    assert config.tokenizer.kind == "word"
+    assert all(config.model.options[name] is True for name in ("shared_vocabulary", "copying", "location"))
+    assert find(config).config == config  # a run is opened with what was chosen
+
+
+@pytest.mark.parametrize(
+    ("options", "off"),
+    [
+        ({"attention": "none"}, ["location"]),
+        ({"factorisation": "ctc"}, ["location", "copying"]),
+        ({"scheduled_sampling": 0.5}, ["copying"]),
+        ({"copying": False, "location": False}, ["copying", "location"]),
+    ],
+)
+def test_choices_fit_the_other_options(tmp_path: Path, options: dict, off: list[str]) -> None:
+    config = task(tmp_path / "train.tsv", **options)
+    assert [name for name in ("location", "copying") if not config.model.options[name]] == sorted(
+        off, key=("location", "copying").index
+    )
+    assert find(config).config == config
+
+
+def test_a_run_with_chosen_options_answers_as_it_was_evaluated(tmp_path: Path) -> None:
+    task(tmp_path / "train.tsv")
+    small = {"embedding_size": 8, "hidden_size": 8}
+    settings = {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": small}
+    run = seriatim.train({**settings, "training": {"epochs": 1}, "out": str(tmp_path / "run")})
+    assert list(seriatim.load(tmp_path / "run").predict(INFLECTION[0])) == list(run.predict(INFLECTION[0]))

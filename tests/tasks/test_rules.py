@@ -1,0 +1,122 @@
+"""Rules: they reproduce regular changes of unseen words, and are a model like any other for the commands."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.core.errors import InputError
+from seriatim.models.lexicon import Lexicon, link
+from seriatim.models.rewriting import Example, Features, Rewriter, align, margins_of
+from seriatim.models.rule_translator import KINDS, RuleTranslator
+from seriatim.tasks.rules import best_kind
+
+VERBS = ["walk", "talk", "open", "start", "jump", "climb", "paint", "wait", "help", "laugh", "kick", "look"]
+FORMS = {"PAST": lambda verb: verb + "ed", "NOUN": lambda verb: verb + "er", "UN": lambda verb: "un" + verb}
+
+
+def inflections(verbs: list[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    return [((*verb, f"+{name}"), tuple(form(verb))) for verb in verbs for name, form in FORMS.items()]
+
+
+def test_an_alignment_has_the_fewest_changes_and_keeps_both_sides() -> None:
+    columns = align("kitten", "sitting")
+    assert sum(source != target for source, target in columns) == 3
+    assert "".join(source or "" for source, _ in columns) == "kitten"
+    assert "".join(target or "" for _, target in columns) == "sitting"
+    assert margins_of(align("spielt", "gespielt")) == (2, 0)
+    assert margins_of(align("lauf", "laufend")) == (0, 3)
+    assert margins_of(align("", "ab")) == (2, 0)
+
+
+def test_rules_of_unseen_words_depend_on_their_features() -> None:
+    rules = RuleTranslator.fit(inflections(VERBS), "rewriting")
+    for source, target in inflections(["smooth", "zip", "q"]):
+        assert rules.translate(source) == target
+    assert rules.features == Features(frozenset(), frozenset({"+PAST", "+NOUN", "+UN"}))
+
+
+def test_the_longest_end_and_then_the_most_frequent_change_win() -> None:
+    pairs = [("cat", "cats"), ("dog", "dogs"), ("box", "boxes"), ("fox", "foxes"), ("ox", "oxen")]
+    rewriter = Rewriter.fit(Example(tuple(source), (), tuple(target)) for source, target in pairs)
+    expected = {"hat": "hats", "mix": "mixes", "wox": "woxes"}
+    assert {word: "".join(rewriter.rewrite(tuple(word), ())) for word in expected} == expected
+
+
+def test_prefixing_data_is_read_from_the_right() -> None:
+    pairs = [(tuple(verb), ("w", "a", *verb)) for verb in VERBS]
+    rules = RuleTranslator.fit(pairs, "rewriting")
+    assert rules.backwards
+    assert rules.translate(tuple("sing")) == tuple("wasing")
+
+
+def test_unknown_features_take_the_rules_with_most_in_common() -> None:
+    examples = [Example(("a",), ("+A", "+X"), ("a", "x")), Example(("a",), ("+B", "+Y"), ("a", "y"))]
+    rewriter = Rewriter.fit(examples)
+    assert rewriter.rewrite(("b",), ("+B", "+Z")) == ("b", "y")
+    assert Rewriter.fit([]).rewrite(("b",), ()) == ("b",)
+
+
+def test_words_without_shared_tokens_are_linked_by_their_company() -> None:
+    meanings = {"das": ("the",), "haus": ("house",), "buch": ("book",), "ein": ("a",), "ja": ()}
+    texts = ["das haus", "das buch", "ein buch", "ja das buch", "ein haus ja"]
+    pairs = [(tuple(t.split()), tuple(w for s in t.split() for w in meanings[s])) for t in texts]
+    lexicon = Lexicon.fit(pairs)
+    assert lexicon.translate(("ein", "haus", "ja", "unbekannt")) == ("a", "house", "unbekannt")
+    assert [links.tolist() for links in link(pairs[:1])] == [[0, 1]]
+    assert link([((), ("a",))])[0].tolist() == [-1]
+
+
+def test_the_kind_with_fewer_wrong_tokens_is_chosen() -> None:
+    assert best_kind(inflections(VERBS)) == "rewriting"
+    numbers = [" ".join(random.Random(i).choices(["one", "two", "three"], k=6)) for i in range(40)]
+    swapped = {"one": "eins", "two": "zwei", "three": "drei"}
+    assert best_kind([(tuple(t.split()), tuple(swapped[w] for w in t.split())) for t in numbers]) == "lexicon"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_rules_answer_the_same(kind: str) -> None:
+    rules = RuleTranslator.fit(inflections(VERBS), kind, ("word", "char"))
+    loaded = RuleTranslator.from_tensors(rules.tensors())
+    sources = [source for source, _ in inflections(["smooth", "zip"])]
+    assert [loaded.translate(source) for source in sources] == [rules.translate(source) for source in sources]
+    assert torch.equal(loaded.counts, rules.counts)
+    assert loaded.answer("w a l k +PAST") == rules.answer("w a l k +PAST")
+
+
+def test_damaged_rules_are_refused() -> None:
+    tensors = RuleTranslator.fit(inflections(VERBS), "rewriting").tensors()
+    for damaged in ({}, {**tensors, "counts": tensors["counts"][1:]}, {**tensors, "rules": tensors["rules"][5:]}):
+        with pytest.raises(ValueError, match="rules"):
+            RuleTranslator.from_tensors(damaged)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
+    folder = tmp_path_factory.mktemp("rules")
+    for name, verbs in {"train": VERBS, "valid": ["smooth", "zip"]}.items():
+        lines = (f"{' '.join(source)}\t{' '.join(target)}\n" for source, target in inflections(verbs))
+        (folder / f"{name}.tsv").write_text("".join(lines))
+    data = {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv")}
+    model = {"layer": "rules"}
+    return seriatim.train({"task": "seq2seq", "data": data, "model": model, "out": str(folder / "run")})
+
+
+def test_a_run_of_rules_is_evaluated_and_predicts(run: seriatim.Run) -> None:
+    assert run.summary["valid"]["exact_match"] == 1
+    assert run.summary["best_valid"] == 1
+    assert "loss" not in run.summary["valid"]
+    assert run.evaluate(run.config.data.valid, beam=5)["exact_match"] == 1
+    assert list(seriatim.load(run.path).predict(["s i n g +UN", ""])) == ["u n s i n g", run.model.answer("")]
+
+
+def test_settings_without_meaning_are_refused(run: seriatim.Run, tmp_path: Path) -> None:
+    for settings in ({"temperature": 0.5}, {"n_best": 2}):
+        with pytest.raises(InputError, match="has no meaning for rules"):
+            list(run.predict(["a"], **settings))
+    with pytest.raises(InputError, match="ensembles are not supported"):
+        run.task.combine([run.model, run.model])
+    with pytest.raises(InputError, match="no such option"):
+        seriatim.train({**run.config.model_dump(), "model": {"layer": "rules", "options": {"order": 3}}})

@@ -1,0 +1,91 @@
+"""Defaults that follow the training data, and the average of the weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import seriatim
+from seriatim.config import Training, resolve
+from seriatim.storage.weights import load_tensors
+from seriatim.training.adaptive_defaults import MINUTES, default_budget, small_batches
+from seriatim.training.averaging import WeightAverage
+from seriatim.training.training_state import Progress
+
+from ..conftest import small_config
+
+
+def test_the_average_is_that_of_its_definition() -> None:
+    model, decay = nn.Linear(2, 3, bias=False), 0.5
+    average, expected = WeightAverage(model, decay), model.weight.detach().clone()
+    for step in range(1, 20):
+        with torch.no_grad():
+            model.weight += torch.randn(3, 2)
+        average.update(step)
+        kept = min(decay, (1 + step) / (10 + step))
+        expected = kept * expected + (1 - kept) * model.weight.detach()
+    torch.testing.assert_close(average.tensors["weight"], expected)
+    before = model.weight.detach().clone()
+    with average.applied():
+        torch.testing.assert_close(model.weight.detach(), expected)
+    assert torch.equal(model.weight, before)
+
+
+def test_a_resumed_training_continues_its_average(texts, tmp_path: Path) -> None:
+    fields = {"steps": 40, "average": 0.9, "checkpoint_every": 10, "schedule": "constant"}
+    whole = seriatim.train(small_config(texts, tmp_path / "whole", training=fields))
+    parts = seriatim.train(small_config(texts, tmp_path / "parts", training={**fields, "steps": 20}))
+    parts = seriatim.resume(parts.path, overrides={"training.steps": 40})
+    first, second = (load_tensors(run.path / "model.safetensors") for run in (whole, parts))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    plain = seriatim.train(small_config(texts, tmp_path / "plain", training={**fields, "average": 0.0}))
+    assert any(
+        not torch.equal(value, first[name]) for name, value in load_tensors(plain.path / "model.safetensors").items()
+    )
+
+
+def test_a_training_without_a_budget_ends_and_can_be_repeated(tmp_path: Path) -> None:
+    data = tmp_path / "labelled.tsv"
+    rows = [f"{'even' if i % 2 == 0 else 'odd'}\t{'two four' if i % 2 == 0 else 'three five'} {i}\n" for i in range(40)]
+    data.write_text("label\ttext\n" + "".join(rows))
+    config = {
+        "task": "classify",
+        "data": {"train": str(data), "valid": str(data)},
+        "model": {"layer": "rnn", "embedding_size": 4, "hidden_size": 4},
+        "training": {"patience": 3},
+    }
+    run = seriatim.train({**config, "out": str(tmp_path / "run")})
+    assert "3 validations in a row" in run.summary["ended"]
+    chosen = resolve(run.path / "config.yaml")
+    assert None not in (chosen.training.batch_size, chosen.training.average, chosen.model.dropout)
+    assert chosen.training.minutes == MINUTES
+    again = seriatim.train(run.path / "config.yaml", overrides={"out": str(tmp_path / "again")})
+    first, second = (load_tensors(one.path / "model.safetensors") for one in (run, again))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_patience_counts_validations_without_a_new_best_value() -> None:
+    config, progress = Training(patience=2, minutes=1), Progress()
+    for accuracy, ended in ((0.5, False), (0.4, False), (0.6, False), (0.6, False), (0.5, True)):
+        progress.record_validation(accuracy, 1.0, config, more_is_better=True)
+        assert bool(progress.ended(config, 10)) == ended
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 3}, {"steps": 5}, {"tokens": 100}, {"minutes": 1.0}])
+def test_a_budget_that_is_given_is_the_only_one(budget: dict) -> None:
+    fields = default_budget(Training(**budget), 10, held_out=True)
+    assert set(fields) == {"training.schedule", "training.average"}
+
+
+def test_patience_spans_a_thousand_steps_of_little_data() -> None:
+    for steps in (1, 30, 200, 5000):
+        fields = default_budget(Training(), steps, held_out=True)
+        between = fields.get("training.evaluate_every", steps)
+        assert between <= 1000 <= between * fields["training.patience"]
+
+
+def test_batches_grow_with_the_data() -> None:
+    sizes = [small_batches(items) for items in (2, 1000, 3000, 100_000)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
