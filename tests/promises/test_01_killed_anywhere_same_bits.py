@@ -5,6 +5,7 @@ family and task. `benchmarks/soak.py` does the same for as long as one likes.
 """
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,14 @@ def test_dead_at_every_touch_of_the_disk(
         else:
             seriatim.train({**config, "out": str(out)}, overwrite=True)
         assert outcome(out) == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["ngram", "tagger"])
+def test_dead_before_the_first_checkpoint(configs: dict[str, dict], tmp_path: Path, name: str) -> None:
+    config = {**configs[name], "training": {**configs[name]["training"], **FEW}}
+    seriatim.train({**config, "out": str(tmp_path / "whole")})
+    (tmp_path / "begun").mkdir()
+    for file in ("config.yaml", "tokenizer.json"):
+        shutil.copy(tmp_path / "whole" / file, tmp_path / "begun" / file)
+    seriatim.resume(tmp_path / "begun")
+    assert outcome(tmp_path / "begun") == outcome(tmp_path / "whole")

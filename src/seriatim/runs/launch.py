@@ -112,11 +112,9 @@ def resume(
         InputError: there is no run or no checkpoint, or a field changed that the checkpoint depends on.
     """
     saved, folder = read_config(path), Path(path)
-    if saved.training.learning_rate is None:
-        saved.training.learning_rate = SGD_RATE if saved.training.optimizer == "sgd" else FORMER_RATE
-    if saved.training.average is None:  # a run of an earlier version
-        saved.training.average = 0.0
     require_code(folder, stacks_of(saved), allow_code=allow_code)
+    if find(saved).uses_learning_rate:
+        _fill_former_defaults(saved.training)
     task = find(resolve(saved, overrides))
     config = task.config
     for name, spec in task.named_files().items():
@@ -147,6 +145,14 @@ def resume(
         write_whole(folder / "config.yaml", config.to_yaml())
         write_origins(folder, stacks_of(config))
         return _fit(estimator, job)
+
+
+def _fill_former_defaults(training: Training) -> None:
+    """Fill in what the configuration of a run of an earlier version leaves open, in place."""
+    if training.learning_rate is None:
+        training.learning_rate = SGD_RATE if training.optimizer == "sgd" else FORMER_RATE
+    if training.average is None:
+        training.average = 0.0
 
 
 def _estimator(job: Job[AnyTask], device: torch.device, reporter: Reporter | None) -> Estimator:
