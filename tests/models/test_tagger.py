@@ -12,14 +12,13 @@ import torch
 import seriatim
 from seriatim.config import Tokenizer
 from seriatim.core.errors import InputError
-from seriatim.core.lengths import valid_mask
 from seriatim.data.batching import Buckets
 from seriatim.data.conll import Sentence
 from seriatim.data.tagged_corpus import MAX_CHARACTERS, NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from seriatim.data.vocabulary import Vocabulary
 from seriatim.models.characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from seriatim.models.crf import CRF, bio_transitions
-from seriatim.models.tagger import Tagger, Taggers
+from seriatim.models.tagger import Tagger
 
 CHARACTERS = {"none": None, "convolution": ConvolutionalCharacters, "recurrent": RecurrentCharacters}
 TAGS = ["B-PER", "I-PER", "O"]
@@ -141,23 +140,6 @@ def test_a_field_keeps_to_bio_untrained(corpus) -> None:
         for row in tagger.decode(tagger(batch), batch.lengths):
             tags = ["O", *(TAGS[tag] for tag in row)]
             assert all(tag != "I-PER" or before != "O" for before, tag in itertools.pairwise(tags))
-
-
-@pytest.mark.parametrize("crf", [True, False], ids=["crf", "softmax"])
-def test_an_ensemble_averages_marginals_and_keeps_to_bio(corpus, crf: bool) -> None:
-    vocabulary, data = corpus
-    first, second = make(vocabulary, crf=crf).eval(), make(vocabulary, crf=crf).eval()
-    torch.nn.init.normal_(second.output.weight)
-    both = Taggers([first, second]).eval()
-    for batch in in_order(data):
-        valid = valid_mask(batch.lengths, batch.words.shape[1])
-        with torch.no_grad():
-            scores = both(batch)
-            shares = [one.marginals(one(batch), batch.lengths)[valid] for one in (first, second)]
-        torch.testing.assert_close(scores.exp()[valid], sum(shares) / 2)
-        for tags in both.decode(scores, batch.lengths) if crf else ():
-            names = [vocabulary.labels[tag] for tag in tags]
-            assert ("O", "I-PER") not in itertools.pairwise(["O", *names])
 
 
 def test_the_loss_of_a_softmax_leaves_unknown_tags_and_padding_out(corpus) -> None:

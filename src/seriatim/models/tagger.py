@@ -8,8 +8,8 @@ Ma & Hovy 2016 and Lample et al. 2016 (see `seriatim.models.characters` and `ser
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, cast
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -179,26 +179,6 @@ class Tagger(TagModel, NeuralModel):
         hidden, _ = self.layer(self.dropout(inputs), lengths=batch.lengths)
         scores: Tensor = self.output(self.dropout(hidden))
         return scores
-
-
-class Taggers(TagModel):
-    """An ensemble of taggers with the same vocabulary: the mean of the models' probabilities for each word.
-
-    The models have equal weights by default. If a CRF forbids transitions, the score of an allowed sequence is the
-    product of these means.
-    """
-
-    def __init__(self, models: Sequence[TagModel], weights: Sequence[float] | None = None) -> None:
-        allowed = next((model.crf.allowed for model in models if model.crf is not None), None)
-        super().__init__(None if allowed is None else CRF(len(allowed) - 1, allowed))
-        self.models = cast(Sequence[TagModel], nn.ModuleList(models))
-        self.weights = [1 / len(models)] * len(models) if weights is None else list(weights)
-
-    def forward(self, batch: TaggedBatch) -> Tensor:
-        """Return the logarithm of the mean of the models' marginals ``(batch, time, num_tags)``."""
-        parts = (model.marginals(model(batch), batch.lengths) for model in self.models)
-        mean = torch.stack([weight * part for weight, part in zip(self.weights, parts, strict=True)]).sum(0)
-        return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
 
 
 def tagger(

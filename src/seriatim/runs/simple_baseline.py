@@ -22,7 +22,7 @@ from .run import BASELINE, Run, load
 KEY = "simple"
 """The key of its figures among those of the simplest model in a summary."""
 WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
-"""Weights of a baseline in its mean with a model, of which the best is chosen."""
+"""Weights of a baseline in its product with a model, of which the best is chosen."""
 MINUTES = 1.0
 """Limit of the time in which the weights of a baseline are fitted."""
 MAX_TOKENS = 1 << 24
@@ -87,20 +87,18 @@ def open_baseline(run: Run) -> Run | None:
 
 
 def choose_weight(run: Run, baseline: Run, data: object) -> float:
-    """Return the weight of the baseline with which a run is best; 0 if the task does not support blending.
+    """Return the weight of the baseline with which a run has the lowest loss; 0 if the task does not support blending.
 
-    ``data`` is held-out data, as ``task.read`` returns it. The best tagger has the best accuracy, which is precise
-    because every word has a tag; others have the lowest loss, which is less noisy than some hundred texts or entities.
+    ``data`` is held-out data, as ``task.read`` returns it. The loss is less noisy than the accuracy of some hundred
+    texts or the F1 of their entities.
     """
     task = run.task
-    key = "accuracy" if task.tags_words and task.selection_metric(run.vocabulary) == "accuracy" else "loss"
     if task.blend(run.model, baseline.model, WEIGHTS[-1]) is None:
         return 0.0
-    values = {0.0: task.evaluate(run.model, data)[key]}
+    losses = {0.0: task.evaluate(run.model, data)["loss"]}
     for weight in WEIGHTS:
-        values[weight] = task.evaluate(task.blend(run.model, baseline.model, weight), data)[key]
-    sign = -1 if key == "accuracy" else 1
-    return min(values, key=lambda weight: (sign * values[weight], weight))
+        losses[weight] = task.evaluate(task.blend(run.model, baseline.model, weight), data)["loss"]
+    return min(losses, key=lambda weight: (losses[weight], weight))
 
 
 class BesideBaseline(NamedTuple):

@@ -26,7 +26,8 @@ from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.label_metrics import marks_chunks, tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
-from ..models.tagger import Options, Tagger, Taggers, TagModel, refuse_contradictions, tagger
+from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
+from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
 from ..training.task import evaluating
 from ..training.task_data import Metric
@@ -245,14 +246,14 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
                     predicted[row] = [data.tag_names[tag] for tag in tags]
         return losses, predicted
 
-    def combine(self, models: Sequence[Tagger]) -> Taggers:
-        """Return a tagger with the mean of the probabilities of each word's tags."""
-        return Taggers(models)
+    def combine(self, models: Sequence[Tagger]) -> TaggerProduct:
+        """Return a tagger that multiplies the models' distributions."""
+        return TaggerProduct(models)
 
-    def blend(self, model: Tagger, baseline: nn.Module, weight: float) -> Taggers:
-        """Return a tagger with the weighted mean of the probabilities of each word's tags."""
+    def blend(self, model: Tagger, baseline: nn.Module, weight: float) -> TaggerProduct:
+        """Return a tagger that multiplies both models' distributions."""
         assert isinstance(baseline, TagModel)
-        return Taggers([model, baseline], [1 - weight, weight])
+        return TaggerProduct([model, baseline], [1 - weight, weight])
 
     def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of each word's most frequent tag; unknown words get the most frequent of all tags."""
