@@ -137,6 +137,24 @@ def test_ngrams_are_those_of_the_text() -> None:
     assert len(np.unique(np.concatenate([words.keys, characters.keys]))) == 3 + 9
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("don't stop", 2),
+        ("3.5 well-made", 2),
+        ("end. (so)", 5),
+        ("wait... what", 5),
+        ("'quoted'", 3),
+        ("中文", 2),
+        ("a中b", 3),
+        ("-", 1),
+        ("", 0),
+    ],
+)
+def test_punctuation_within_a_word_does_not_divide_it(text: str, expected: int) -> None:
+    assert len(find_ngrams([text], words=1, characters=())[0].keys) == expected
+
+
 def test_rare_ngrams_are_left_out_if_there_are_too_many() -> None:
     texts = ["one two three", "one two", "one"]
     table, features = count_features(texts, words=2, characters=(), min_texts=1, max_features=2)

@@ -7,8 +7,9 @@ spreads the sum over all bits (the function of splitmix64: G. Steele, D. Lea and
 
 Two of a million n-grams have the same key with a probability of about 3 in 100 million, so that keys stand for n-grams.
 
-Texts are read in lower case. A word is a longest run of letters, digits and marks; any other character is a word of its
-own, and so is a character of a script that is written without spaces. An n-gram of characters lies within a run
+Texts are read in lower case. A word is a longest run of letters, digits and marks, with single other characters between
+them (don't, well-made, 3.5). Any further character is a word of its own, and so is a character of a script that is
+written without spaces. An n-gram of characters lies within a run
 without white space, with one space before and after it, as ``char_wb`` of scikit-learn.
 """
 
@@ -18,8 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-SPACE, IN_WORD, ALONE = 0, 1, 2
-"""Classes of characters: white space, those that words are made of, and those that are words of their own."""
+SPACE, IN_WORD, ALONE, JOINING = 0, 1, 2, 3
+"""Classes of characters: white space, those that words are made of, those that are words of their own, and those that
+belong to a word if they stand between two characters of it, and are words of their own elsewhere."""
 P = np.uint64(0x9E3779B97F4A7C15)
 FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -98,7 +100,10 @@ def _classes(text: str, points: np.ndarray) -> np.ndarray:
     table = np.zeros(int(points.max(initial=0)) + 1, np.int8)
     for character in set(text):
         table[ord(character)] = _class_of(character)
-    return np.asarray(table[points])
+    classes = table[points]
+    between = np.zeros(len(classes), bool)
+    between[1:-1] = (classes[:-2] == IN_WORD) & (classes[2:] == IN_WORD)
+    return np.where(classes == JOINING, np.where(between, IN_WORD, ALONE), classes)
 
 
 def _class_of(character: str) -> int:
@@ -107,4 +112,4 @@ def _class_of(character: str) -> int:
     kind = unicodedata.category(character)
     if kind == "Lo" and unicodedata.east_asian_width(character) == "W":
         return ALONE
-    return IN_WORD if kind[0] in "LNM" or character == "_" else ALONE
+    return IN_WORD if kind[0] in "LNM" or character == "_" else JOINING
