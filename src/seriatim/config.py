@@ -112,9 +112,8 @@ class Training(Section):
     every ``evaluate_every`` steps if that is given. ``checkpoint_every`` is a number of steps. If a loss or a gradient
     is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
     tokenizer, embedding and layer are the starting point. ``baseline`` says whether the simple baseline of the task is
-    trained on the same data, for comparison. ``baseline_weight`` is its weight in the mean of the probabilities of both
-    models, from which answers are chosen; None chooses it on the held-out data where a task supports that, and 0 leaves
-    the baseline out.
+    trained on the same data, for comparison. ``baseline_weight`` is its weight in the answers, which are those of both
+    models together; None chooses it on the held-out data where a task supports that, and 0 leaves the baseline out.
     """
 
     epochs: Count | None = None

@@ -1,4 +1,4 @@
-"""Answers from the mean of a network and its simple baseline."""
+"""Answers of a network together with its simple baseline."""
 
 import shutil
 from pathlib import Path

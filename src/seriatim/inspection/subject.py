@@ -89,9 +89,7 @@ def prepare(
     text, notes = view_of(run).excerpt(text)
     if run.answering is not run.model:
         weight = run.config.training.baseline_weight
-        blended = (
-            f"This run answers with the mean of a network and its simple baseline, which has the weight {weight}. "
-        )
+        blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}. "
         notes = [*notes, f"{blended}The mistakes are those of the answers; all else on this page is about the network."]
     return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 

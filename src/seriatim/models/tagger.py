@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..config import Config, Count, Model, Rate, Section
+from ..config import Config, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import valid_mask
@@ -24,26 +24,14 @@ from ..data.tagged_corpus import NO_TAG, TaggedBatch
 from ..data.vocabulary import Vocabulary
 from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
-from .characters import CharacterModel, ConvolutionalCharacters, JoinedCharacters, RecurrentCharacters
+from .characters import CharacterModel
 from .crf import CRF, bio_transitions
-from .word_features import WordFeatures
+from .word_reader import WordOptions, word_reader
 
 
-class Options(Section):
+class Options(WordOptions):
     """Options of a tagger, beside those of its layer."""
 
-    characters: Literal["convolution", "recurrent", "none"] = "convolution"
-    """Layer that reads the characters of a word (convolution: Ma & Hovy 2016; recurrent: Lample et al. 2016)."""
-    character_size: Count = 30
-    """Width of the embedding of a character."""
-    word_features: list[Literal["prefix", "suffix", "shape", "lowercase"]] = Field(
-        default=["prefix", "suffix", "shape", "lowercase"]
-    )
-    """Hashed features of each word beside its characters (Ratnaparkhi 1996); see `seriatim.models.word_features`."""
-    feature_size: Count = 64
-    """Width of the sum of the embeddings of these features."""
-    filters: Count = 50
-    """Width of the vector of a word's characters; of each of its directions, if they are read by a recurrence."""
     output: Literal["softmax", "crf"] | None = None
     """Choose each tag independently (softmax) or the best sequence of tags, which is valid BIO (crf); by default crf if
     all tags mark chunks."""
@@ -53,12 +41,6 @@ class Options(Section):
     """A word2vec or GloVe file in text format with the initial embeddings, as wide as `model.embedding_size`."""
     scheme: Literal["bio", "iob1"] = "bio"
     """How the data marks chunks; answers are always in BIO."""
-
-    @field_validator("word_features", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        """Accept names with commas between them, as the command line gives them."""
-        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 def refuse_contradictions(config: Config, options: Options) -> None:
@@ -188,19 +170,7 @@ def tagger(
 
     ``field`` says whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
     """
-    labels, size, filters = vocabulary.labels, options.character_size, options.filters
-    readers: list[CharacterModel] = []
-    if options.characters != "none":
-        num_characters = vocabulary.tokenizers["characters"].vocabulary_size
-        if options.characters == "recurrent":
-            readers.append(RecurrentCharacters(num_characters, embedding_size=size, hidden_size=filters))
-        else:
-            readers.append(ConvolutionalCharacters(num_characters, embedding_size=size, filters=filters))
-    if options.word_features:
-        tokenizer = vocabulary.tokenizers["characters"]
-        alphabet = [tokenizer.describe(i) for i in range(tokenizer.vocabulary_size)]
-        readers.append(WordFeatures(alphabet, options.word_features, size=options.feature_size))
-    characters = readers[0] if len(readers) == 1 else JoinedCharacters(readers) if readers else None
+    labels, characters = vocabulary.labels, word_reader(options, vocabulary)
     width = config.embedding_size + (characters.output_size if characters else 0)
     return Tagger(
         layer_from_config(config, layer_options, input_size=width),

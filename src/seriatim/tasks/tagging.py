@@ -85,8 +85,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         """Learn words, characters and tags from the training sentences, and read the initial vectors, if any."""
         refuse_contradictions(self.config, self.options)
         sentences = self.sentences(self.training_spec(), "train")
-        characters = self.options.characters != "none" or bool(self.options.word_features)
-        vocabulary = fit_vocabulary(sentences, self.config.tokenizer, characters=characters)
+        vocabulary = fit_vocabulary(sentences, self.config.tokenizer, characters=self.options.reads_characters)
         if self.options.vectors is not None:
             tokenizer = vocabulary.tokenizer
             words = {tokenizer.describe(i) for i in range(2, tokenizer.vocabulary_size)}
