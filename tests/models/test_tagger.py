@@ -14,8 +14,9 @@ from seriatim.config import Tokenizer
 from seriatim.core.errors import InputError
 from seriatim.data.batching import Buckets
 from seriatim.data.conll import Sentence
-from seriatim.data.tagged_corpus import MAX_CHARACTERS, NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
+from seriatim.data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from seriatim.data.vocabulary import Vocabulary
+from seriatim.data.word_forms import MAX_CHARACTERS
 from seriatim.models.characters import CharacterModel, ConvolutionalCharacters, RecurrentCharacters
 from seriatim.models.crf import CRF, bio_transitions
 from seriatim.models.tagger import Tagger

@@ -72,7 +72,10 @@ def test_verbs(run: seriatim.Run, folder: Path, capsys: pytest.CaptureFixture[st
     assert "softmax regression" in (run.path / "README.md").read_text()
 
 
-@pytest.mark.parametrize("options", [{"words": 0}, {"characters": 0}, {"words": 0, "characters": 0}, {"words": 4}])
+@pytest.mark.parametrize(
+    "options",
+    [{"word_ngrams": 0}, {"character_ngrams": 0}, {"word_ngrams": 0, "character_ngrams": 0}, {"word_ngrams": 4}],
+)
 def test_any_kind_of_ngrams_can_be_left_out(folder: Path, tmp_path: Path, options: dict[str, int]) -> None:
     found = seriatim.train({**config(folder, "", **options), "out": str(tmp_path / "run")})
     assert found.summary["valid"]["accuracy"] >= found.summary["baseline"]["accuracy"]

@@ -100,6 +100,7 @@ def test_answers_come_lazily_and_in_order(run: seriatim.Run) -> None:
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path) -> None:
     settings = config(folder, "whole")
     settings["data"]["train"] = settings["data"]["valid"]  # five steps an epoch
+    settings["training"]["keep"] = "last"  # the training that is cut off validates once more
     whole = seriatim.train(settings)
     seriatim.train({**settings, "training": {**settings["training"], "steps": 13}, "out": str(folder / "cut")})
     resumed = seriatim.resume(folder / "cut", overrides={"training.steps": None})
@@ -238,3 +239,37 @@ def test_details_hold_the_same_answers_and_an_item_is_named(run: seriatim.Run) -
     assert [answer["text"] for answer in run.predict(TEXTS, details=True)] == list(run.predict(TEXTS))
     with pytest.raises(InputError, match="predict: item 1: expected a string, got None"):
         list(run.predict_batches([TEXTS[:1], [None]]))
+
+
+def test_words_outside_the_vocabulary_differ_by_their_characters(run: seriatim.Run) -> None:
+    first, second, again = run.predict(["xyzzy", "Q7", "xyzzy"], details=True)
+    assert first["probabilities"] != second["probabilities"]
+    assert first["probabilities"] == again["probabilities"]
+
+
+def test_an_answer_does_not_depend_on_other_unknown_words(run: seriatim.Run) -> None:
+    (alone,) = run.predict(["sea xyzzy"], details=True)
+    *_, together = run.predict(["plugh", "Q7 plover", "sea xyzzy"], details=True)
+    for label, share in alone["probabilities"].items():
+        assert together["probabilities"][label] == pytest.approx(share, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer": {"kind": "char"}, "model": {"options": {"characters": "recurrent"}}}, "reads words"),
+        ({"tokenizer": {"kind": "bpe"}, "model": {"options": {"word_features": ["suffix"]}}}, "reads words"),
+        ({"model": {"options": {"word_features": ["sufix"]}}}, "word_features"),
+    ],
+)
+def test_characters_are_those_of_words(folder: Path, settings: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        seriatim.train({**config(folder, "refused"), **settings})
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+def test_other_tokens_have_an_index_alone(folder: Path, kind: str) -> None:
+    plain = seriatim.train({**config(folder, kind), "tokenizer": {"kind": kind}})
+    assert plain.config.model.options["characters"] == "none"
+    assert plain.config.model.options["word_features"] == []
+    assert plain.model.characters is None

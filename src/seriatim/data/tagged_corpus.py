@@ -1,8 +1,4 @@
-"""Encoded tagged sentences, and batches of them.
-
-Words are encoded once. The model computes the characters of each distinct word of a batch once; a batch therefore lists
-its distinct words and their positions.
-"""
+"""Encoded tagged sentences, and batches of them; see `word_forms` for the characters of words."""
 
 import functools
 import hashlib
@@ -22,21 +18,12 @@ from .repairs import Repairs
 from .tokenizer_factory import fit_tokenizer
 from .tokenizers import END, Tokenizer
 from .vocabulary import Vocabulary, check_label
+from .word_forms import Spellings, encode_characters
 from .word_tokenizer import WordTokenizer
 
 NO_TAG = -1  # the id of an unknown tag, and of padding
-MAX_CHARACTERS = 32
-"""The largest number of characters of a word; of a longer word the first and the last half of them are used."""
 NO_FORMS = np.zeros((0, 0), np.int64)
 SPACE = re.compile(r"\s")
-
-
-class Spellings(NamedTuple):
-    """The characters of the words of a batch."""
-
-    characters: Tensor  # ids of the characters of each distinct word (distinct, max_length)
-    lengths: Tensor  # the number of characters (distinct,)
-    places: Tensor  # the index of the distinct word at each position (batch, time); 0 on padding
 
 
 class TaggedBatch(NamedTuple):
@@ -73,7 +60,7 @@ class TaggedBatch(NamedTuple):
 
     def to(self, device: torch.device) -> "TaggedBatch":
         """Return the batch on another device; ``lengths`` stay where they are."""
-        spellings = self.spellings and Spellings(*(part.to(device) for part in self.spellings))
+        spellings = self.spellings and self.spellings.to(device)
         tags, once = (None if part is None else part.to(device) for part in (self.tags, self.once))
         return self._replace(words=self.words.to(device), spellings=spellings, tags=tags, once=once)
 
@@ -151,7 +138,7 @@ class TaggedCorpus:
         self.words = word_ids(spellings, vocabulary.tokenizer)[self.forms]
         characters = vocabulary.tokenizers.get("characters")
         self.spelled = list(spellings)
-        self._characters = _encode_characters(list(spellings), characters) if characters else None
+        self._characters = encode_characters(list(spellings), characters) if characters else None
 
     @functools.cached_property
     def key(self) -> str:
@@ -220,13 +207,3 @@ def _padded(valid: np.ndarray, values: np.ndarray, padding: int) -> Tensor:
     padded = np.full(valid.shape, padding, dtype=bool if values.dtype == bool else np.int64)
     padded[valid] = values
     return torch.from_numpy(padded)
-
-
-def _encode_characters(words: list[str], characters: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of the characters of each word ``(words, max_length)``, and their number ``(words,)``."""
-    half = MAX_CHARACTERS // 2
-    shortened = [word if len(word) <= MAX_CHARACTERS else word[:half] + word[-half:] for word in words]
-    lengths = np.array([len(word) for word in shortened], dtype=np.int64)
-    ids = np.zeros((len(lengths), int(lengths.max(initial=1))), dtype=np.int32)
-    ids[np.arange(ids.shape[1]) < lengths[:, None]] = characters.encode("".join(shortened))
-    return ids, lengths

@@ -23,13 +23,13 @@ from ..core.lengths import valid_mask
 from ..data.tagged_corpus import NO_TAG, TaggedBatch
 from ..data.vocabulary import Vocabulary
 from ..layers.pointwise import make_dropout
+from . import word_reader
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
 from .characters import CharacterModel
 from .crf import CRF, bio_transitions
-from .word_reader import WordOptions, word_reader
 
 
-class Options(WordOptions):
+class Options(word_reader.WordOptions):
     """Options of a tagger, beside those of its layer."""
 
     output: Literal["softmax", "crf"] | None = None
@@ -52,13 +52,7 @@ def refuse_contradictions(config: Config, options: Options) -> None:
         )
     if config.model.tie_weights:
         raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
-    widening = {"characters": options.characters, "word_features": ", ".join(options.word_features) or "none"}
-    for name, value in widening.items():
-        if config.training.init is not None and value != "none":
-            raise InputError(
-                f"model.options.{name}: {value} widens what the layer reads, so that training.init cannot give the "
-                f"layer; {'set it to none' if name == 'characters' else 'leave it out'}"
-            )
+    word_reader.refuse_contradictions(config, options)
     if config.training.init is not None and options.vectors is not None:
         raise InputError("model.options.vectors: training.init gives the embedding already; leave one of them out")
 
@@ -170,7 +164,7 @@ def tagger(
 
     ``field`` says whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
     """
-    labels, characters = vocabulary.labels, word_reader(options, vocabulary)
+    labels, characters = vocabulary.labels, word_reader.build_reader(options, vocabulary)
     width = config.embedding_size + (characters.output_size if characters else 0)
     return Tagger(
         layer_from_config(config, layer_options, input_size=width),

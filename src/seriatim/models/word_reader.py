@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from ..config import Count, Section
+from ..config import Config, Count, Section
+from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from .characters import CharacterModel, ConvolutionalCharacters, JoinedCharacters, RecurrentCharacters
 from .word_features import WordFeatures
@@ -38,7 +39,24 @@ class WordOptions(Section):
         return self.characters != "none" or bool(self.word_features)
 
 
-def word_reader(options: WordOptions, vocabulary: Vocabulary) -> CharacterModel | None:
+def refuse_contradictions(config: Config, options: WordOptions) -> None:
+    """Raise InputError if a configuration has no words whose characters could be read, or another run's layer."""
+    widening = {"characters": options.characters, "word_features": ", ".join(options.word_features) or "none"}
+    for name, value in widening.items():
+        advice = "set it to none" if name == "characters" else "leave it out"
+        if config.training.init is not None and value != "none":
+            raise InputError(
+                f"model.options.{name}: {value} widens what the layer reads, so that training.init cannot give the "
+                f"layer; {advice}"
+            )
+        if config.tokenizer.kind not in ("word", None) and value != "none":
+            raise InputError(
+                f"model.options.{name}: {value} reads words, but the tokens are of kind {config.tokenizer.kind}; "
+                f"{advice}, or take tokenizer.kind word"
+            )
+
+
+def build_reader(options: WordOptions, vocabulary: Vocabulary) -> CharacterModel | None:
     """Build the model of the characters of words; None if only their index is read."""
     if not options.reads_characters:
         return None

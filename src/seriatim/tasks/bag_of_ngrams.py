@@ -39,9 +39,9 @@ FEW_TEXTS = 1000
 class Options(Section):
     """Options of a bag of n-grams."""
 
-    words: Annotated[int, Field(ge=0, le=5, strict=True)] = 2
+    word_ngrams: Annotated[int, Field(ge=0, le=5, strict=True)] = 2
     """Largest number of words of an n-gram; 0 for none."""
-    characters: Annotated[int, Field(ge=0, le=10, strict=True)] = 5
+    character_ngrams: Annotated[int, Field(ge=0, le=10, strict=True)] = 5
     """Largest number of characters of an n-gram within a word, the spaces around it included; 0 for none."""
     min_texts: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
     """Leave out n-grams of fewer training texts; by default 2, and 1 if there are fewer than 1,000 texts."""
@@ -63,6 +63,7 @@ class BagClassification(Classification):
     simple_baseline = None
     model_name = "a bag of n-grams"
     keeps_strings = True
+    reads_characters = False
 
     def __init__(self, config: Config) -> None:
         Task.__init__(self, config)
@@ -103,8 +104,8 @@ class BagClassification(Classification):
         classes = len(vocabulary.labels)
         table, features = count_features(
             texts,
-            words=options.words,
-            characters=range(2, options.characters + 1),
+            words=options.word_ngrams,
+            characters=range(2, options.character_ngrams + 1),
             min_texts=options.min_texts or (1 if len(texts) < FEW_TEXTS else 2),
             max_features=room(classes),
         )
@@ -139,7 +140,7 @@ class BagClassification(Classification):
     def load_model(self, vocabulary: Vocabulary, weights: Path) -> Bag:  # type: ignore[override]
         """Read the n-grams and their weights."""
         try:
-            longest = (self.options.words, self.options.characters)
+            longest = (self.options.word_ngrams, self.options.character_ngrams)
             return Bag.from_tensors(load_finite(weights), longest, len(vocabulary.labels))
         except InputError:
             raise
@@ -153,9 +154,13 @@ class BagClassification(Classification):
     def card_rows(self, model: Bag, summary: Metrics) -> list[tuple[str, str]]:  # type: ignore[override]
         """Return the number of n-grams, the regularization and the training; there is no optimizer."""
         options, table = self.options, model.table
+        longest = f"{options.word_ngrams} words, {options.character_ngrams} characters"
         strength = options.strength or 5 * len(model.bias) ** 0.5
         return [
-            ("model", f"softmax regression on n-grams of up to {options.words} words, {options.characters} characters"),
+            (
+                "model",
+                f"softmax regression on n-grams of up to {longest}",
+            ),
             ("n-grams", f"{len(table.words):,} of words, {len(table.characters):,} of characters"),
             ("strength", f"{strength:.3g}"),
             ("training", f"{summary['tokens']:,} tokens, {summary['ended']}, {summary['seconds']:.0f} s"),

@@ -4,14 +4,15 @@ import functools
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
 
-from ..config import Fields, Rate, Section
+from ..config import Config, Fields, Rate
+from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError, shown
 from ..core.state import State
 from ..data.batching import Buckets
@@ -27,19 +28,25 @@ from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
+from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from ..training.adaptive_defaults import small_batches
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed
+from .base_tasks import LabelledTask, listed, with_kind, with_model
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
 from .overlong import read_lengths, warn_of_long
 
+INDEX_ALONE: Mapping[str, object] = {"characters": "none", "word_features": []}
+"""Options of a classifier that reads no more of a token than its index."""
 MAX_PROBABILITIES = 1000
 """The largest number of labels whose probabilities an answer gives."""
 
 
-class Options(Section):
-    """Options of a classifier, beside those of its layer."""
+class Options(WordOptions):
+    """Options of a classifier, beside those of its layer.
+
+    The characters and features of words are read by default if the tokens are words and no other run gives the layer.
+    """
 
     word_dropout: Rate = 0.3
     """Rate at which a token that occurs once in the training texts is replaced by the unknown token while training, so
@@ -56,6 +63,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     options: Options
     selects = "accuracy"
     own_options = Options
+    former_options: ClassVar[Mapping[str, object]] = INDEX_ALONE
     works_causally = True
     items_name = "texts"
     suffixes = LABELLED_SUFFIXES
@@ -71,6 +79,22 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     )
     counts = ("texts", "tokens", "unknown_tokens")
 
+    @classmethod
+    def with_defaults(cls, config: Config) -> Config:
+        """Fill in the defaults of every labelled task.
+
+        The characters of tokens are not read by default if they are no words, or if another run gives the layer.
+        """
+        config = with_kind(config, "word")
+        if config.training.init is not None or config.tokenizer.kind != "word":
+            config = with_model(config, options={**INDEX_ALONE, **config.model.options})
+        return super().with_defaults(config)
+
+    @property
+    def reads_characters(self) -> bool:
+        """Whether the model reads characters of words."""
+        return self.options.reads_characters
+
     def model_view(self, model: Classifier, vocabulary: Vocabulary) -> ClassifierView:
         """Return the view of one classifier."""
         read_rows = functools.partial(self.rows, split="test", labels=vocabulary.labels)
@@ -78,7 +102,12 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         return ClassifierView(self.config, model, vocabulary, read_rows, read_documents)
 
     def learn_vocabulary(self) -> Vocabulary:
-        """Learn the tokenizer, and collect the labels in sorted order."""
+        """Learn the tokenizer, and the characters of words, and collect the labels in sorted order.
+
+        Models that read no characters have them, too, so that the vocabularies of all classifiers are equal.
+        """
+        if self.reads_characters:
+            refuse_contradictions(self.config, self.options)
         rows = list(self.rows(self.training_spec(), "train"))
         first = {str(row.label): row for row in reversed(rows)}
         for label, row in reversed(first.items()):
@@ -86,12 +115,19 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         labels = sorted(first)
         if len(labels) < 2:
             raise InputError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
-        return Vocabulary({"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}, labels)
+        tokenizers = {"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}
+        if self.config.tokenizer.kind == "word":
+            words = {word for row in rows for word in tokenizers["tokenizer"].prepare(row.text).split()}
+            tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), sorted(words))
+        return Vocabulary(tokenizers, labels)
 
     def make_model(self, vocabulary: Vocabulary) -> Classifier:
         """Build a classifier."""
         sizes, pooling = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)), self.options.pooling
-        return Classifier.from_config(self.config.model, *sizes, pooling=pooling, options=self.layer_options)
+        reader = build_reader(self.options, vocabulary)
+        return Classifier.from_config(
+            self.config.model, *sizes, pooling=pooling, options=self.layer_options, characters=reader
+        )
 
     def rows(
         self,
@@ -146,7 +182,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
 
     def encode(self, texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
         """Encode texts, given with the indices of their labels."""
-        data = encode(texts, labels, vocabulary)
+        data = encode(texts, labels, vocabulary, characters=self.reads_characters)
         return data._replace(strings=texts) if self.keeps_strings else data
 
     @property
@@ -173,7 +209,8 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         balanced = len(data.labels) / (np.count_nonzero(counts) * counts.clip(1))
         weights = balanced if self.options.class_weights == "balanced" else None
         tokenizer, ids = data.vocabulary.tokenizer, data.texts.ids
-        once = None if tokenizer.unknown_id is None else np.bincount(ids, minlength=tokenizer.vocabulary_size) == 1
+        size = tokenizer.vocabulary_size
+        once = None if tokenizer.unknown_id is None else np.bincount(ids, minlength=size)[:size] == 1
         make = functools.partial(batch_of, data, weights=weights, once=once)
         return Buckets(data.texts.lengths, self.batch_size, make)
 
@@ -188,7 +225,8 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         device = model.embedding.weight.device
         weights = None if batch.weights is None else batch.weights.to(device)
         inputs = drop_words(batch.inputs, batch.once, self.options.word_dropout).to(device)
-        return model.loss(inputs, batch.lengths, batch.labels.to(device), weights), None
+        spellings = batch.spellings and batch.spellings.to(device)
+        return model.loss(inputs, batch.lengths, batch.labels.to(device), weights, spellings), None
 
     def evaluate(self, model: Classifier, data: Documents, **settings: object) -> Metrics:
         """Compute the metrics of `seriatim.evaluation.label_metrics`."""

@@ -6,6 +6,7 @@ and D. Jurafsky, "Understanding neural networks through representation erasure",
 adds in its place, not its meaning by itself.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from torch.nn import functional as F
 
 from ..data.encoded_pairs import Side, encode_side
 from ..data.tables import Labelled
+from ..data.tokenizers import Tokenizer
+from ..data.word_forms import Spellings, WordForms
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
 from ..evaluation.label_metrics import Predictions
@@ -40,6 +43,25 @@ class ClassifierView(TaskView[Classifier]):
     context_name = "the label"
     first_section = "label-effect"
 
+    @functools.cached_property
+    def forms(self) -> WordForms | None:
+        """The words with an id of their own each, if the model reads characters; None otherwise."""
+        return WordForms(self.vocabulary) if self.model.characters is not None else None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the inputs, which knows every word if the model reads characters."""
+        return self.forms or self.vocabulary.tokenizer
+
+    def token_names(self, ids: Sequence[int], tokenizer: Tokenizer | None = None) -> tuple[str, ...]:
+        """Return the names of tokens; words outside the vocabulary are named, too, if their characters are read."""
+        return tuple(map((tokenizer or self.tokenizer).describe, ids))
+
+    def inputs(self, tokens: Tensor) -> tuple[Tensor, None, Spellings | None]:
+        """Return what the model reads of tokens ``(batch, time)`` without padding."""
+        forms = self.forms
+        return (tokens, None, None) if forms is None else (forms.known(tokens), None, forms.spellings(tokens))
+
     def ids(self, text: str) -> np.ndarray:
         """Return the tokens of a text without line ends ``(tokens,)``, and refuse a text without tokens."""
         ids = encode_side([text], self.tokenizer).ids
@@ -53,12 +75,12 @@ class ClassifierView(TaskView[Classifier]):
         if not ids:
             return []
         with torch.no_grad():
-            label = int(self.model(torch.tensor([ids], device=self.device)).argmax())
+            label = int(self.model(*self.inputs(torch.tensor([ids], device=self.device))).argmax())
         return [Example(tuple(ids), (label,), self.token_names(ids))]
 
     def forward(self, batch: Sequence[Example]) -> Tensor:
         """Return the logits of the labels ``(batch, labels)``."""
-        logits: Tensor = self.model(self.tensors(batch)[0])
+        logits: Tensor = self.model(*self.inputs(self.tensors(batch)[0]))
         return logits
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
@@ -67,7 +89,7 @@ class ClassifierView(TaskView[Classifier]):
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(label) of each text."""
-        return self.model.probabilities(self.tensors(batch)[0]).unsqueeze(1)
+        return self.model.probabilities(*self.inputs(self.tensors(batch)[0])).unsqueeze(1)
 
     def label_effect(self, text: str) -> LabelEffect:
         """Return how the predicted label depends on each of the first tokens."""
@@ -81,7 +103,7 @@ class ClassifierView(TaskView[Classifier]):
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
         """Return P(label) of texts given as token ids ``(texts, labels)``."""
         labels = np.zeros(len(texts), dtype=np.int64)
-        return probabilities(self.model, Documents(Side.join(texts), labels, self.vocabulary))
+        return probabilities(self.model, Documents(Side.join(texts), labels, self.vocabulary, forms=self.forms))
 
     def context_use(self, text: str) -> ContextUse:
         """Return −log P of the predicted label when only the last tokens of the text are seen."""
@@ -94,7 +116,8 @@ class ClassifierView(TaskView[Classifier]):
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
         whole = self.read_documents(spec, file_format=file_format)
         labels, (ids, starts, lengths) = whole.label_names, whole.texts
-        data = Documents(Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS]), whole.labels[:MAX_ITEMS], self.vocabulary)
+        part = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
+        data = whole._replace(texts=part, labels=whole.labels[:MAX_ITEMS])
         texts = [row.text for row in itertools.islice(self.read_rows(spec, file_format=file_format), MAX_ITEMS)]
         return mistakes_of(texts, len(whole.labels), data, labels, predictions(self.answering, data))
 

@@ -13,6 +13,7 @@ from ..data.batching import Buckets
 from ..data.encoded_pairs import Side, encode_side
 from ..data.repairs import Repairs
 from ..data.vocabulary import Vocabulary
+from ..data.word_forms import Spellings, WordForms
 from ..decoding.ensemble import Classifiers
 from ..evaluation.label_metrics import Predictions
 from ..models import Classifier
@@ -36,6 +37,7 @@ class Documents(NamedTuple):
         unseen: labels that are not in the vocabulary.
         repairs: the repairs made while the texts were read; None if they were not read from files.
         strings: the texts themselves, for models that read them; None otherwise.
+        forms: the words with an id of their own each, if the model reads characters; None otherwise.
         digests: a number for each text with its label ``(texts,)``, equal for equal ones of one process; None as above.
     """
 
@@ -46,6 +48,7 @@ class Documents(NamedTuple):
     repairs: Repairs | None = None
     strings: Sequence[str] | None = None
     digests: np.ndarray | None = None
+    forms: WordForms | None = None
 
     def row_digests(self) -> np.ndarray | None:
         """Return `digests`; see `seriatim.training.overlap`."""
@@ -60,7 +63,10 @@ class Documents(NamedTuple):
     def key(self) -> str:
         """An identifier that is equal for equal data, and only then."""
         key = hashlib.blake2b(f"classify {self.vocabulary.fingerprint()}".encode(), digest_size=16)
-        for values in (self.texts.ids, self.texts.lengths, self.labels):
+        ids = self.texts.ids
+        if self.forms is not None:  # equal for models that read characters and others
+            ids = np.where(ids < self.forms.vocabulary_size, ids, self.forms.unknown_id).astype(ids.dtype)
+        for values in (ids, self.texts.lengths, self.labels):
             key.update(values.tobytes())
         key.update("\n".join(self.unseen).encode())
         return key.hexdigest()
@@ -69,6 +75,7 @@ class Documents(NamedTuple):
         """Return the numbers of texts, of tokens, and of tokens and labels that are not in the vocabulary."""
         unknown_id = self.vocabulary.tokenizer.unknown_id
         unknown = 0 if unknown_id is None else int((self.texts.ids == unknown_id).sum())
+        unknown += int((self.texts.ids >= self.vocabulary.tokenizer.vocabulary_size).sum())
         return {
             "texts": len(self.labels),
             "tokens": int(self.texts.lengths.sum()),
@@ -81,7 +88,8 @@ class Documents(NamedTuple):
 class DocumentBatch:
     """A batch of texts ``(batch, time)``, with the length, label, weight in the loss and row of each ``(batch,)``.
 
-    ``once`` says which tokens occur once in the training data ``(batch, time)``. It and ``weights`` may be None.
+    ``once`` says which tokens occur once in the training data ``(batch, time)``. It and ``weights`` may be None, and so
+    may ``spellings``, if the model reads no characters.
     """
 
     inputs: Tensor
@@ -90,6 +98,7 @@ class DocumentBatch:
     labels: Tensor
     weights: Tensor | None
     rows: np.ndarray
+    spellings: Spellings | None = None
     fresh: bool = True
 
     @property
@@ -142,12 +151,17 @@ def label_probabilities(model: AnyClassifier, data: Documents) -> Iterator[tuple
     batches = Buckets(data.texts.lengths, TOGETHER, lambda rows: batch_of(data, rows))
     with evaluating(model) as device:
         for batch in batches.read(batches.in_order()):
-            yield batch.rows, model.probabilities(batch.inputs.to(device), batch.lengths).cpu().numpy()
+            spellings = batch.spellings and batch.spellings.to(device)
+            yield batch.rows, model.probabilities(batch.inputs.to(device), batch.lengths, spellings).cpu().numpy()
 
 
-def encode(texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
-    """Encode texts, given with the indices of their labels."""
-    return Documents(encode_side(texts, vocabulary.tokenizer), np.array(labels, dtype=np.int64), vocabulary)
+def encode(
+    texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary, *, characters: bool = False
+) -> Documents:
+    """Encode texts, given with the indices of their labels; ``characters`` says whether the model reads characters."""
+    forms = WordForms(vocabulary) if characters else None
+    side = encode_side(texts, forms or vocabulary.tokenizer)
+    return Documents(side, np.array(labels, dtype=np.int64), vocabulary, forms=forms)
 
 
 def batch_of(
@@ -157,12 +171,14 @@ def batch_of(
 
     The loss has ``weights`` of labels ``(labels,)``; ``once`` says which of all tokens occur once ``(vocabulary,)``.
     """
-    (inputs, lengths), labels = data.texts.rows(rows), data.labels[rows]
+    (inputs, lengths), labels, forms = data.texts.rows(rows), data.labels[rows], data.forms
+    tokens = inputs if forms is None else forms.known(inputs)
     return DocumentBatch(
-        inputs,
-        None if once is None else torch.from_numpy(once[inputs.numpy()]),
+        tokens,
+        None if once is None else torch.from_numpy(once[tokens.numpy()]),
         lengths,
         torch.from_numpy(labels),
         None if weights is None else torch.from_numpy(weights[labels]).float(),
         rows,
+        None if forms is None else forms.spellings(inputs),
     )

@@ -1,7 +1,8 @@
 """Solve the width at which a model has a number of parameters.
 
 The number of parameters grows with the width, so bisection finds the width. Among the widths within 2 % of the target,
-the roundest is chosen: multiples of 32 compute faster than odd numbers.
+the roundest is chosen: multiples of 32 compute faster than odd numbers. Parameters that every size of the model has,
+such as tables of hashed features, are left out of these 2 %, since beside a large table any width would do.
 """
 
 import math
@@ -54,6 +55,10 @@ class WidthSolver:
         count = self.count(max(1, embedding_size // 2), embedding_size)
         return not self.tied and count is not None and count > target
 
+    def allowance(self, target: int) -> float:
+        """Return by how many parameters a width may miss the target."""
+        return TOLERANCE * max(0, target - (self.minimum(1) or 0))
+
     def solve(self, target: int, embedding_size: int, *, adjust: bool = True) -> tuple[int, int, int]:
         """Return ``hidden_size``, ``embedding_size`` and the number of parameters that are nearest to the target.
 
@@ -65,6 +70,7 @@ class WidthSolver:
         Raises:
             InputError: the layer accepts no width.
         """
+        allowance = self.allowance(target)
         largest = max(1024, 4 * math.isqrt(target))  # beyond, a width only pads a layer with hardly any parameters
 
         def distance(hidden_size: int, embedding_size: int) -> int:
@@ -73,7 +79,7 @@ class WidthSolver:
         widths: list[int] = []
         for multiple in MULTIPLES:
             widths += _around(lambda size: self.count(size, embedding_size), target, multiple, largest)
-            if any(distance(width, embedding_size) <= TOLERANCE * target for width in widths):
+            if any(distance(width, embedding_size) <= allowance for width in widths):
                 break
         if not widths:
             count_parameters(self.find(self.config), self.vocabulary)  # raises an error in the options
@@ -82,7 +88,7 @@ class WidthSolver:
         hidden_size = min(widths, key=lambda width: (distance(width, embedding_size), width))
         if self.tied:
             embedding_size = hidden_size
-        elif adjust and distance(hidden_size, embedding_size) > TOLERANCE * target:
+        elif adjust and distance(hidden_size, embedding_size) > allowance:
             others = _around(lambda size: self.count(hidden_size, size), target, 1, target)
             embedding_size = min((embedding_size, *others), key=lambda size: distance(hidden_size, size))
         total = self.count(hidden_size, embedding_size)
