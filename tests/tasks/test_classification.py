@@ -273,3 +273,9 @@ def test_other_tokens_have_an_index_alone(folder: Path, kind: str) -> None:
     assert plain.config.model.options["characters"] == "none"
     assert plain.config.model.options["word_features"] == []
     assert plain.model.characters is None
+
+
+def test_a_page_is_written_of_a_text_with_unknown_words(run: seriatim.Run, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["inspect", str(run.path), "--text", "sea xyzzy moon plugh xyzzy", "--out", str(page)]) == 0
+    assert "xyzzy" in page.read_text()

@@ -57,6 +57,13 @@ class ClassifierView(TaskView[Classifier]):
         """Return the names of tokens; words outside the vocabulary are named, too, if their characters are read."""
         return tuple(map((tokenizer or self.tokenizer).describe, ids))
 
+    def batch(self, examples: Sequence[Example]) -> tuple[Tensor, None, Spellings | None]:
+        """Return what the model reads of examples of one length; ids of unknown words are those of another view."""
+        if self.forms is None:
+            return self.inputs(self.tensors(examples)[0])
+        ids = [list(self.forms.ids(example.words)) for example in examples]
+        return self.inputs(torch.tensor(ids, dtype=torch.long, device=self.device))
+
     def inputs(self, tokens: Tensor) -> tuple[Tensor, None, Spellings | None]:
         """Return what the model reads of tokens ``(batch, time)`` without padding."""
         forms = self.forms
@@ -76,11 +83,12 @@ class ClassifierView(TaskView[Classifier]):
             return []
         with torch.no_grad():
             label = int(self.model(*self.inputs(torch.tensor([ids], device=self.device))).argmax())
-        return [Example(tuple(ids), (label,), self.token_names(ids))]
+        words = () if self.forms is None else tuple(map(self.forms.form, ids))
+        return [Example(tuple(ids), (label,), self.token_names(ids), words=words)]
 
     def forward(self, batch: Sequence[Example]) -> Tensor:
         """Return the logits of the labels ``(batch, labels)``."""
-        logits: Tensor = self.model(*self.inputs(self.tensors(batch)[0]))
+        logits: Tensor = self.model(*self.batch(batch))
         return logits
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
@@ -89,7 +97,7 @@ class ClassifierView(TaskView[Classifier]):
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(label) of each text."""
-        return self.model.probabilities(*self.inputs(self.tensors(batch)[0])).unsqueeze(1)
+        return self.model.probabilities(*self.batch(batch)).unsqueeze(1)
 
     def label_effect(self, text: str) -> LabelEffect:
         """Return how the predicted label depends on each of the first tokens."""

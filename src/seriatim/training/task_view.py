@@ -41,7 +41,7 @@ class Example:
     targets: tuple[int, ...]  # the next tokens, a label, tags, or the target of a translator with its end
     tokens: tuple[str, ...]  # names of the inputs
     decoded: tuple[str, ...] = ()  # names of the tokens that a decoder reads, if there is one
-    words: tuple[str, ...] = ()  # of a sentence to be tagged
+    words: tuple[str, ...] = ()  # the inputs, for models that read the characters of words
 
     @property
     def shape(self) -> tuple[int, int]:
