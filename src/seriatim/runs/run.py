@@ -67,11 +67,11 @@ class Run:
 
     @property
     def answering(self) -> Any:
-        """What evaluates and predicts: the model, or its mean with the simple baseline; see `blend`."""
+        """What evaluates and predicts: the model, or the model together with its baseline; see `blend`."""
         return self.model if self._blended is None else self._blended
 
     def blend(self, baseline: "Run", weight: float) -> None:
-        """Answer with the mean of this model's probabilities and those of a baseline, which has the ``weight``.
+        """Answer with this model together with a baseline, which has the ``weight``; see `Task.blend`.
 
         Raises:
             InputError: the baseline is another model or has another vocabulary, or the task does not support it.

@@ -147,7 +147,7 @@ class TaskView(Generic[ModelT]):
 
     @property
     def answering(self) -> Any:
-        """What answers: the model, or its mean with the simple baseline of its run."""
+        """What answers: the model, or the model together with the simple baseline of its run."""
         return self.model if self.blended is None else self.blended
 
     @property
