@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from .core.errors import InputError, nearest, shown
 from .storage.plain_yaml import dump_plain, load_plain
@@ -103,7 +103,8 @@ class Training(Section):
     ``warmup_steps`` None raises the rate of Adam and AdamW during the first 5 % of the budget of a ``cosine`` schedule.
     The schedule ``plateau`` divides the rate by ``anneal`` whenever the validation loss is not below its lowest value
     so far. ``average`` is the decay of the exponential moving average of the weights that is validated and saved; 0
-    saves the weights themselves.
+    saves the weights themselves. ``average_after`` averages them uniformly instead, from the first validation on before
+    which so many validations in a row had no new lowest loss.
 
     Training stops after ``patience`` successive validations without improvement, that is without a new best value of
     the metric that selects the weights. If ``tolerance`` is given, a validation improves instead if its loss is at
@@ -129,6 +130,7 @@ class Training(Section):
     warmup_steps: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
     average: Rate | None = None
+    average_after: Count | None = None
     weight_decay: NonNegative = 0.0
     clip: Positive | None = 1.0
     patience: Count | None = None
@@ -143,6 +145,13 @@ class Training(Section):
     baseline: Literal["simple", "none"] = "simple"
     baseline_weight: Rate | None = None
     init: str | None = None
+
+    @field_validator("average_after")
+    @classmethod
+    def _one_average(cls, value: int | None, others: ValidationInfo) -> int | None:
+        if value is not None and others.data.get("average"):
+            raise ValueError("training.average averages the weights already; leave one of them out")
+        return value
 
 
 class Config(Section):
@@ -161,7 +170,10 @@ class Config(Section):
 
 
 ConfigSource: TypeAlias = Config | Mapping[str, Any] | str | Path
-"""A configuration, a dict, or the path of a YAML file."""
+"""A configuration, a dict, the path of a YAML file, or ``builtin:`` and the name of a recipe, such as ``awd-lstm``."""
+BUILT_IN = "builtin:"
+RECIPES = Path(__file__).parent / "recipes"
+"""The folder of the recipes: configurations that come with the library."""
 
 
 def resolve(source: ConfigSource, overrides: Mapping[str, object] | None = None) -> Config:
@@ -211,10 +223,20 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     elif isinstance(source, Mapping):
         tree = _copy(source)
     else:
-        tree, where = read_yaml(Path(source)), f"{source}: "
+        tree, where = read_yaml(_path_of(source)), f"{source}: "
     for name, value in overrides.items():
         _set(tree, name, value)
     return tree, where
+
+
+def _path_of(source: str | Path) -> Path:
+    """Return the path of a configuration; raise InputError if it names a recipe that does not exist."""
+    if not str(source).startswith(BUILT_IN):
+        return Path(source)
+    name, names = str(source).removeprefix(BUILT_IN), sorted(path.stem for path in RECIPES.glob("*.yaml"))
+    if name not in names:
+        raise InputError(f"no recipe is called {name!r}; {nearest(name, names)}")
+    return RECIPES / f"{name}.yaml"
 
 
 def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Settings:

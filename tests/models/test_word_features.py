@@ -108,7 +108,7 @@ def test_a_tagger_reads_unknown_words_by_their_features(tmp_path) -> None:
     assert run.summary["valid"]["accuracy"] > 0.95
     loaded = seriatim.load(tmp_path / "run")
     assert [answer.split() for answer in loaded.predict(["xyzly xyzed"])] == [["ADV", "VERB"]]
-    with pytest.raises(InputError, match=r"word_features: suffix widens what the layer reads"):
+    with pytest.raises(InputError, match=r"join: append widens what the layer reads"):
         seriatim.train(
             {**run.config.model_dump(), "out": str(tmp_path / "b")}, overrides={"training.init": str(tmp_path / "run")}
         )

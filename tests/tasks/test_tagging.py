@@ -158,7 +158,9 @@ def test_the_command_checks_and_evaluates(run: seriatim.Run, treebank: seriatim.
 
 
 def language_model(folder: Path, task: str, kind: str = "word") -> str:
-    """Trained on the words of the same sentences."""
+    """Trained on the words of the same sentences; a run that exists already is returned."""
+    if (folder / f"{task}-{kind}" / "summary.json").exists():
+        return str(folder / f"{task}-{kind}")
     text = folder / "text.txt"
     text.write_text("".join(" ".join(one.words) + "\n" for one in people(200, 5)))
     settings = config(folder, f"{task}-{kind}")
@@ -168,15 +170,23 @@ def language_model(folder: Path, task: str, kind: str = "word") -> str:
     return str(seriatim.train(settings).path)
 
 
-def test_it_can_begin_from_a_language_model(folder: Path) -> None:
-    settings = config(folder, "from-mlm", characters="none")
+@pytest.mark.parametrize("characters", ["none", "convolution"])
+def test_it_can_begin_from_a_language_model(folder: Path, characters: str) -> None:
+    settings = config(folder, f"from-mlm-{characters}", characters=characters)
     settings["training"] |= {"init": language_model(folder, "mlm"), "epochs": 2}
     run = seriatim.train(settings)
     assert run.tokenizer.fingerprint() == seriatim.load(settings["training"]["init"]).tokenizer.fingerprint()
+    assert (run.model.characters is None) == (characters == "none")
+    assert run.config.model.options["join"] == "add"
     assert run.summary["best_valid"] > 0.3
     assert len(next(run.predict(["the Abcd saw"])).split()) == 3
+
+
+def test_what_cannot_begin_from_a_language_model_is_refused(folder: Path) -> None:
+    settings = config(folder, "refused")
+    settings["training"] |= {"init": language_model(folder, "mlm"), "epochs": 2}
     for changes, message in (
-        ({"model.options.characters": "convolution"}, "convolution widens what the layer reads.* set it to none"),
+        ({"model.options.join": "append"}, "append widens what the layer reads.* or take add"),
         ({"model.options.vectors": "v.txt"}, "training.init gives the embedding already"),
         ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but it is words"),
         ({"training.init": language_model(folder, "lm")}, "set model.bidirectional to false"),

@@ -1,5 +1,6 @@
 """Defaults that follow the training data, and the average of the weights."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from torch import nn
 
 import seriatim
 from seriatim.config import Training, resolve
+from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
 from seriatim.training.adaptive_defaults import MINUTES, default_budget, small_batches
 from seriatim.training.averaging import WeightAverage
+from seriatim.training.checkpoints import checkpoints
 from seriatim.training.training_state import Progress
 
 from ..conftest import small_config
@@ -30,6 +33,44 @@ def test_the_average_is_that_of_its_definition() -> None:
     with average.applied():
         torch.testing.assert_close(model.weight.detach(), expected)
     assert torch.equal(model.weight, before)
+
+
+def test_the_uniform_average_is_the_mean_of_the_weights() -> None:
+    model = nn.Linear(2, 3, bias=False)
+    average, steps = WeightAverage(model, None, first=7), []
+    for step in range(8, 20):
+        with torch.no_grad():
+            model.weight += torch.randn(3, 2)
+        average.update(step)
+        steps.append(model.weight.detach().clone())
+    torch.testing.assert_close(average.tensors["weight"], torch.stack(steps).mean(0))
+
+
+def test_averaging_begins_when_the_loss_has_no_new_lowest_value() -> None:
+    config, progress = Training(average_after=2, patience=3, minutes=1), Progress()
+    for step, (loss, begins) in enumerate([(3.0, False), (2.0, False), (2.5, False), (2.1, True), (2.2, False)]):
+        progress.step = step
+        progress.record_validation(loss, loss, config, more_is_better=False)
+        assert progress.begins_averaging(config) == begins
+    assert progress.averaged_from == 3
+    assert progress.failures == 1, "early stopping starts again when averaging begins"
+    with pytest.raises(InputError, match="averages the weights already"):
+        resolve({"training": {"average": 0.9, "average_after": 2}})
+
+
+def test_a_resumed_training_continues_its_uniform_average(texts, tmp_path: Path) -> None:
+    fields = {"average_after": 1, "evaluate_every": 2, "checkpoint_every": 10, "schedule": "constant"}
+    fields |= {"optimizer": "sgd", "learning_rate": 40.0, "clip": 1.0, "keep": "last"}  # a rate that is too high
+    whole = seriatim.train(small_config(texts, tmp_path / "whole", training={**fields, "steps": 40}))
+    parts = seriatim.train(small_config(texts, tmp_path / "parts", training={**fields, "steps": 20}))
+    checkpoint = checkpoints(parts.path / "checkpoints")[-1]
+    begun = json.loads((checkpoint / "progress.json").read_text())["averaged_from"]
+    assert 0 < begun < 20, "the average must have begun before the interruption"
+    seriatim.resume(parts.path, overrides={"training.steps": 40})
+    first, second = (load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    last = load_tensors(checkpoints(whole.path / "checkpoints")[-1] / "model.safetensors")
+    assert any(not torch.equal(value, first[name]) for name, value in last.items())
 
 
 def test_a_resumed_training_continues_its_average(texts, tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def add_task(parser: Parser) -> None:
     """Add the arguments of verbs that train."""
     parser.lists_tasks = True
     parser.add_argument("task", nargs="?", metavar="TASK", help="the kind of model; see the list of tasks below")
-    parser.add_argument("--config", metavar="FILE", help="a YAML file; options on the command line override it")
+    text = "a YAML file, or a recipe such as builtin:awd-lstm; options on the command line override it"
+    parser.add_argument("--config", metavar="FILE", help=text)
     add_strict(parser)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
+from .activation_penalties import Regularization
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
 from .cross_entropy import summed_loss, token_losses
 from .scheduled_sampling import sampled_features
@@ -20,8 +21,10 @@ class LanguageModel(TextModel, TokenPredictor):
     """Token ids ``(batch, time)`` to logits ``(batch, time, vocabulary)``, with the contract of a sequence layer.
 
     The arguments are those of `TokenPredictor`. InputError is raised if the layer is not causal or needs a memory, or
-    if weights of different widths are tied.
+    if weights of different widths are tied. ``regularization`` applies to training only.
     """
+
+    regularization = Regularization()
 
     def make_output(self, *, tie_weights: bool, bias: bool) -> None:
         """Create W and b, and initialize all parameters outside the layer."""
@@ -66,8 +69,16 @@ class LanguageModel(TextModel, TokenPredictor):
 
     def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
-        hidden, state = self.layer(self.dropout(self.embedding(tokens)), state, lengths=lengths)
-        return self.dropout(hidden), state
+        outputs, state = self._outputs(tokens, state, lengths)
+        return self.dropout(outputs), state
+
+    def _outputs(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """Return the outputs of the layer ``(batch, time, size)`` and the state."""
+        embedded = self.embedding(tokens)
+        if self.training:
+            embedded = self.regularization.drop_words(embedded, tokens, self.vocabulary_size)
+        outputs, state = self.layer(self.dropout(embedded), state, lengths=lengths)
+        return outputs, state
 
     def loss(
         self,
@@ -82,14 +93,18 @@ class LanguageModel(TextModel, TokenPredictor):
 
         ``targets`` are the tokens after ``tokens``, both ids ``(batch, time)``; other arguments as in `forward`.
         ``own_predictions`` is the probability that a step after the first reads the model's most probable token instead
-        of the true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once.
+        of the true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once. The penalties of
+        ``regularization`` are contributed to the loss of training (see `seriatim.core.auxiliary_losses`).
         """
         lengths = check_lengths(lengths, *tokens.shape)
         if own_predictions and tokens.numel():
             first = self.initial_state(len(tokens)) if state is None else state
             hidden, state = sampled_features(self.features, self.output, tokens, first, own_predictions, lengths)
         else:
-            hidden, state = self.features(tokens, state, lengths)
+            outputs, state = self._outputs(tokens, state, lengths)
+            hidden = self.dropout(outputs)
+            if self.training:
+                self.regularization.penalize(outputs, hidden, lengths)
         hidden, targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
         return summed_loss(hidden, self.output.weight, self.output.bias, targets), state
 

@@ -1,11 +1,12 @@
 """Base classes of the tasks, and the defaults of their configurations."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..config import Config, Section
+from ..config import Config, Section, resolve
 from ..core.errors import InputError
 from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
@@ -149,6 +150,26 @@ def with_kind(config: Config, kind: str | None) -> Config:
         return config
     kind = config.tokenizer.kind or builtin_tokens(config.data.train) or kind
     return config.model_copy(update={"tokenizer": config.tokenizer.model_copy(update={"kind": kind})})
+
+
+def token_kind(config: Config) -> str | None:
+    """Return the kind of tokens that a configuration names, or that of the run that ``training.init`` names.
+
+    None if there is no such run, which is reported when it is opened.
+    """
+    if config.training.init is None or config.tokenizer.kind is not None:
+        return config.tokenizer.kind
+    try:
+        return resolve(Path(config.training.init) / "config.yaml").tokenizer.kind
+    except (InputError, OSError):
+        return None
+
+
+def with_join(config: Config) -> Config:
+    """Return the configuration with characters that are added to words by default if another run gives the layer."""
+    if config.training.init is None:
+        return config
+    return with_model(config, options={"join": "add", **config.model.options})
 
 
 def with_model(config: Config, **fields: object) -> Config:

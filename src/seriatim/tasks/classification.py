@@ -31,7 +31,7 @@ from ..models.base_models import drop_words
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from ..training.adaptive_defaults import small_batches
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, with_kind, with_model
+from .base_tasks import LabelledTask, listed, token_kind, with_join, with_kind, with_model
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
 from .overlong import read_lengths, warn_of_long
@@ -45,7 +45,7 @@ MAX_PROBABILITIES = 1000
 class Options(WordOptions):
     """Options of a classifier, beside those of its layer.
 
-    The characters and features of words are read by default if the tokens are words and no other run gives the layer.
+    The characters and features of words are read by default if the tokens are words.
     """
 
     word_dropout: Rate = 0.3
@@ -83,12 +83,12 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults of every labelled task.
 
-        The characters of tokens are not read by default if they are no words, or if another run gives the layer.
+        The characters of tokens are not read by default if they are no words.
         """
         config = with_kind(config, "word")
-        if config.training.init is not None or config.tokenizer.kind != "word":
+        if token_kind(config) != "word":
             config = with_model(config, options={**INDEX_ALONE, **config.model.options})
-        return super().with_defaults(config)
+        return super().with_defaults(with_join(config))
 
     @property
     def reads_characters(self) -> bool:
@@ -124,7 +124,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     def make_model(self, vocabulary: Vocabulary) -> Classifier:
         """Build a classifier."""
         sizes, pooling = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)), self.options.pooling
-        reader = build_reader(self.options, vocabulary)
+        reader = build_reader(self.options, vocabulary, self.config.model.embedding_size)
         return Classifier.from_config(
             self.config.model, *sizes, pooling=pooling, options=self.layer_options, characters=reader
         )

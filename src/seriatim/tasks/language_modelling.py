@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from pydantic import SkipValidation
+from pydantic import SkipValidation, ValidationInfo, field_validator
 from torch import Tensor
 
 from ..config import Config, Section, read_settings
@@ -19,6 +19,7 @@ from ..evaluation.perplexity import WINDOW, block_losses, text_metrics, unigram_
 from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
+from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..models.scheduled_sampling import ScheduledSampling
@@ -33,8 +34,15 @@ STREAM_WINDOW = 512
 """Default number of inputs that attention reads in a running text."""
 
 
-class Options(ScheduledSampling):
-    """The options of a language model besides those of its layer: scheduled sampling."""
+class Options(Regularization, ScheduledSampling):
+    """The options of a language model besides those of its layer: scheduled sampling and regularization."""
+
+    @field_validator("activation_regularization", "temporal_activation_regularization")
+    @classmethod
+    def _needs_whole_windows(cls, value: float, others: ValidationInfo) -> float:
+        if value and others.data.get("scheduled_sampling"):
+            raise ValueError("scheduled sampling runs one step at a time, without this penalty; leave one of them out")
+        return value
 
 
 class EvaluationSettings(Section):
@@ -66,7 +74,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.sampling, self.layer_options = split_options(Options, self.config)
+        self.task_options, self.layer_options = split_options(Options, self.config)
 
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
@@ -82,7 +90,9 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """Build a language model."""
-        return LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, self.layer_options)
+        model = LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, self.layer_options)
+        model.regularization = self.task_options
+        return model
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
         """Read and encode a text; see `Task.read`."""
@@ -110,7 +120,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         """Compute the loss by teacher forcing or scheduled sampling, from the state after the previous window."""
         assert isinstance(model, LanguageModel)
         inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
-        share = self.sampling.own_predictions(progress)
+        share = self.task_options.own_predictions(progress)
         return model.loss(inputs, targets, state, lengths=batch.lengths, own_predictions=share)
 
     def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:

@@ -31,7 +31,7 @@ from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
 from ..training.task import evaluating
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, with_model
+from .base_tasks import LabelledTask, listed, with_join, with_model
 from .overlong import parts_of, warn_of_long
 from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
 
@@ -69,12 +69,12 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults of every labelled task.
 
-        Words have no hashed features by default if another run gives the layer, or if their characters are not read.
+        Words have no hashed features by default if their characters are not read.
         """
         options = config.model.options
-        if config.training.init is not None or options.get("characters") == "none":
+        if options.get("characters") == "none":
             config = with_model(config, options={"word_features": [], **options})
-        return super().with_defaults(config)
+        return super().with_defaults(with_join(config))
 
     def model_view(self, model: Tagger, vocabulary: Vocabulary) -> TaggerView:
         """Return the view of one tagger."""

@@ -66,7 +66,8 @@ def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) 
     else:
         between = min(steps_per_epoch, STEPS_BETWEEN)
         patience = max(PATIENCE, -(-PATIENT_STEPS // between))
-        fields = {"schedule": "constant", "average": AVERAGE, "warmup_steps": WARMUP_STEPS}
+        average = AVERAGE if training.average_after is None else 0.0
+        fields = {"schedule": "constant", "average": average, "warmup_steps": WARMUP_STEPS}
         fields |= {"minutes": MINUTES, "patience": patience}
         if between < steps_per_epoch:
             fields["evaluate_every"] = between

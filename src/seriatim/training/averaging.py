@@ -1,11 +1,14 @@
-"""An exponential moving average of the weights, which generalizes better than the weights of any one step.
+"""Averages of the weights, which generalize better than the weights of any one step.
 
-    θ̄ ← d_t θ̄ + (1 − d_t) θ_t,  d_t = min(d, (1 + t) / (10 + t))
+    exponential   θ̄ ← d_t θ̄ + (1 − d_t) θ_t,  d_t = min(d, (1 + t) / (10 + t))
+    uniform       θ̄ ← θ̄ + (θ_t − θ̄) / n
 
-θ_t weights after step t · d decay; d_t forgets the first steps faster.
+θ_t weights after step t · d decay; d_t forgets the first steps faster · n the number of steps that are averaged.
 
 B. Polyak and A. Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control and Optimization
-1992; the decay of the first steps as in TensorFlow's `ExponentialMovingAverage`.
+1992; the decay of the first steps as in TensorFlow's `ExponentialMovingAverage`. A uniform average that begins when the
+held-out loss stops improving: S. Merity, N. S. Keskar and R. Socher, "Regularizing and optimizing LSTM language
+models", ICLR 2018 (non-monotonically triggered ASGD).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,17 +22,22 @@ from ..storage.parameter_names import with_present_names
 
 
 class WeightAverage:
-    """The average of a model's parameters, from its present ones on; ``decay`` is d."""
+    """The average of a model's parameters, from its present ones on.
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.model, self.decay = model, decay
+    ``decay`` is d; None averages uniformly over the steps after ``first``.
+    """
+
+    def __init__(self, model: nn.Module, decay: float | None, *, first: int = 0) -> None:
+        self.model, self.decay, self.first = model, decay, first
         self.parameters = dict(model.named_parameters())
         self.tensors = {name: value.detach().clone() for name, value in self.parameters.items()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Add the parameters after ``step``, counted from 1."""
-        decay = min(self.decay, (1 + step) / (10 + step))
+        decay = 1 - 1 / (step - self.first)
+        if self.decay is not None:
+            decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(list(self.tensors.values()), list(self.parameters.values()), 1 - decay)
 
     @contextmanager

@@ -150,12 +150,11 @@ def load_checkpoint(
     optimizer: torch.optim.Optimizer,
     like: State | None,
     metadata: dict[str, str],
-    average: WeightAverage | None = None,
 ) -> tuple[State | None, Progress]:
     """Load the last complete checkpoint; return the carried state, or None, and the progress.
 
-    The state has the structure of ``like``; None if no state is carried. An average that the checkpoint does not hold
-    begins with the weights. The rest is as in `save_checkpoint`.
+    The state has the structure of ``like``; None if no state is carried. The average of the weights is restored by
+    `restore_average`. The rest is as in `save_checkpoint`.
 
     Raises:
         InputError: there is no complete checkpoint, or it belongs to another run.
@@ -169,9 +168,6 @@ def load_checkpoint(
         raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
     restore_optimizer(model, optimizer, load_tensors(last / "optimizer.safetensors"))
-    if average is not None:
-        held = (last / AVERAGE).exists()
-        average.restore(load_tensors(last / AVERAGE) if held else dict(model.named_parameters()))
     if like is None or not (last / "state.safetensors").exists():
         return None, progress
     tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(last / "state.safetensors").items()}
@@ -179,6 +175,13 @@ def load_checkpoint(
         return state_from_dict(tensors, like), progress
     except ValueError as error:
         raise InputError(f"{last / 'state.safetensors'}: {error}; {REMEDY}") from None
+
+
+def restore_average(folder: Path, average: WeightAverage) -> None:
+    """Restore the average of the weights from the checkpoint that `load_checkpoint` has loaded, if that holds one."""
+    path = checkpoint_weights(folder)[-1].with_name(AVERAGE)
+    if path.exists():
+        average.restore(load_tensors(path))
 
 
 def _read_progress(path: Path) -> Progress:
@@ -189,7 +192,7 @@ def _read_progress(path: Path) -> Progress:
     except ValueError:
         raise InputError(f"{path}: not the progress of a training, or damaged; {REMEDY}") from None
     for name, value in asdict(progress).items():
-        least = -1 if name == "evaluated_at" else 0
+        least = -1 if name in ("evaluated_at", "averaged_from") else 0
         if isinstance(value, int) and not least <= value < 2**53:
             raise InputError(f"{path}: {name} must be at least {least}, got {shown(value)}; {REMEDY}")
         if name in ("seconds", "training_seconds") and not 0 <= value < math.inf:

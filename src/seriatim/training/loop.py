@@ -26,7 +26,7 @@ from ..layers.experts import count_experts
 from ..layers.origins import CODE
 from ..storage.weights import save_weights, unusable
 from .averaging import WeightAverage
-from .checkpoints import MAX_CHECKPOINTS, load_checkpoint, save_checkpoint, saving
+from .checkpoints import MAX_CHECKPOINTS, load_checkpoint, restore_average, save_checkpoint, saving
 from .estimator import OTHER_BYTES, Estimator, Job
 from .hardware import describe_changes, environment
 from .metrics_log import MetricsLog
@@ -62,9 +62,9 @@ class Trainer(Estimator):
         self.config: Training = job.task.config.training
         self.model = job.model.to(device)
         self.optimizer = make_optimizer(self.model, self.config)
-        self.average = WeightAverage(self.model, self.config.average) if self.config.average else None
-        self.dtype = next(self.model.parameters()).dtype
         self.progress = Progress()
+        self.average = self.make_average()
+        self.dtype = next(self.model.parameters()).dtype
         self.state: State | None = None
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
 
@@ -72,7 +72,7 @@ class Trainer(Estimator):
     def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:
         """Return the bytes that a run takes at most: while a further checkpoint and new weights are written."""
         weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-        checkpoint = weights * (1 + MOMENTS[config.optimizer] + bool(config.average))
+        checkpoint = weights * (1 + MOMENTS[config.optimizer] + bool(config.average or config.average_after))
         return (MAX_CHECKPOINTS + 1) * checkpoint + 2 * weights + OTHER_BYTES
 
     def start(self) -> None:
@@ -86,8 +86,10 @@ class Trainer(Estimator):
         """
         like = self.task.carried_state(self.model)
         folder = self.job.folder / "checkpoints"
-        parts = self.model, self.optimizer, like, self.metadata, self.average
-        self.state, self.progress = load_checkpoint(folder, *parts)
+        self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
+        self.average = self.make_average()
+        if self.average is not None:
+            restore_average(folder, self.average)
         progress, data = self.progress, self.task.config.data
         names, keys = ((data.train, "text"), (data.valid, "held-out text")), (progress.data, progress.held_out)
         for (name, text), before, now in zip(names, keys, self.data_keys(), strict=True):
@@ -98,6 +100,12 @@ class Trainer(Estimator):
             progress.best_valid, progress.evaluated_at = None, -1
         if changes := describe_changes(progress.environment, environment(self.device)):
             warnings.warn(f"{self.job.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2)
+
+    def make_average(self) -> WeightAverage | None:
+        """Return an average of the weights that begins with the present ones; None if none is taken yet."""
+        if self.progress.averaged_from >= 0:
+            return WeightAverage(self.model, None, first=self.progress.averaged_from)
+        return WeightAverage(self.model, self.config.average) if self.config.average else None
 
     def data_keys(self) -> tuple[str, str]:
         """Return the keys of the training data and of the held-out data; the latter is empty if there is none."""
@@ -294,6 +302,8 @@ class Trainer(Estimator):
             record["experts"] = {name: counts.tolist() for name, counts in experts.items()}
         self.write(record)
         self.report("validation", {**record, "best": best})
+        if progress.begins_averaging(self.config):
+            self.average = self.make_average()
 
     def write(self, record: Record) -> None:
         """Write a line of `metrics.jsonl`."""

@@ -20,6 +20,8 @@ class Progress:
     best_loss: float | None = None  # lowest held-out loss
     previous_loss: float | None = None  # held-out loss of the last validation
     failures: int = 0  # consecutive validations without improvement, for early stopping
+    stalled: int = 0  # consecutive validations without a new lowest loss
+    averaged_from: int = -1  # step after which ``average_after`` averages the weights; -1 before that
     annealed: int = 0  # how often the schedule ``plateau`` lowered the learning rate
     loss_sum: float = 0.0  # training loss that `metrics.jsonl` does not contain yet
     loss_terms: int = 0  # number of terms of ``loss_sum``
@@ -63,11 +65,18 @@ class Progress:
             return f"the held-out loss did not improve {least} in {count}"
         return ""
 
+    def begins_averaging(self, config: Training) -> bool:
+        """Record and return whether the uniform average of ``average_after`` begins; early stopping counts anew."""
+        if config.average_after is None or self.averaged_from >= 0 or self.stalled < config.average_after:
+            return False
+        self.averaged_from, self.failures = self.step, 0
+        return True
+
     def record_validation(self, metric: float, loss: float, config: Training, *, more_is_better: bool) -> bool:
         """Record a validation, and return whether its metric, which selects the weights, is the best so far.
 
         Early stopping looks at the metric too, or at the loss, in nats, if there is a tolerance; the schedule
-        ``plateau`` looks at the loss.
+        ``plateau`` looks at the loss, and so does ``average_after``, which gives early stopping a new start.
         """
         sign = 1 if more_is_better else -1
         best = self.best_valid is None or sign * metric > sign * self.best_valid
@@ -76,6 +85,7 @@ class Progress:
             improved = self.previous_loss is None or self.previous_loss - loss >= config.tolerance
         lowest = self.best_loss is None or loss < self.best_loss
         self.failures = 0 if improved else self.failures + 1
+        self.stalled = 0 if lowest else self.stalled + 1
         self.annealed += int(not lowest and config.schedule == "plateau")
         self.previous_loss = loss
         self.best_loss = loss if lowest else self.best_loss
