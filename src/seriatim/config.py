@@ -114,7 +114,8 @@ class Training(Section):
     is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
     tokenizer, embedding and layer are the starting point. ``baseline`` says whether the simple baseline of the task is
     trained on the same data, for comparison. ``baseline_weight`` is its weight in the answers, which are those of both
-    models together; None chooses it on the held-out data where a task supports that, and 0 leaves the baseline out.
+    models together; 0 leaves the baseline out, and ``auto`` chooses the weight on the held-out data. None is ``auto`` for
+    taggers and classifiers, and 0 for other tasks.
     """
 
     epochs: Count | None = None
@@ -143,7 +144,7 @@ class Training(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     device: str = "auto"
     baseline: Literal["simple", "none"] = "simple"
-    baseline_weight: Rate | None = None
+    baseline_weight: Rate | Literal["auto"] | None = None
     init: str | None = None
 
     @field_validator("average_after")

@@ -10,7 +10,7 @@ import seriatim
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 
-from ..conftest import sentences
+from ..conftest import sentences, small_config
 
 WORDS = {"good": "ADJ", "bad": "ADJ", "film": "NOUN", "actor": "NOUN", "was": "VERB", "is": "VERB"}
 
@@ -104,7 +104,7 @@ def test_a_blended_run_goes_on(tmp_path: Path) -> None:
     [
         ("classify", {"baseline": "none"}, "no simple baseline"),
         ("classify", {"layer": "bag"}, "no simple baseline"),
-        ("lm", {}, "not supported for lm"),
+        ("mlm", {}, "not supported for mlm"),
     ],
 )
 def test_a_weight_without_a_baseline_is_refused_before_training(
@@ -118,3 +118,26 @@ def test_a_weight_without_a_baseline_is_refused_before_training(
     with pytest.raises(InputError, match=message):
         seriatim.train(settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_language_model_writes_and_scores_with_its_baseline(texts, tmp_path: Path) -> None:
+    run = seriatim.train(small_config(texts, tmp_path / "run", training={"baseline_weight": "auto"}))
+    weight = resolve(run.path / "config.yaml").training.baseline_weight
+    assert isinstance(weight, float)
+    assert 0 < weight < 1
+    opened, baseline = seriatim.load(run.path), seriatim.load(run.path / "baseline")
+    both = run.evaluate(texts["valid"])["loss"]
+    assert both == pytest.approx(run.summary["valid"]["loss"], abs=1e-6)
+    assert both <= min(run.summary["best_valid"], baseline.evaluate(texts["valid"])["loss"]) + 0.02
+    line = "the sea"
+    (score,) = opened.score([line])
+    stream = opened.stream()
+    total = stream.feed(f"{line}\n").log_probability
+    assert score.log_probability == pytest.approx(total, abs=1e-4)
+    assert "".join(run.generate("the ", seed=3)) == "".join(opened.generate("the ", seed=3))
+
+
+def test_a_chosen_weight_needs_held_out_data(texts, tmp_path: Path) -> None:
+    settings = small_config(texts, tmp_path / "run", training={"baseline_weight": "auto"}, data={"valid": "none"})
+    with pytest.raises(InputError, match="give --valid, or a weight"):
+        seriatim.train(settings)

@@ -31,7 +31,7 @@ from ..training.task import AnyTask, Task
 from ..version import __version__
 from .identity import identity, read_config
 from .run import BASELINE, Run, load
-from .simple_baseline import KEY, baseline_task, beside_baseline, check_weight, choose_weight, refuse_long
+from .simple_baseline import KEY, baseline_task, beside_baseline, check_weight, refuse_long
 
 FIXED = (
     *("task", "tokenizer", "model"),
@@ -221,14 +221,15 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
 
 
 def _blend(run: Run, simple: Run, job: Job[AnyTask]) -> None:
-    """Blend the answers of a run with its simple baseline, with the weight that is best on the held-out data."""
-    training = job.task.config.training
-    if training.baseline_weight is None:
-        if job.valid is None:
-            return
-        _set_weight(job, choose_weight(run, simple, job.valid))
-        run.config.training.baseline_weight = training.baseline_weight
-    if weight := training.baseline_weight:
+    """Blend the answers of a run with its simple baseline, if its configuration says so."""
+    task, weight = job.task, job.task.config.training.baseline_weight
+    if weight is None:
+        weight = "auto" if task.blends and job.valid is not None else 0.0
+    if weight == "auto":
+        weight = task.best_weight(run.model, simple.model, job.valid)
+    _set_weight(job, weight)
+    run.config.training.baseline_weight = weight
+    if weight:
         run.blend(simple, weight)
         run.summary["baseline_weight"] = weight
 

@@ -67,7 +67,7 @@ class Run:
 
     @property
     def answering(self) -> Any:
-        """What evaluates and predicts: the model, or the model together with its baseline; see `blend`."""
+        """What evaluates, predicts and writes: the model, or the model together with its baseline; see `blend`."""
         return self.model if self._blended is None else self._blended
 
     def blend(self, baseline: "Run", weight: float) -> None:
@@ -161,7 +161,7 @@ class Run:
         self.tokenizer.check_known(prompt)
         tokens, seeds = self.tokenizer.encode(prompt).tolist(), range(first, first + count)
         return draw_texts(
-            self.model, self.tokenizer, tokens, settings, max_tokens=max_tokens, seeds=seeds, stop=self.stop
+            self.answering, self.tokenizer, tokens, settings, max_tokens=max_tokens, seeds=seeds, stop=self.stop
         )
 
     def score(self, lines: Iterable[str]) -> list[Score]:
@@ -194,7 +194,7 @@ class Run:
         for batch in batches.read(batches.in_order()):
             inputs, targets = batch.inputs.to(self.device), batch.targets.to(self.device)
             start = None if batch.fresh else state
-            losses, state = self.model.token_losses(inputs, targets, start, lengths=batch.lengths)
+            losses, state = self.answering.token_losses(inputs, targets, start, lengths=batch.lengths)
             totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
         rows = zip(totals.tolist(), sizes.tolist(), texts, strict=True)
         return [Score(total, size, len(text.encode())) for total, size, text in rows]
@@ -258,7 +258,7 @@ class Run:
     def stream(self) -> Stream:
         """Return an empty text that is read and generated piece by piece; only language models have streams."""
         self.needs("lm")
-        return Stream(self.model, self.tokenizer, stop=self.stop, identity=identity(self.config, self.vocabulary))
+        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=identity(self.config, self.vocabulary))
 
     def needs(self, task: str) -> None:
         """Raise InputError if the run was trained for another task."""
@@ -299,7 +299,8 @@ def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = Fals
     check_belongs(weights, config, vocabulary)
     task = find(config)
     run = Run(folder, task, vocabulary, task.load_model(vocabulary, weights).to(choose_device(device)))
-    if weight := config.training.baseline_weight:
+    weight = config.training.baseline_weight
+    if weight and weight != "auto":  # auto: the training has not ended yet
         run.blend(load(folder / BASELINE, device=device), weight)
     return run
 

@@ -21,8 +21,7 @@ from .run import BASELINE, Run, load
 
 KEY = "simple"
 """The key of its figures among those of the simplest model in a summary."""
-WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
-"""Weights of a baseline in its product with a model, of which the best is chosen."""
+ADVICE = " A run trained with --training.baseline_weight auto answers with both."
 MINUTES = 1.0
 """Limit of the time in which the weights of a baseline are fitted."""
 MAX_TOKENS = 1 << 24
@@ -50,13 +49,17 @@ def baseline_task(task: AnyTask) -> AnyTask | None:
 
 def check_weight(task: AnyTask) -> None:
     """Raise InputError if the configuration blends a model with a baseline that it cannot have."""
-    if not task.config.training.baseline_weight:
+    weight = task.config.training.baseline_weight
+    if not weight:
         return
     reason = ""
     if type(task).blend is Task.blend:
         reason = f"not supported for {task.config.task}"
     elif baseline_task(task) is None:
         reason = "there is no simple baseline to answer with"
+    elif weight == "auto" and task.validation_spec() is None:
+        reason = "auto chooses the weight on held-out data, and there are none; give --valid, or a weight"
+        raise InputError(f"training.baseline_weight: {reason}")
     if reason:
         raise InputError(f"training.baseline_weight: {reason}; leave it out")
 
@@ -86,21 +89,6 @@ def open_baseline(run: Run) -> Run | None:
     return baseline
 
 
-def choose_weight(run: Run, baseline: Run, data: object) -> float:
-    """Return the weight of the baseline with which a run has the lowest loss; 0 if the task does not support blending.
-
-    ``data`` is held-out data, as ``task.read`` returns it. The loss is less noisy than the accuracy of some hundred
-    texts or the F1 of their entities.
-    """
-    task = run.task
-    if task.blend(run.model, baseline.model, WEIGHTS[-1]) is None:
-        return 0.0
-    losses = {0.0: task.evaluate(run.model, data)["loss"]}
-    for weight in WEIGHTS:
-        losses[weight] = task.evaluate(task.blend(run.model, baseline.model, weight), data)["loss"]
-    return min(losses, key=lambda weight: (losses[weight], weight))
-
-
 class BesideBaseline(NamedTuple):
     """The metrics of a run, and facts about its baseline on the same data: see `beside_baseline`."""
 
@@ -126,7 +114,8 @@ def beside_baseline(run: Run, baseline: Run, data: object, **settings: object) -
         first, second = measures[figure.key], other_measures[figure.key]
         result = paired(first.statistics, second.statistics, first.compute)
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
-        facts["verdict"] = verdict(figure, metrics, others, result, name)
+        could_blend = type(run.task).blend is not Task.blend and run.answering is run.model
+        facts["verdict"] = verdict(figure, metrics, others, result, name, advice=ADVICE if could_blend else "")
     return BesideBaseline(metrics, facts)
 
 
@@ -153,13 +142,17 @@ def main_figure(task: AnyTask, vocabulary: Vocabulary | None = None) -> Metric:
     return headlines.get(selects) or next(iter(headlines.values()))
 
 
-def verdict(figure: Metric, metrics: Metrics, baseline: Metrics, result: Paired, name: str) -> str:
-    """Return a sentence: whether a model is better or worse than its baseline, or cannot be told from it."""
+def verdict(figure: Metric, metrics: Metrics, baseline: Metrics, result: Paired, name: str, *, advice: str = "") -> str:
+    """Return a sentence: whether a model is better or worse than its baseline, or cannot be told from it.
+
+    ``advice`` follows where the model is worse.
+    """
     values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
     if result.low is None or result.high is None or result.low <= 0 <= result.high:
         return f"The model and its simple baseline, {name}, cannot be told apart: {values}."
     better = (result.difference > 0) == figure.more_is_better
-    return f"The model is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
+    sentence = f"The model is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
+    return sentence if better else f"{sentence}{advice}"
 
 
 def evaluate_beside_baseline(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import SkipValidation, ValidationInfo, field_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
@@ -15,13 +15,13 @@ from ..data.batching import Batch, Batches
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics, mean
-from ..evaluation.perplexity import WINDOW, block_losses, text_metrics, unigram_metrics
+from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
 from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel
-from ..models.mixture import Mixture
+from ..models.mixture import Mixture, fit_weights
 from ..models.scheduled_sampling import ScheduledSampling
 from ..training.estimator import Estimator
 from ..training.loop import Trainer
@@ -153,6 +153,18 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
     def combine(self, models: Sequence[TextModel]) -> TextModel:
         """Return the mixture of the models with equal weights."""
         return Mixture(models)
+
+    def blend(self, model: TextModel, baseline: nn.Module, weight: float) -> Mixture:
+        """Return the mixture of both models."""
+        assert isinstance(baseline, TextModel)
+        return Mixture([model, baseline], [1 - weight, weight])
+
+    def best_weight(self, model: TextModel, baseline: TextModel, data: Corpus) -> float:
+        """Return the weight of the baseline in the mixture with the lowest loss, of which expectation maximization
+        needs the losses of both models only once; in hundredths.
+        """
+        losses = np.stack([each_loss(model, data), each_loss(baseline, data)])
+        return min(round(fit_weights(losses)[1], 2), 0.99)
 
     def carried_state(self, model: TextModel) -> State:
         """Return a state of one sequence."""

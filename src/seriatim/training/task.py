@@ -27,6 +27,8 @@ from .task_view import TaskView
 
 NAMED_ROWS = 3
 """Rows of a batch that a message names."""
+WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""Weights of a simple baseline in the answers of both models, of which the best is chosen."""
 Data = TypeVar("Data", bound=TaskData)
 Batch = TypeVar("Batch", bound=TaskBatch)
 Model = TypeVar("Model", bound=nn.Module)
@@ -44,6 +46,7 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     per_token: ClassVar[tuple[str, ...]] = ()  # keys of metrics that need models with the same tokens to be compared
     baseline_name: ClassVar[str]  # name of the simplest model, to which the metrics are compared
     simple_baseline: ClassVar[str | None] = None  # the standalone model that every other model should exceed
+    blends: ClassVar[bool] = False  # whether a model answers with its simple baseline by default, with the best weight
     model_name: ClassVar[str] = "a model"  # what the model of a standalone task is called
     usage: ClassVar[str]  # an example command for a trained run; ``{run}`` is replaced by its folder
     caution: ClassVar[str]  # a sentence on the limits of the model, for the model card
@@ -267,6 +270,16 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
         None if the task does not support it.
         """
         return None
+
+    def best_weight(self, model: Model, baseline: Any, data: Data) -> float:
+        """Return the weight of the baseline, 0 or one of `WEIGHTS`, with which both models have the lowest loss.
+
+        The loss on held-out data is less noisy than the accuracy of some hundred texts or the F1 of their entities.
+        """
+        losses = {0.0: self.evaluate(model, data)["loss"]}
+        for weight in WEIGHTS:
+            losses[weight] = self.evaluate(self.blend(model, baseline, weight), data)["loss"]
+        return min(losses, key=lambda weight: (losses[weight], weight))
 
     # Answers
 
