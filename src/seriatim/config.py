@@ -114,8 +114,8 @@ class Training(Section):
     is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
     tokenizer, embedding and layer are the starting point. ``baseline`` says whether the simple baseline of the task is
     trained on the same data, for comparison. ``baseline_weight`` is its weight in the answers, which are those of both
-    models together; 0 leaves the baseline out, and ``auto`` chooses the weight on the held-out data. None is ``auto`` for
-    taggers and classifiers, and 0 for other tasks.
+    models together; 0 leaves the baseline out, and ``auto`` chooses the weight on the held-out data. None is ``auto``
+    for taggers and classifiers, and 0 for other tasks.
     """
 
     epochs: Count | None = None

@@ -160,9 +160,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         return Mixture([model, baseline], [1 - weight, weight])
 
     def best_weight(self, model: TextModel, baseline: TextModel, data: Corpus) -> float:
-        """Return the weight of the baseline in the mixture with the lowest loss, of which expectation maximization
-        needs the losses of both models only once; in hundredths.
-        """
+        """Return the weight of the baseline in the mixture with the lowest loss, in hundredths; see `fit_weights`."""
         losses = np.stack([each_loss(model, data), each_loss(baseline, data)])
         return min(round(fit_weights(losses)[1], 2), 0.99)
 
