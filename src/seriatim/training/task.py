@@ -271,7 +271,7 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
         """
         return None
 
-    def best_weight(self, model: Model, baseline: Any, data: Data) -> float:
+    def best_weight(self, model: Any, baseline: Any, data: Data) -> float:
         """Return the weight of the baseline, 0 or one of `WEIGHTS`, with which both models have the lowest loss.
 
         The loss on held-out data is less noisy than the accuracy of some hundred texts or the F1 of their entities.
