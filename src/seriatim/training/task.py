@@ -278,7 +278,8 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
         """
         losses = {0.0: self.evaluate(model, data)["loss"]}
         for weight in WEIGHTS:
-            losses[weight] = self.evaluate(self.blend(model, baseline, weight), data)["loss"]
+            both: Any = self.blend(model, baseline, weight)
+            losses[weight] = self.evaluate(both, data)["loss"]
         return min(losses, key=lambda weight: (losses[weight], weight))
 
     # Answers
