@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import SkipValidation, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from ..config import Config, Section, read_settings
+from ..config import Config, Fields, Section, read_settings
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batch, Batches
@@ -23,6 +23,7 @@ from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture, fit_weights
 from ..models.scheduled_sampling import ScheduledSampling
+from ..training.adaptive_defaults import text_dropout
 from ..training.estimator import Estimator
 from ..training.loop import Trainer
 from ..training.task_data import Metric
@@ -113,6 +114,10 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
             return super().name_batch(batch)
         rows, time = batch.targets.shape
         return f"tokens {batch.start + 1:,} to {batch.start + time:,} of each of {rows} parts of the text"
+
+    def recipe(self, train: Corpus) -> Fields:
+        """Return dropout for little text."""
+        return {"model.dropout": text_dropout(len(train.ids))}
 
     def loss(
         self, model: TextModel, batch: Batch, state: State | None, *, progress: float = 0.0

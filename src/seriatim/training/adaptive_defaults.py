@@ -25,6 +25,8 @@ AVERAGE = 0.998
 """Decay of the average of the weights, in a training without a budget."""
 WARMUP_STEPS = 100
 """Steps in which the learning rate rises, in a training without a budget."""
+FEW_TOKENS, FEW_TOKENS_DROPOUT = 300_000, 0.3
+"""Tokens below which a text is little for a language model, and its dropout then."""
 BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
 """Steps of a training with neither a budget nor held-out data, and the bounds of its epochs."""
 
@@ -80,3 +82,8 @@ def small_batches(items: int) -> int:
     Little data is read more often, so that it needs more steps for each reading.
     """
     return next((size for size in (8, 16) if items <= 200 * size), BATCH_SIZE)
+
+
+def text_dropout(tokens: int) -> float:
+    """Return the dropout of a language model for a training text of so many tokens: less than `FEW_TOKENS` need it."""
+    return FEW_TOKENS_DROPOUT if tokens < FEW_TOKENS else 0.0
