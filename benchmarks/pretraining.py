@@ -1,9 +1,10 @@
 """Measure what taggers and classifiers gain from pretraining on raw text with the plain commands.
 
-    python benchmarks/pretraining.py --data FOLDER [--only ud-hu-szeged,sst2] [--seeds 3] [--text FILE]
+    python benchmarks/pretraining.py --data FOLDER [--only ud-hu-szeged,sst2] [--seeds 3] [--labelled N] [--text FILE]
 
 For each seed the script trains a masked language model on the texts of the training part, without labels, and of
-``--text``, if it is given; then the task with and without ``--init`` from it. Characters and features of words are read
+``--text``, if it is given; then the task with and without ``--init`` from it, on all labelled examples or the first N
+of them. Characters and features of words are read
 in both cases. It prints the accuracy on the test part of each run, and the mean difference with its standard error.
 """
 
@@ -42,11 +43,21 @@ def write_text(corpus: Corpus, base: Path, more: Path | None, file: Path) -> Non
     file.write_text("\n".join([*lines, *others]) + "\n", encoding="utf-8")
 
 
+def write_first(data: Path, count: int, file: Path) -> None:
+    """Write the first sentences of a file in columns, or the first rows of a table, and its header."""
+    text = data.read_text(encoding="utf-8")
+    if data.suffix == ".tsv":
+        file.write_text("\n".join(text.splitlines()[: count + 1]) + "\n", encoding="utf-8")
+    else:
+        file.write_text("\n\n".join(text.strip().split("\n\n")[:count]) + "\n\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", default=",".join(NAMES), help="names of corpora of defaults.py, with commas")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--labelled", type=int, help="how many labelled examples are used; all by default")
     parser.add_argument("--text", type=Path, help="more text of the same language, one sentence per line")
     arguments = parser.parse_args()
     print(describe(), flush=True)
@@ -58,6 +69,10 @@ def main() -> None:
                 folder = Path(temporary)
                 write_text(corpus, arguments.data, arguments.text, folder / "text.txt")
                 data, valid = arguments.data / corpus.train, ("--valid", str(arguments.data / corpus.valid))
+                if arguments.labelled is not None:
+                    few = folder / f"few{data.suffix}"
+                    write_first(data, arguments.labelled, few)
+                    data = few
                 line = ("--data.unit", "line", "--kind", "word")
                 seconds = {
                     "plain": train(corpus.task, data, folder / "plain", seed, *valid),

@@ -66,7 +66,7 @@ def test_options_of_the_layer_and_the_held_out_data_are_checked(capsys, files: d
     heads = ["--layer", "transformer", "--model.hidden_size", "8", "--model.options.num_heads", "3"]
     found = problems(capsys, "classify", "--data", files["good"], "--valid", files["unseen"], *heads)
     assert any("num_heads" in line for line in found)
-    assert any("'w' and 1 more never stood in training" in line for line in found)
+    assert any("'w' and 1 more do not occur in the training data" in line for line in found)
     (line,) = problems(capsys, "classify", "--data", files["good"], "--training.patience", "2", *SMALL)
     assert "held-out" in line
     found = problems(capsys, "classify", "--data", files["good"], "--training.stepz", "2", "--model.hiden_size", "3")

@@ -117,7 +117,7 @@ def test_an_unseen_label_counts_as_wrong(tmp_path: Path) -> None:
     run = trained(tmp_path, REGULAR)
     path = tmp_path / "held-out.tsv"
     path.write_text(REGULAR + "ugly\tfine film\nodd\tdull\nugly\tx\n")
-    with pytest.warns(UserWarning, match=r"held-out\.tsv:7: the label 'ugly' and 1 more never .*; 3 of 8 texts count"):
+    with pytest.warns(UserWarning, match=r"held-out\.tsv:7: the label 'ugly' and 1 more do not .*; 3 of 8 texts count"):
         found = run.evaluate(str(path))
     known = run.evaluate(str(tmp_path / "train.tsv"))
     assert found["accuracy"] == pytest.approx(known["accuracy"] * 5 / 8)
@@ -132,7 +132,9 @@ def test_data_with_unseen_labels_alone_are_refused(tmp_path: Path) -> None:
     run = trained(tmp_path, REGULAR)
     path = tmp_path / "other.tsv"
     path.write_text("label\ttext\nnew\tfine\nnewer\tdull\n")
-    with pytest.raises(InputError, match=r"other\.tsv:2: the label 'new' and 1 more never stood in training, nor did"):
+    with pytest.raises(
+        InputError, match=r"other\.tsv:2: the label 'new' and 1 more do not occur in the.*, nor does any other"
+    ):
         run.evaluate(str(path))
     with pytest.raises(InputError, match=r"other\.tsv:2: .*give data with the same labels"):
         trained(tmp_path / "run", REGULAR, valid=str(path))

@@ -48,7 +48,7 @@ def test_vectors_made_elsewhere_are_where_it_begins(folder: Path, tmp_path: Path
 def test_a_tag_never_seen_is_named_and_counts_as_wrong(run: seriatim.Run, tmp_path: Path) -> None:
     path = tmp_path / "odd.conll"
     path.write_text("the\tx\tO\nAbcd\tx\tB-ORG\nEfgh\tx\tI-ORG\n\nsaw\tx\tO\n")
-    with pytest.warns(match=r"odd\.conll:2: the tag 'B-ORG' and 1 more never stood in training; 2 words count as"):
+    with pytest.warns(match=r"odd\.conll:2: the tag 'B-ORG' and 1 more do not occur in the training data; 2 words"):
         found = run.evaluate(str(path))
     assert (found["unseen_tags"], found["unseen"]) == (2, ["B-ORG", "I-ORG"])
     assert found["accuracy"] == pytest.approx(0.5)

@@ -1,19 +1,21 @@
 """Base classes of the tasks, and the defaults of their configurations."""
 
+import warnings
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from ..config import Config, Section, resolve
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
 from ..data.holding_out import MIN_BYTES, NOTHING, PERCENT, end_part, line_part, text_size, usual_share
 from ..data.readers import Source, read_lines
-from ..data.repairs import Repairs
+from ..data.repairs import DataWarning, Repairs
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
@@ -118,6 +120,18 @@ def listed(counts: Counter[str]) -> list[str]:
     """Return labels with their counts, the most frequent first, and how many are left out."""
     shown = [f"{label} {count:,}" for label, count in counts.most_common(MAX_LISTED)]
     return [*shown, *([f"and {len(counts) - MAX_LISTED:,} others"] if len(counts) > MAX_LISTED else [])]
+
+
+def name_unseen(noun: str, unseen: Mapping[str, str]) -> str:
+    """Name the first label that does not occur in the training data; ``unseen`` has the place of each such label."""
+    label, where = next(iter(unseen.items()))
+    which = shown(label) + (f" and {len(unseen) - 1:,} more do" if len(unseen) > 1 else " does")
+    return f"{where}: the {noun} {which} not occur in the training data"
+
+
+def warn_of_unseen(noun: str, unseen: Mapping[str, str], items: str) -> None:
+    """Warn of labels that do not occur in the training data, and of the ``items`` that have them, in words."""
+    warnings.warn(f"{name_unseen(noun, unseen)}; {items} count as wrong", DataWarning, stacklevel=3)
 
 
 def split_options(kind: type[Options], config: Config) -> tuple[Options, dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Classification: a label for every text."""
 
 import functools
-import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +12,11 @@ from torch import Tensor, nn
 
 from ..config import Config, Fields, Rate
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import InputError, shown
+from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets
 from ..data.readers import LABELLED_SUFFIXES, Source
-from ..data.repairs import DataWarning, Repairs
+from ..data.repairs import Repairs
 from ..data.tables import Labelled, read_labelled, with_spellings
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
@@ -31,7 +30,7 @@ from ..models.base_models import drop_words
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from ..training.adaptive_defaults import small_batches
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, token_kind, with_join, with_kind, with_model
+from .base_tasks import LabelledTask, listed, name_unseen, token_kind, warn_of_unseen, with_join, with_kind, with_model
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
 from .overlong import read_lengths, warn_of_long
@@ -173,12 +172,13 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         )
         repairs.warn()
         warn_of_long(data.texts.lengths, self.config, name=self.name_of(spec), items="texts")
-        for label, where in list(first.items())[:1]:
-            count, others = data.counts()["unseen_labels"], f" and {len(first) - 1:,} more" if len(first) > 1 else ""
-            unseen = f"{where}: the label {shown(label)}{others} never stood in training"
+        if first:
+            count = data.counts()["unseen_labels"]
             if count == len(labels):
-                raise InputError(f"{unseen}, nor did any other label here; give data with the same labels")
-            warnings.warn(f"{unseen}; {count:,} of {len(labels):,} texts count as wrong", DataWarning, stacklevel=2)
+                raise InputError(
+                    f"{name_unseen('label', first)}, nor does any other here; give data with the same labels"
+                )
+            warn_of_unseen("label", first, f"{count:,} of {len(labels):,} texts")
         return data
 
     def encode(self, texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, TypeAlias
@@ -18,7 +17,7 @@ from ..data.arguments import check_text
 from ..data.batching import Buckets
 from ..data.conll import Sentence, read_sentences, read_untagged, write
 from ..data.readers import TAGGED_SUFFIXES, Source
-from ..data.repairs import DataWarning, Repairs
+from ..data.repairs import Repairs
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
@@ -31,7 +30,7 @@ from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
 from ..training.task import evaluating
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, with_join, with_model
+from .base_tasks import LabelledTask, listed, warn_of_unseen, with_join, with_model
 from .overlong import parts_of, warn_of_long
 from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
 
@@ -162,14 +161,8 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         warn_of_long(corpus.lengths, self.config, name=self.name_of(spec), items="sentences")
         corpus.repairs = repairs
         repairs.warn()
-        for tag, where in list(corpus.unseen.items())[:1]:
-            others = f" and {len(corpus.unseen) - 1} more" if len(corpus.unseen) > 1 else ""
-            count = corpus.unseen_tags()
-            warnings.warn(
-                f"{where}: the tag {tag!r}{others} never stood in training; {count} words count as wrong",
-                DataWarning,
-                stacklevel=2,
-            )
+        if corpus.unseen:
+            warn_of_unseen("tag", corpus.unseen, f"{corpus.unseen_tags():,} words")
         return corpus
 
     def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
