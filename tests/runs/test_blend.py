@@ -9,6 +9,9 @@ import pytest
 import seriatim
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
+from seriatim.evaluation.label_metrics import Predictions
+from seriatim.tasks import classification
+from seriatim.tasks.documents import Documents
 
 from ..conftest import sentences, small_config
 
@@ -61,18 +64,31 @@ def test_answers_are_the_mean_of_both_models(tmp_path: Path, task: str) -> None:
     assert opened.evaluate(data)["loss"] != pytest.approx(alone.evaluate(data)["loss"], abs=1e-6)
 
 
-@pytest.mark.parametrize("task", ["classify", "tag"])
-def test_the_chosen_weight_is_no_worse_than_the_model_alone(tmp_path: Path, task: str) -> None:
-    data = classified(tmp_path) if task == "classify" else tagged(tmp_path)
-    run = seriatim.train(config(task, data, tmp_path / "run"))
-    alone = seriatim.train(config(task, data, tmp_path / "alone", baseline="none"))
-    weight = resolve(run.path / "config.yaml").training.baseline_weight
-    assert weight is not None
-    if task == "classify":
-        assert run.summary["valid"]["loss"] <= alone.summary["valid"]["loss"]
-    else:
-        assert run.summary["valid"]["accuracy"] >= alone.summary["valid"]["accuracy"]
+def test_the_chosen_weight_of_a_tagger_is_no_worse_than_the_model_alone(tmp_path: Path) -> None:
+    data = tagged(tmp_path)
+    run = seriatim.train(config("tag", data, tmp_path / "run"))
+    alone = seriatim.train(config("tag", data, tmp_path / "alone", baseline="none"))
+    assert resolve(run.path / "config.yaml").training.baseline_weight is not None
+    assert run.summary["valid"]["accuracy"] >= alone.summary["valid"]["accuracy"]
     assert not (alone.path / "baseline").exists()
+
+
+@pytest.mark.parametrize(("sure", "expected"), [((0.95, 0.5), 0.0), ((0.6, 0.6), 0.65), ((0.5, 0.9), 0.8)])
+def test_a_classifier_keeps_the_usual_weight_unless_another_is_clearly_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sure: tuple[float, float], expected: float
+) -> None:
+    """The probabilities of the true labels are ``sure`` for the network and the baseline, with some noise."""
+    run = seriatim.train(config("classify", classified(tmp_path), tmp_path / "run"))
+    baseline = seriatim.load(run.path / "baseline")
+    data = run.task.read(str(tmp_path / "labelled.tsv"), "valid", run.vocabulary)
+
+    def predicted(model: object, data: Documents) -> Predictions:
+        noise = np.random.default_rng(model is run.model).uniform(-0.05, 0.05, len(data.labels))
+        of_truth = sure[model is not run.model] + noise
+        return Predictions(data.labels, data.labels, of_truth, of_truth)
+
+    monkeypatch.setattr(classification, "predictions", predicted)
+    assert run.task.best_weight(run.model, baseline.model, data) == expected
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])

@@ -27,8 +27,10 @@ from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
+from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from ..training.adaptive_defaults import small_batches
+from ..training.task import WEIGHTS
 from ..training.task_data import Metric
 from .base_tasks import LabelledTask, listed, name_unseen, token_kind, warn_of_unseen, with_join, with_kind, with_model
 from .classification_view import ClassifierView
@@ -37,6 +39,8 @@ from .overlong import read_lengths, warn_of_long
 
 INDEX_ALONE: Mapping[str, object] = {"characters": "none", "word_features": []}
 """Options of a classifier that reads no more of a token than its index."""
+USUAL_WEIGHT, CLEARLY = 0.65, 2.0
+"""Weight of the simple baseline that is kept unless another one has a loss that is lower by so many standard errors."""
 MAX_PROBABILITIES = 1000
 """The largest number of labels whose probabilities an answer gives."""
 
@@ -250,6 +254,24 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         """Return a classifier with the weighted mean of the probabilities."""
         assert isinstance(baseline, Bag)
         return BlendedClassifier(model, baseline, weight)
+
+    def best_weight(self, model: Classifier, baseline: nn.Module, data: Documents) -> float:
+        """Return the weight nearest to `USUAL_WEIGHT` whose loss is not clearly above the lowest one.
+
+        The lowest loss of some hundred texts is noisy, and favours the network, which was selected on the same data.
+        """
+        assert isinstance(baseline, Bag)
+        network, simple = predictions(model, data).of_truth, predictions(baseline, data).of_truth
+        known = np.isfinite(network)  # the label occurs in the training data
+        shares = {weight: (1 - weight) * network[known] + weight * simple[known] for weight in (0.0, *WEIGHTS)}
+        losses = {weight: -np.log(np.maximum(share, SMALLEST)) for weight, share in shares.items()}
+        lowest = min(losses.values(), key=np.mean)
+        near = [
+            weight
+            for weight, each in losses.items()
+            if (each - lowest).mean() <= CLEARLY * (each - lowest).std() / len(each) ** 0.5
+        ]
+        return min(near, key=lambda weight: abs(weight - USUAL_WEIGHT))
 
     def baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
         """Compute the accuracy of the label that is most frequent in training."""
