@@ -177,7 +177,6 @@ def test_it_can_begin_from_a_language_model(folder: Path, characters: str) -> No
     run = seriatim.train(settings)
     assert run.tokenizer.fingerprint() == seriatim.load(settings["training"]["init"]).tokenizer.fingerprint()
     assert (run.model.characters is None) == (characters == "none")
-    assert run.config.model.options["join"] == "add"
     assert run.summary["best_valid"] > 0.3
     assert len(next(run.predict(["the Abcd saw"])).split()) == 3
 
@@ -186,7 +185,6 @@ def test_what_cannot_begin_from_a_language_model_is_refused(folder: Path) -> Non
     settings = config(folder, "refused")
     settings["training"] |= {"init": language_model(folder, "mlm"), "epochs": 2}
     for changes, message in (
-        ({"model.options.join": "append"}, "append widens what the layer reads.* or take add"),
         ({"model.options.vectors": "v.txt"}, "training.init gives the embedding already"),
         ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but it is words"),
         ({"training.init": language_model(folder, "lm")}, "set model.bidirectional to false"),

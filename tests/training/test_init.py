@@ -68,8 +68,8 @@ def taken(folder: Path, init: str) -> dict[str, torch.Tensor]:
 def test_a_classifier_begins_with_the_parameters_of_the_run(folder: Path, init: str) -> None:
     found, theirs = start(classifier(folder, init)), taken(folder, init)
     assert set(theirs) == {name for name in found if name.startswith(("embedding.", "layer."))}
-    for name, value in theirs.items():
-        assert torch.equal(found[name], value[: len(found[name])]), name
+    for name, value in theirs.items():  # the classifier reads characters, too, if its tokens are words
+        assert torch.equal(found[name][..., : value.shape[-1]], value[: len(found[name])]), name
     assert len(theirs["embedding.weight"]) - len(found["embedding.weight"]) == (init == "mlm")
 
 

@@ -12,7 +12,6 @@ word forwards and backwards.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,24 +24,15 @@ from .pooling import last_outputs
 
 
 class CharacterModel(nn.Module):
-    """Character ids ``(words, max_length)`` and lengths ``(words,)`` to vectors ``(words, output_size)``.
-
-    The vector of a word is appended to its embedding, or ``added`` to it.
-    """
+    """Character ids ``(words, max_length)`` and lengths ``(words,)`` to vectors ``(words, output_size)``."""
 
     output_size: int
-    added: ClassVar[bool] = False
 
-    @property
-    def appended_size(self) -> int:
-        """The number of features that are appended to the embedding of a word."""
-        return 0 if self.added else self.output_size
-
-    def join(self, embedded: Tensor, spellings: Spellings | None) -> Tensor:
-        """Append or add the vectors of words to their embeddings ``(batch, time, size)``."""
+    def append(self, embedded: Tensor, spellings: Spellings | None) -> Tensor:
+        """Append the vectors of words to their embeddings ``(batch, time, size)``."""
         assert spellings is not None, "a vocabulary with characters makes batches with spellings"
         vectors = F.embedding(spellings.places, self(spellings.characters, spellings.lengths))
-        return embedded + vectors if self.added else torch.cat([embedded, vectors], dim=2)
+        return torch.cat([embedded, vectors], dim=2)
 
 
 def _embedding(num_characters: int, size: int) -> nn.Embedding:
@@ -114,22 +104,3 @@ class JoinedCharacters(CharacterModel):
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, output_size)``."""
         return torch.cat([model(characters, lengths) for model in self.models], dim=1)
-
-
-class AddedCharacters(CharacterModel):
-    """A linear map of the vectors of another model, which is added to embeddings of width ``size``.
-
-    The layer reads as many features as without characters, so that it can be that of another run.
-    """
-
-    added = True
-
-    def __init__(self, model: CharacterModel, size: int) -> None:
-        super().__init__()
-        self.model, self.output_size = model, size
-        self.projection = nn.Linear(model.output_size, size, bias=False)
-
-    def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
-        """Return vectors ``(words, size)``."""
-        vectors: Tensor = self.projection(self.model(characters, lengths))
-        return vectors

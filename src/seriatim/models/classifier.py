@@ -20,7 +20,7 @@ from .pooling import Pooling
 class Classifier(NeuralModel):
     """Token ids ``(batch, time)`` to logits ``(batch, labels)``, with any sequence layer that takes no memory.
 
-    The layer reads the embedding of each token, joined with the vector that ``characters`` computes, None for tokens
+    The layer reads the embedding of each token, followed by the vector that ``characters`` computes, None for tokens
     alone. `Pooling` says how the outputs become one vector; ``two_ways`` whether their second half is a backward
     direction.
     Dropout applies to the inputs of the layer and to the pooled vector. InputError is raised if no features are left
@@ -40,7 +40,7 @@ class Classifier(NeuralModel):
         characters: CharacterModel | None = None,
     ) -> None:
         super().__init__()
-        width = layer.input_size - (0 if characters is None else characters.appended_size)
+        width = layer.input_size - (0 if characters is None else characters.output_size)
         if width < 1:
             raise InputError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
         self.embedding = nn.Embedding(vocabulary_size, width)
@@ -62,7 +62,7 @@ class Classifier(NeuralModel):
         characters: CharacterModel | None = None,
     ) -> Self:
         """Build the model that a configuration describes; ``options`` are the options of the layer."""
-        width = config.embedding_size + (characters.appended_size if characters else 0)
+        width = config.embedding_size + (characters.output_size if characters else 0)
         return cls(
             layer_from_config(config, options, input_size=width),
             vocabulary_size,
@@ -81,7 +81,7 @@ class Classifier(NeuralModel):
         """
         inputs = self.embedding(tokens)
         if self.characters is not None:
-            inputs = self.characters.join(inputs, spellings)
+            inputs = self.characters.append(inputs, spellings)
         outputs, _ = self.layer(self.dropout(inputs), lengths=lengths)
         logits: Tensor = self.output(self.dropout(self.pool(outputs, lengths)))
         return logits

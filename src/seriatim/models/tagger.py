@@ -106,7 +106,7 @@ class Tagger(TagModel, NeuralModel):
     """Sentences to scores of tags ``(batch, time, num_tags)``.
 
     The layer is any sequence layer that takes no memory, usually a bidirectional one. It reads the embedding of each
-    word, joined with the vector that ``characters`` computes, None for words alone. Dropout applies to its inputs and
+    word, followed by the vector that ``characters`` computes, None for words alone. Dropout applies to its inputs and
     outputs, with one mask per sentence if ``variational``. ``word_dropout`` is the probability with which a rare word
     is replaced by the unknown word in training. InputError is raised if no features are left for the words.
     """
@@ -126,7 +126,7 @@ class Tagger(TagModel, NeuralModel):
     ) -> None:
         super().__init__(crf)
         refuse_memory(layer, "a tagger")
-        size = layer.input_size - (0 if characters is None else characters.appended_size)
+        size = layer.input_size - (0 if characters is None else characters.output_size)
         if size < 1:
             raise InputError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
         if not 0 <= word_dropout < 1:
@@ -149,7 +149,7 @@ class Tagger(TagModel, NeuralModel):
         words = drop_words(batch.words, batch.once, self.word_dropout if self.training else 0.0)
         inputs = self.embedding(words)
         if self.characters is not None:
-            inputs = self.characters.join(inputs, batch.spellings)
+            inputs = self.characters.append(inputs, batch.spellings)
         hidden, _ = self.layer(self.dropout(inputs), lengths=batch.lengths)
         scores: Tensor = self.output(self.dropout(hidden))
         return scores
@@ -162,8 +162,8 @@ def tagger(
 
     ``field`` says whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
     """
-    labels, characters = vocabulary.labels, word_reader.build_reader(options, vocabulary, config.embedding_size)
-    width = config.embedding_size + (characters.appended_size if characters else 0)
+    labels, characters = vocabulary.labels, word_reader.build_reader(options, vocabulary)
+    width = config.embedding_size + (characters.output_size if characters else 0)
     return Tagger(
         layer_from_config(config, layer_options, input_size=width),
         vocabulary.tokenizer.vocabulary_size,

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from ..config import Config, Count, Section
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from .characters import AddedCharacters, CharacterModel, ConvolutionalCharacters, JoinedCharacters, RecurrentCharacters
+from .characters import CharacterModel, ConvolutionalCharacters, JoinedCharacters, RecurrentCharacters
 from .word_features import WordFeatures
 
 
@@ -26,9 +26,6 @@ class WordOptions(Section):
     """Width of the sum of the embeddings of these features."""
     filters: Count = 50
     """Width of the vector of a word's characters; of each of its directions, if they are read by a recurrence."""
-    join: Literal["append", "add"] = "append"
-    """Append the vector of characters and features to the embedding of a word, or add it through a linear map, which
-    leaves the layer as wide as that of a run without them; by default add if `training.init` gives the layer."""
 
     @field_validator("word_features", mode="before")
     @classmethod
@@ -43,12 +40,7 @@ class WordOptions(Section):
 
 
 def refuse_contradictions(config: Config, options: WordOptions) -> None:
-    """Raise InputError if there are no words whose characters could be read, or if they widen another run's layer."""
-    if config.training.init is not None and options.reads_characters and options.join == "append":
-        raise InputError(
-            "model.options.join: append widens what the layer reads, so that training.init cannot give the layer; "
-            "leave it out, or take add"
-        )
+    """Raise InputError if a configuration has no words whose characters could be read."""
     widening = {"characters": options.characters, "word_features": ", ".join(options.word_features) or "none"}
     for name, value in widening.items():
         advice = "set it to none" if name == "characters" else "leave it out"
@@ -59,7 +51,7 @@ def refuse_contradictions(config: Config, options: WordOptions) -> None:
             )
 
 
-def build_reader(options: WordOptions, vocabulary: Vocabulary, embedding_size: int) -> CharacterModel | None:
+def build_reader(options: WordOptions, vocabulary: Vocabulary) -> CharacterModel | None:
     """Build the model of the characters of words; None if only their index is read."""
     if not options.reads_characters:
         return None
@@ -72,5 +64,4 @@ def build_reader(options: WordOptions, vocabulary: Vocabulary, embedding_size: i
     if options.word_features:
         alphabet = [tokenizer.describe(i) for i in range(tokenizer.vocabulary_size)]
         readers.append(WordFeatures(alphabet, options.word_features, size=options.feature_size))
-    reader = readers[0] if len(readers) == 1 else JoinedCharacters(readers)
-    return AddedCharacters(reader, embedding_size) if options.join == "add" else reader
+    return readers[0] if len(readers) == 1 else JoinedCharacters(readers)

@@ -179,13 +179,6 @@ def token_kind(config: Config) -> str | None:
         return None
 
 
-def with_join(config: Config) -> Config:
-    """Return the configuration with characters that are added to words by default if another run gives the layer."""
-    if config.training.init is None:
-        return config
-    return with_model(config, options={"join": "add", **config.model.options})
-
-
 def with_model(config: Config, **fields: object) -> Config:
     """Return the configuration with other values of some fields of its model."""
     return config.model_copy(update={"model": config.model.model_copy(update=fields)})

@@ -32,7 +32,7 @@ from ..models.word_reader import WordOptions, build_reader, refuse_contradiction
 from ..training.adaptive_defaults import small_batches
 from ..training.task import WEIGHTS
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, name_unseen, token_kind, warn_of_unseen, with_join, with_kind, with_model
+from .base_tasks import LabelledTask, listed, name_unseen, token_kind, warn_of_unseen, with_kind, with_model
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
 from .overlong import read_lengths, warn_of_long
@@ -92,7 +92,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         config = with_kind(config, "word")
         if token_kind(config) != "word":
             config = with_model(config, options={**INDEX_ALONE, **config.model.options})
-        return super().with_defaults(with_join(config))
+        return super().with_defaults(config)
 
     @property
     def reads_characters(self) -> bool:
@@ -128,7 +128,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     def make_model(self, vocabulary: Vocabulary) -> Classifier:
         """Build a classifier."""
         sizes, pooling = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)), self.options.pooling
-        reader = build_reader(self.options, vocabulary, self.config.model.embedding_size)
+        reader = build_reader(self.options, vocabulary)
         return Classifier.from_config(
             self.config.model, *sizes, pooling=pooling, options=self.layer_options, characters=reader
         )

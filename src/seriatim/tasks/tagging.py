@@ -30,7 +30,7 @@ from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
 from ..training.task import evaluating
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, warn_of_unseen, with_join, with_model
+from .base_tasks import LabelledTask, listed, warn_of_unseen, with_model
 from .overlong import parts_of, warn_of_long
 from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
 
@@ -74,7 +74,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         options = config.model.options
         if options.get("characters") == "none":
             config = with_model(config, options={"word_features": [], **options})
-        return super().with_defaults(with_join(config))
+        return super().with_defaults(config)
 
     def model_view(self, model: Tagger, vocabulary: Vocabulary) -> TaggerView:
         """Return the view of one tagger."""

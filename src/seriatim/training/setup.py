@@ -26,8 +26,8 @@ from .overlap import warn_of_overlap
 from .resource_limits import build_model
 from .task import AnyTask
 
-PREFIXES = ("embedding.", "layer.")
-"""Prefixes of the names of the parameters that are copied."""
+PREFIXES, CHARACTERS = ("embedding.", "layer."), "characters."
+"""Prefixes of the names of the parameters that are copied; those of characters only if both models read them."""
 TABLE = "embedding.weight"
 SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers", "residual")
 """Fields of the model that determine the shapes of its parameters, besides the layer's options."""
@@ -42,30 +42,36 @@ class Initial:
     folder: Path
     config: Config
     vocabulary: Vocabulary
-    parameters: dict[str, Tensor]  # its embedding and its layer, by name
+    parameters: dict[str, Tensor]  # of its embedding, its layer and its reader of characters, by name
 
     def with_tokenizer(self, learned: Vocabulary) -> Vocabulary:
-        """Return a vocabulary with the run's tokenizer of inputs; labels and other tokenizers stay."""
-        return replace(learned, tokenizers={**learned.tokenizers, "tokenizer": self.vocabulary.tokenizer})
+        """Return a vocabulary with the run's tokenizers of inputs and characters; labels and other tokenizers stay."""
+        taken = {name: self.vocabulary.tokenizers.get(name) for name in ("tokenizer", "characters")}
+        tokenizers = {name: taken.get(name) or tokenizer for name, tokenizer in learned.tokenizers.items()}
+        return replace(learned, tokenizers=tokenizers)
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module, config: Model) -> None:
         """Copy the run's parameters into a model.
 
         Of embedding tables the rows that both have are copied: that of a masked language model has one more row, for
-        the mask symbol, which is left out or keeps its initial values.
+        the mask symbol, which is left out or keeps its initial values. If only this model reads characters, their
+        weights keep their initial values, also those in the layer.
 
         Raises:
             InputError: the model has other parameters, or other shapes.
         """
-        targets = {name: value for name, value in model.named_parameters() if name.startswith(PREFIXES)}
+        with_characters = any(name.startswith(CHARACTERS) for name in self.parameters)
+        prefixes = (*PREFIXES, CHARACTERS) if with_characters else PREFIXES
+        targets = {name: value for name, value in model.named_parameters() if name.startswith(prefixes)}
         if not targets or not self.parameters:
             where = "this task's model" if not targets else self.folder
             raise InputError(f"training.init: {where} has no parameters named embedding.* or layer.*; leave it out")
         parameters = with_present_names(model, self.parameters)
+        appended = 0 if with_characters else getattr(getattr(model, "characters", None), "output_size", 0)
         for name in sorted(targets.keys() | parameters.keys(), key=lambda name: (name != TABLE, name)):
             target, source = targets.get(name), parameters.get(name)
-            if target is None or source is None or not self._fits(name, target, source):
+            if target is None or source is None or not self._fits(name, target, source, appended):
                 problem = f"has shape {_shape(source)} in {self.folder} and shape {_shape(target)} here"
                 if source is None or target is None:
                     problem = f"is a parameter of {'this model' if source is None else self.folder} only"
@@ -73,11 +79,13 @@ class Initial:
         for name, target in targets.items():
             source = parameters[name]
             rows = slice(min(len(target), len(source))) if name == TABLE else ...
-            target[rows] = source[rows].to(target)
+            columns = (..., slice(source.shape[-1])) if source.dim() else ...
+            target[rows][columns] = source[rows].to(target)
 
-    def _fits(self, name: str, target: Tensor, source: Tensor) -> bool:
+    def _fits(self, name: str, target: Tensor, source: Tensor, appended: int) -> bool:
         if name != TABLE:
-            return target.shape == source.shape
+            wider = target.shape[:-1] == source.shape[:-1] and target.shape[-1] == source.shape[-1] + appended
+            return wider or target.shape == source.shape
         tokens = self.vocabulary.tokenizer.vocabulary_size
         return target.shape[1] == source.shape[1] and min(len(target), len(source)) >= tokens
 
@@ -99,7 +107,11 @@ class Initial:
             f"leave out {name}" if value is None else f"set {name} to {dump_plain(value).splitlines()[0]}"
             for name, value in different.items()
         )
-        return f"{advice}, as there" if advice else "start from a run with the same layer"
+        if advice:
+            return f"{advice}, as there"
+        reads = config.options.get("characters", "none") != "none"
+        hint = ", or set model.options.characters to none and model.options.word_features to []" if reads else ""
+        return f"start from a run with the same layer{hint}"
 
 
 @torch.no_grad()
@@ -132,7 +144,8 @@ def open_initial(config: Config) -> Initial | None:
     weights = folder / "model.safetensors"
     if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
         raise InputError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
-    parameters = {name: value for name, value in load_tensors(weights).items() if name.startswith(PREFIXES)}
+    prefixes = (*PREFIXES, CHARACTERS)
+    parameters = {name: value for name, value in load_tensors(weights).items() if name.startswith(prefixes)}
     refuse_nonfinite(parameters, weights)
     for name, field in Tokenizer.model_fields.items():
         value, expected = getattr(config.tokenizer, name), getattr(theirs.tokenizer, name)
