@@ -73,7 +73,7 @@ def main() -> None:
                     few = folder / f"few{data.suffix}"
                     write_first(data, arguments.labelled, few)
                     data = few
-                line = ("--data.unit", "line", "--kind", "word")
+                line = ("--data.unit", "line", "--kind", "word", "--tie_weights", "true")
                 seconds = {
                     "plain": train(corpus.task, data, folder / "plain", seed, *valid),
                     "pretraining": train("mlm", folder / "text.txt", folder / "mlm", seed, *line),
