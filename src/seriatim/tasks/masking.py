@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..config import Fields, Section, read_settings
+from ..config import Section, read_settings
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
@@ -25,7 +25,6 @@ from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
-from ..training.adaptive_defaults import text_dropout
 from ..training.task import evaluating
 from ..training.task_data import Metric
 from .base_tasks import LayeredTask, TextTask
@@ -114,10 +113,6 @@ class Masking(
             return WindowBatch(rows, torch.from_numpy(data.ids(rows)), torch.from_numpy(lengths), terms)
 
         return Buckets(data.lengths, self.batch_size, make)
-
-    def recipe(self, train: Windows) -> Fields:
-        """Return dropout for little text."""
-        return {"model.dropout": text_dropout(int(train.lengths.sum()))}
 
     def loss(
         self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None, *, progress: float = 0.0
