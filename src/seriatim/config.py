@@ -220,7 +220,7 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     """Return all fields that are given, and the beginning of messages about them."""
     where = ""
     if isinstance(source, Config):
-        tree = source.model_dump()
+        tree = source.model_dump(exclude_unset=True)
     elif isinstance(source, Mapping):
         tree = _copy(source)
     else:

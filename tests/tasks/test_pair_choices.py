@@ -1,5 +1,6 @@
 """The kinds of tokens of pairs, and the options that follow from what their sides share."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 import seriatim
 from seriatim.config import resolve
 from seriatim.data.text_kinds import kind_of, shared_share
-from seriatim.tasks import find
-from seriatim.tasks.pair_choices import choose, hallucination_rate, recipe
+from seriatim.tasks import find, with_current_layer
+from seriatim.tasks.pair_choices import TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
 
 WORDS = ["walk", "talk", "open", "start", "jump", "climb"]
 SENTENCES = [f"the {word} of the old house was seen by {word}ers, who left" for word in WORDS]
@@ -39,11 +40,12 @@ def test_tokens_are_shared_as_often_as_they_occur() -> None:
 
 
 CHOICES = {
-    "inflection": (*INFLECTION, ("word", None, True, True, True, 0.5)),
-    "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, 0.0)),
-    "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, 0.0)),
-    "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, False, False, False, 0.0)),
-    "normalization": (SENTENCES, SENTENCES, ("bpe", None, False, True, False, 0.0)),
+    "inflection": (*INFLECTION, ("word", None, True, True, True, 0.5, 0.0)),
+    "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, 0.0, 0.0)),
+    "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, 0.0, 0.0)),
+    "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, True, False, False, 0.0, 0.1)),
+    "another alphabet": (SENTENCES, [text.upper() for text in SENTENCES], ("bpe", None, False, False, False, 0.0, 0.1)),
+    "normalization": (SENTENCES, SENTENCES, ("bpe", None, True, True, False, 0.0, 0.1)),
 }
 
 
@@ -106,6 +108,40 @@ def test_choices_fit_the_other_options(tmp_path: Path, options: dict, off: list[
         off, key=("location", "copying").index
     )
     assert find(config).config == config
+
+
+LONG = TRANSFORMER_PAIRS[-1][0]
+TEXTS = [f"house {i} of {SENTENCES[i % len(SENTENCES)]} in {i + 1000}" for i in range(LONG)]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "count", "given", "layer"),
+    [
+        ((TEXTS, TEXTS), LONG, {}, "transformer"),
+        ((TEXTS, TEXTS), LONG - 1, {}, "lstm"),
+        (INFLECTION, LONG, {}, "lstm"),
+        ((TEXTS, WORDS), LONG, {}, "lstm"),
+        ((TEXTS, TEXTS), LONG, {"layer": "gru"}, "gru"),
+        ((TEXTS, TEXTS), LONG, {"options": {"form": "bahdanau"}}, "lstm"),
+        ((TEXTS, TEXTS), LONG, {"options": {"label_smoothing": 0.2}}, "transformer"),
+        ((TEXTS, TEXTS), LONG, {"hidden_size": 64}, "transformer"),
+    ],
+)
+def test_the_layer_follows_from_the_pairs_unless_it_is_given(
+    tmp_path: Path, pairs: tuple, count: int, given: dict, layer: str
+) -> None:
+    rows = itertools.islice(zip(*map(itertools.cycle, pairs), strict=True), count)
+    (tmp_path / "train.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows))
+    config = resolve({"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": given})
+    found = find(with_current_layer(resolve(config)))
+    vocabulary = found.learn_vocabulary()
+    assert found.config.model.layer == layer
+    for name, value in given.items():
+        chosen = getattr(found.config.model, name)
+        assert {**chosen, **value} == chosen if name == "options" else chosen == value
+    found.config.model.dropout = 0.0
+    found.make_model(vocabulary)
+    assert find(resolve(found.config)).config.model == found.config.model  # a run is opened with what was chosen
 
 
 def test_a_run_with_chosen_options_answers_as_it_was_evaluated(tmp_path: Path) -> None:

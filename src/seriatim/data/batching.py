@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     fresh: bool  # whether the sequences begin here
     rows: np.ndarray  # the index of each line of the corpus, or of each row of the stream (batch,)
     start: int  # the position in the sequences at which the window begins
+    rare: Tensor | None = None  # which of the first input and the targets occur once (batch, 1 + time); None for none
 
     @property
     def tokens(self) -> int:
@@ -43,10 +44,15 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """The windows of a corpus: ``batch_size`` sequences side by side, ``sequence_length`` tokens long."""
+    """The windows of a corpus: ``batch_size`` sequences side by side, ``sequence_length`` tokens long.
 
-    def __init__(self, corpus: Corpus, batch_size: int, sequence_length: int) -> None:
-        self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
+    ``rare`` says which tokens occur once in the training text ``(vocabulary,)``, None if it does not matter.
+    """
+
+    def __init__(
+        self, corpus: Corpus, batch_size: int, sequence_length: int, *, rare: np.ndarray | None = None
+    ) -> None:
+        self.corpus, self.batch_size, self.sequence_length, self.rare = corpus, batch_size, sequence_length, rare
         self.starts, self.ends = corpus.spans(batch_size)
         self.lengths = self.ends - self.starts
 
@@ -85,6 +91,7 @@ class Batches:
         if start == 0:
             begins = (self.starts[group] == 0) | (self.corpus.ends is not None)
             inputs[begins, 0] = END
+        rare = None if self.rare is None else self.rare[np.concatenate([inputs[:, :1], targets], axis=1)]
         return Batch(
             torch.from_numpy(inputs),
             torch.from_numpy(targets),
@@ -92,6 +99,7 @@ class Batches:
             fresh=start == 0,
             rows=group,
             start=start,
+            rare=None if rare is None else torch.from_numpy(rare),
         )
 
 

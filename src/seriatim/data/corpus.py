@@ -20,7 +20,7 @@ from ..storage.disk_cache import cached
 from .encoding import BLOCK, Statistics, id_type, measure, no_text, write_encoded, write_words
 from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
-from .tokenizers import Tokenizer
+from .tokenizers import END, Tokenizer
 
 KEY_VERSION = 2
 """Part of the key of a corpus. Checkpoints hold the key: a new version would prevent older trainings from resuming."""
@@ -37,6 +37,26 @@ class Corpus:
     ends: np.ndarray | None  # the position in ids after each line (lines,) for unit line; None for a stream
     statistics: Statistics  # counts of the text
     key: str = ""  # equal exactly for the same text, tokenizer and unit
+    tokenizer: Tokenizer | None = None  # the tokenizer that encoded the text, if it is known
+
+    def counts(self, vocabulary_size: int) -> np.ndarray:
+        """Return how often each token occurs ``(vocabulary_size,)``."""
+        counts = np.zeros(vocabulary_size, dtype=np.int64)
+        for start in range(0, len(self.ids), BLOCK):
+            counts += np.bincount(self.ids[start : start + BLOCK], minlength=vocabulary_size)
+        return counts
+
+    def seen_once(self) -> np.ndarray | None:
+        """Return whether each token occurs exactly once ``(vocabulary,)``.
+
+        None if no token has to stand in for unknown ones: there can be none, or the text itself has some.
+        """
+        if self.tokenizer is None or self.tokenizer.unknown_id is None:
+            return None
+        counts = self.counts(self.tokenizer.vocabulary_size)
+        once: np.ndarray = counts == 1
+        once[END] = False
+        return once if once.any() and not counts[self.tokenizer.unknown_id] else None
 
     def row_digests(self) -> np.ndarray | None:
         """Return a number for each line ``(lines,)``, equal for equal lines of one process; None for a stream."""
@@ -70,7 +90,7 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         ends = np.fromfile(folder / "ends.bin", dtype=np.int64) if unit == "line" else None
         if len(ids) != statistics.tokens or (ends is not None and len(ends) != statistics.documents):
             raise ValueError
-        return Corpus(ids, ends, statistics, key)
+        return Corpus(ids, ends, statistics, key, tokenizer)
 
     key = _corpus_key(tokenizer, unit, _content_digest(sources))
     return _open_cached(_folder(key), lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)

@@ -65,7 +65,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
 
 def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Metrics:
     """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text."""
-    counts, held_out_counts = (_counts(corpus.ids, vocabulary_size) for corpus in (train, held_out))
+    counts, held_out_counts = (corpus.counts(vocabulary_size) for corpus in (train, held_out))
     cost = math.log(counts.sum() + vocabulary_size) - np.log(counts + 1)
     statistics, total = held_out.statistics, float(held_out_counts @ cost)
     return {
@@ -122,13 +122,6 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
                 yield place[valid], losses.double().cpu().numpy()[valid]
     finally:
         model.train(training)
-
-
-def _counts(ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
-    counts = np.zeros(vocabulary_size)
-    for start in range(0, len(ids), 1 << 22):
-        counts += np.bincount(ids[start : start + (1 << 22)], minlength=vocabulary_size)
-    return counts
 
 
 def safe_exp(x: float) -> float:

@@ -54,8 +54,9 @@ class Options(ScheduledSampling):
     """Use one tokenizer and one embedding for source and target; by default if both consist of the same symbols."""
     target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
     """Kind of the target tokenizer; by default `tokenizer.kind`, or chosen from the targets if that is not given."""
-    label_smoothing: Rate = 0.0
-    """Share of the probability of a target that is spread over all tokens in the training loss."""
+    label_smoothing: Rate | None = None
+    """Share of the probability of a target that is spread over all tokens in the training loss; by default 0.1 if the
+    targets are running text, else 0."""
     hallucination: Rate | None = None
     """Share of the training pairs in which the longest part that source and target share gets other tokens, on both
     sides and again at every step (Anastasopoulos & Neubig 2019); by default for few pairs that share much."""
@@ -137,7 +138,7 @@ def translator(
         shared_embedding=bool(options.shared_vocabulary),
         tie_weights=config.tie_weights,
         dropout=config.dropout or 0.0,
-        label_smoothing=options.label_smoothing,
+        label_smoothing=options.label_smoothing or 0.0,
         output_bias=config.output_bias,
         bounded_logits=options.readout == "tanh-logits",
         copied=copied,

@@ -100,7 +100,9 @@ def with_current_layer(config: Config) -> Config:
     Raises:
         InputError: code that cannot be imported, or a layer that breaks the contract.
     """
-    fields: dict[str, object] = {"layer": current(import_references(config.model.layer))}
+    fields: dict[str, object] = {}
+    if (layer := current(import_references(config.model.layer))) != config.model.layer:
+        fields["layer"] = layer  # a field that nobody gave must not seem to be given
     if isinstance(decoder := config.model.options.get("decoder"), str):
         fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
     config = with_model(config, **fields)

@@ -21,6 +21,8 @@ from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 
+BEAM, LENGTH_PENALTY = 5, 1.0
+"""Usual width of beam search, and its usual length penalty."""
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
 """An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
@@ -32,12 +34,15 @@ SEARCHING = ("beam", "length_penalty", "min_length")
 class AnswerSettings(Section):
     """How answers are computed: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
 
+    ``beam`` and ``length_penalty`` None are `BEAM` and `LENGTH_PENALTY`; for a model that writes whole answers at once,
+    they are 1, which is the best alignment, and 0.
+
     ``alignments`` adds the source tokens that each answer attends to, which takes a second pass. The samples of a
     source depend on it and on ``seed`` only; without a seed they differ. Values are checked where they are used.
     """
 
-    beam: SkipValidation[int] = 1
-    length_penalty: SkipValidation[float] = 0.0
+    beam: SkipValidation[int | None] = None
+    length_penalty: SkipValidation[float | None] = None
     n_best: SkipValidation[int] = 1
     min_length: SkipValidation[int] = 0
     alignments: bool = False
@@ -90,8 +95,8 @@ def answer_limits(lengths: Tensor, longest: int) -> Tensor:
 def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
     """Find the best answers to each source by beam search. ``model`` may also be an ensemble of encoder-decoders."""
     beam = Beam(
-        settings.beam,
-        length_penalty=settings.length_penalty,
+        max(BEAM, settings.n_best) if settings.beam is None else settings.beam,
+        length_penalty=LENGTH_PENALTY if settings.length_penalty is None else settings.length_penalty,
         n_best=settings.n_best,
         min_length=settings.min_length,
         stop=END,
@@ -140,15 +145,13 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSetti
     """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1."""
     if settings.length_penalty or settings.min_length:
         raise InputError("--length-penalty, --min-length: not supported for a model that writes whole answers at once")
-    Beam(settings.beam, n_best=settings.n_best)  # checks both values
+    width = settings.n_best if settings.beam is None else settings.beam
+    Beam(width, n_best=settings.n_best)  # checks both values
     log_p, places = model(sources.ids, sources.lengths)
     log_p = log_p.index_fill(2, torch.tensor(sources.excluded, dtype=torch.long, device=log_p.device), -torch.inf)
-    if settings.beam == 1:
+    if width == 1:
         return [[best] for best in best_alignments(log_p, places)]
-    return [
-        search(log_p[row, :size], beam=settings.beam, n_best=settings.n_best)
-        for row, size in enumerate(places.tolist())
-    ]
+    return [search(log_p[row, :size], beam=width, n_best=settings.n_best) for row, size in enumerate(places.tolist())]
 
 
 def alignments(

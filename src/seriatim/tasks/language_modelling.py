@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import torch
 from pydantic import SkipValidation, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from ..config import Config, Fields, Section, read_settings
+from ..config import Config, Fields, Rate, Section, read_settings
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batch, Batches
@@ -20,7 +21,7 @@ from ..layers import check_options, options_of, split_names
 from ..layers.positions import MAX_LENGTH
 from ..models import LanguageModel
 from ..models.activation_penalties import Regularization
-from ..models.base_models import TextModel
+from ..models.base_models import TextModel, drop_words
 from ..models.mixture import Mixture, fit_weights
 from ..models.scheduled_sampling import ScheduledSampling
 from ..training.adaptive_defaults import text_dropout
@@ -37,6 +38,10 @@ STREAM_WINDOW = 512
 
 class Options(Regularization, ScheduledSampling):
     """The options of a language model besides those of its layer: scheduled sampling and regularization."""
+
+    word_dropout: Rate = 0.8
+    """Rate at which a token that occurs once in the training text is replaced by the unknown token while training, so
+    that the model learns where unknown tokens occur; only if the training text itself has no unknown tokens."""
 
     @field_validator("activation_regularization", "temporal_activation_regularization")
     @classmethod
@@ -105,8 +110,9 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         return corpus
 
     def batches(self, data: Corpus) -> Batches:
-        """Return windows of ``training.sequence_length`` tokens."""
-        return Batches(data, self.batch_size, self.config.training.sequence_length)
+        """Return windows of ``training.sequence_length`` tokens, which know the tokens that occur once."""
+        rare = data.seen_once()
+        return Batches(data, self.batch_size, self.config.training.sequence_length, rare=rare)
 
     def name_batch(self, batch: Batch) -> str:
         """Return which lines are in a batch; for a running text, which tokens of each of its parts."""
@@ -124,7 +130,10 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
     ) -> tuple[Tensor, State]:
         """Compute the loss by teacher forcing or scheduled sampling, from the state after the previous window."""
         assert isinstance(model, LanguageModel)
-        inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
+        rate = self.task_options.word_dropout if model.training else 0.0
+        tokens = torch.cat([batch.inputs[:, :1], batch.targets], dim=1)
+        tokens = drop_words(tokens, batch.rare, rate).to(model.device)
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
         share = self.task_options.own_predictions(progress)
         return model.loss(inputs, targets, state, lengths=batch.lengths, own_predictions=share)
 

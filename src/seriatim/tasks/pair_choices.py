@@ -1,5 +1,6 @@
 """Options of sequence to sequence that are chosen from the pairs: the kinds of tokens, and what the two sides share."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -12,18 +13,26 @@ KINDS: dict[Kind, TokenKind] = {"symbols": "word", "words": "char", "text": "bpe
 MAX_PAIRS = 20_000
 """Number of pairs, evenly spread over the data, from which options are chosen."""
 SAME_SYMBOLS = 0.9
-"""Share of the different target tokens that must occur in sources, so that both sides have one vocabulary."""
+"""Share of the different target tokens that must occur in sources, so that both sides have one vocabulary. Of subwords,
+the characters of targets count, each as often as it occurs."""
 MOSTLY = 0.6
 """Share of the target tokens that must occur in their own source, so that a pair with other tokens stays right."""
 EPOCHS = (10, 80)
 """Bounds of the number of epochs; 1,000 pairs are read 80 times, 10,000 pairs 40 times."""
 DROPOUT = ((5_000, 0.5), (20_000, 0.4), (100_000, 0.3))
-BATCH_SIZES = ((3_000, 16), (50_000, 32))
-"""Pairs up to which a value is taken, and the value."""
+BATCH_SIZES = {True: ((3_000, 16), (10_000, 32)), False: ((3_000, 16), (50_000, 32))}
+"""Pairs up to which a value is taken, and the value; batch sizes by whether the targets are running text."""
 LEARNING_RATE = 0.002
-"""Largest learning rate of a whole training; the rates of layers were measured for a few hundred steps."""
+"""Largest learning rate of a whole training, if the targets are no running text; the rates of layers were measured for
+a few hundred steps."""
 COPIED = 0.3
 """Share of the target tokens that must occur in their own source, so that copying is worthwhile."""
+TEXT_SMOOTHING = 0.1
+"""Label smoothing if the targets are running text."""
+TRANSFORMER_PAIRS = ((200_000, 256), (10_000, 128))
+"""Pairs of running text from which the model is a Transformer by default, with its width."""
+TRANSFORMER: Fields = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
+"""Fields of this model, besides its sizes. Z. Wu et al., "Good for misconceived reasons", ACL 2021, for Multi30k."""
 
 
 class PairChoices(NamedTuple):
@@ -35,6 +44,7 @@ class PairChoices(NamedTuple):
     copying: bool
     location: bool
     hallucination: float
+    label_smoothing: float
 
 
 def choose(
@@ -51,7 +61,9 @@ def choose(
     left, right = ([split(kind)(text) for text in texts] for kind, texts in ((kind, sources), (chosen, targets)))
     share = shared_share(left, right)
     known, written = ({token for text in side for token in text} for side in (left, right))
-    has_same = chosen == kind != "bpe" and len(known & written) >= SAME_SYMBOLS * len(written)
+    has_same = chosen == kind and len(known & written) >= SAME_SYMBOLS * len(written)
+    if chosen == kind == "bpe":
+        has_same = known_share(sources, targets) >= SAME_SYMBOLS
     return PairChoices(
         kind,
         None if chosen == kind else chosen,
@@ -59,7 +71,24 @@ def choose(
         copying=share >= COPIED,
         location=of_targets != "text",
         hallucination=hallucination_rate(count) if share >= MOSTLY and of_targets != "text" else 0.0,
+        label_smoothing=TEXT_SMOOTHING if of_targets == "text" else 0.0,
     )
+
+
+def known_share(sources: Sequence[str], targets: Sequence[str]) -> float:
+    """Return the share of the characters of some texts that also occur in others; white space does not count."""
+    known = set("".join(sources))
+    counts = Counter(character for text in targets for character in text if not character.isspace())
+    return sum(count for character, count in counts.items() if character in known) / max(counts.total(), 1)
+
+
+def default_model(sources: Sequence[str], targets: Sequence[str]) -> Fields:
+    """Return the fields of the model that suits the pairs, where they differ from the usual defaults."""
+    width = next((width for least, width in TRANSFORMER_PAIRS if len(sources) >= least), None)
+    step = -(-len(sources) // MAX_PAIRS)
+    if width is None or {kind_of(sources[::step]), kind_of(targets[::step])} != {"text"}:
+        return {}
+    return {**TRANSFORMER, "embedding_size": width, "hidden_size": width}
 
 
 def hallucination_rate(pairs: int) -> float:
@@ -76,7 +105,7 @@ def recipe(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> Field
     """
     fields: Fields = {
         "model.dropout": next((value for limit, value in DROPOUT if pairs <= limit), 0.2),
-        "training.batch_size": next((size for limit, size in BATCH_SIZES if pairs <= limit), 64),
+        "training.batch_size": next((size for limit, size in BATCH_SIZES[is_text] if pairs <= limit), 64),
     }
     if has_budget:
         return fields
@@ -85,7 +114,7 @@ def recipe(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> Field
         **fields,
         "training.epochs": max(least, min(most, round(most * (1000 / max(pairs, 1)) ** 0.3))),
         "training.minutes": 20.0 if pairs <= 20_000 and not is_text else 90.0,
-        "training.learning_rate": min(rate, LEARNING_RATE),
+        "training.learning_rate": rate if is_text else min(rate, LEARNING_RATE),
         "training.average": 0.998,
     }
 

@@ -1,5 +1,6 @@
 """Sequence to sequence: a text for every text."""
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -45,7 +46,7 @@ from .answering import (
 )
 from .base_tasks import LabelledTask, seeing_everything, split_options, with_kind, with_model
 from .overlong import read_lengths, warn_of_long
-from .pair_choices import PairChoices, choose, recipe
+from .pair_choices import PairChoices, choose, default_model, recipe
 from .pair_metrics import exact_share, likelihood, pair_measures, pair_metrics
 from .seq2seq_view import CTCView, EncoderDecoderView
 
@@ -76,6 +77,10 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         Metric("word_error_rate", "word error rate", 4),
     )
     counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.given = config.model
 
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
@@ -112,14 +117,31 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         target = fit_tokenizer(target_settings, targets)
         return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
 
+    def choose_model(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Choose the model by the pairs, unless the configuration names a layer or has options of another one."""
+        if "layer" in self.given.model_fields_set or self.config.training.init is not None:
+            return
+        chosen = default_model(sources, targets)
+        fields = {name: value for name, value in chosen.items() if name not in self.given.model_fields_set}
+        model = self.given.model_copy(update=fields)
+        if model.embedding_size != model.hidden_size:  # of which one was given
+            model.tie_weights = self.given.tie_weights
+        config = self.config.model_copy(update={"model": model})
+        with contextlib.suppress(InputError):
+            self.config.model = self.with_defaults(config).model
+            self.options, self.layer_options = split_options(Options, self.config)
+
     def choose_options(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Fill in those options that are None and depend on the training data."""
+        """Choose the model, and fill in those options that are None and depend on the training data."""
+        self.choose_model(sources, targets)
         options, chosen = self.options, self.choose_tokens(sources, targets)
         samples = bool(options.scheduled_sampling) or options.readout == "tanh-logits"
         has_one_head = not self.at_once and options.attention not in ("none", "multi-head")
         copying = chosen.copying and not self.at_once and not samples
         self.set_options(copying=copying, location=chosen.location and has_one_head)
-        self.set_options(hallucination=0.0 if self.at_once else chosen.hallucination)
+        invented, smoothing = chosen.hallucination, chosen.label_smoothing
+        self.set_options(hallucination=0.0 if self.at_once else invented)
+        self.set_options(label_smoothing=0.0 if self.at_once else smoothing)
 
     def choose_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> PairChoices:
         """Fill in the kinds of tokens, and return all that the pairs suggest."""

@@ -66,7 +66,7 @@ class TranslatorView(TaskView[ModelT]):
     sections = ("alignment",)
     beam_search = True
 
-    def answers(self, sources: Sequence[str], *, beam: int = 1, alignments: bool = False) -> list[Metrics]:
+    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[Metrics]:
         """Return the answers to some sources, as `Task.answer` does."""
         return self.answer_all(self.model, self.vocabulary, sources, beam=beam, alignments=alignments)
 

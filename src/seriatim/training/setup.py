@@ -184,7 +184,7 @@ def prepare(task: AnyTask, folder: Path, vocabulary: Vocabulary | None = None) -
     Raises:
         InputError: data or configuration have a problem; nothing is written before.
     """
-    training_spec, config = task.training_spec(), task.config.model
+    training_spec = task.training_spec()
     model: nn.Module | None = None
     initial: Initial | None = None
     if vocabulary is None:
@@ -200,8 +200,8 @@ def prepare(task: AnyTask, folder: Path, vocabulary: Vocabulary | None = None) -
     choose_defaults(task, train, held_out=valid is not None)
     if model is None:
         model = build_model(task, vocabulary)
-        if config.initial == "zeros":
+        if task.config.model.initial == "zeros":
             set_to_zero(model)
         if initial is not None:
-            initial.copy_to(model, config)
+            initial.copy_to(model, task.config.model)
     return Job(task, folder, vocabulary, model, task.batches(train), train, valid)
