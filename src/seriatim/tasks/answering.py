@@ -12,6 +12,8 @@ from torch import Tensor
 from ..config import Section
 from ..core.errors import InputError
 from ..core.state import select_state
+from ..data.batching import Buckets
+from ..data.encoded_pairs import Side
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search
@@ -20,6 +22,8 @@ from ..decoding.sampling import Sampling, sample
 from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
+from ..training.task import evaluating
+from .pair_metrics import TOGETHER, Translator
 
 BEAM, LENGTH_PENALTY = 5, 1.0
 """Usual width of beam search, and its usual length penalty."""
@@ -90,6 +94,35 @@ def excluded_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
 def answer_limits(lengths: Tensor, longest: int) -> Tensor:
     """Return the largest number of tokens of the answer to each source of ``lengths``, at most ``longest``."""
     return (lengths * LENGTH_FACTOR + LENGTH_MARGIN).clamp(max=longest)
+
+
+def answer_all(
+    model: Translator,
+    vocabulary: Vocabulary,
+    side: Side,
+    settings: AnswerSettings,
+    *,
+    longest: int,
+    with_alignments: bool,
+) -> list[Metrics]:
+    """Return the answer to each encoded source of ``side``, of at most ``longest`` tokens."""
+    excluded = excluded_tokens(vocabulary.target)
+    batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
+    answers: list[Metrics] = [{}] * len(side.lengths)
+    with evaluating(model) as device:
+        for rows, source, lengths in batches.read(batches.in_order()):
+            sources = Sources(source.to(device), lengths, answer_limits(lengths, longest), excluded)
+            if isinstance(model, CTCTranslator):
+                best = search_at_once(model, sources, settings)
+            else:
+                best = (sample_stepwise if settings.sampled else search_stepwise)(model, sources, settings)
+            for row, hypotheses in zip(rows.tolist(), best, strict=True):
+                answers[row] = answer_of(hypotheses, vocabulary.target)
+            if with_alignments and not isinstance(model, CTCTranslator):
+                aligned = alignments(model, sources, [hypotheses[0].tokens for hypotheses in best], vocabulary)
+                for row, alignment in zip(rows.tolist(), aligned, strict=True):
+                    answers[row] |= alignment
+    return answers
 
 
 def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:

@@ -1,19 +1,50 @@
 """Metrics of sequence to sequence from the losses and the answers of pairs."""
 
+from typing import TypeAlias
+
 import numpy as np
+from torch import Tensor
 
 from ..core.lengths import valid_mask
 from ..data.batching import Buckets
-from ..data.encoded_pairs import Pairs
+from ..data.encoded_pairs import PairBatch, Pairs
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
+from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..training.task import evaluating
 
+TOGETHER = 32
+"""Number of pairs that are read or answered together."""
+Translator: TypeAlias = EncoderDecoder | CTCTranslator
+
+
+def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
+    """Return −log P of each target ``(batch,)``, summed over its alignments with the source."""
+    source, targets = (part.to(model.output.weight.device) for part in (batch.source, batch.targets))
+    return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
+
+
+def pair_losses(model: Translator, data: Pairs) -> np.ndarray:
+    """Return for every pair the summed −log P in nats and the number of target tokens ``(pairs, 2)``."""
+    batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
+    losses = np.zeros((len(data.sources), 2))
+    with evaluating(model) as device:
+        for batch in batches.read(batches.in_order()):
+            lengths = batch.target_lengths
+            if isinstance(model, CTCTranslator):
+                total = alignment_losses(model, batch)
+            else:
+                source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+                total = model.token_losses(source, batch.source_lengths, inputs, targets, lengths).double().sum(1)
+            losses[batch.rows, 0] = total.cpu().numpy()
+            losses[batch.rows, 1] = lengths.numpy()
+    return losses
+
 
 def likelihood(losses: np.ndarray) -> Metrics:
-    """Return loss and perplexity with intervals, from the result of `SequenceToSequence.losses`."""
+    """Return loss and perplexity with intervals, from the result of `pair_losses`."""
     metrics = with_interval("loss", losses, mean)
     return metrics | {
         name.replace("loss", "perplexity"): None if value is None else safe_exp(value)
@@ -37,12 +68,12 @@ def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics
     return {**likelihood(losses), **translation_metrics(answers, data.targets), **counts, **data.repairs.facts()}
 
 
-def exact_share(model: EncoderDecoder, data: Pairs, batch_size: int) -> float:
+def exact_share(model: EncoderDecoder, data: Pairs) -> float:
     """Return the share of pairs to which greedy search answers exactly.
 
     An answer is exact if each target token is the most probable one after those before it, which needs no search.
     """
-    hits, batches = 0, Buckets(data.source.lengths + data.target.lengths, batch_size, data.batch)
+    hits, batches = 0, Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
     with evaluating(model) as device:
         for batch in batches.read(batches.in_order()):
             source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))

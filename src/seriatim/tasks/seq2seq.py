@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -31,27 +31,21 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..training.optimizers import default_rate
-from ..training.task import evaluating
 from ..training.task_data import Metric
-from .answering import (
-    AnswerSettings,
-    Sources,
-    alignments,
-    answer_limits,
-    answer_of,
-    excluded_tokens,
-    sample_stepwise,
-    search_at_once,
-    search_stepwise,
-)
+from .answering import AnswerSettings, answer_all
 from .base_tasks import LabelledTask, seeing_everything, split_options, with_kind, with_model
 from .overlong import read_lengths, warn_of_long
 from .pair_choices import PairChoices, choose, default_model, recipe
-from .pair_metrics import exact_share, likelihood, pair_measures, pair_metrics
+from .pair_metrics import (
+    Translator,
+    alignment_losses,
+    exact_share,
+    likelihood,
+    pair_losses,
+    pair_measures,
+    pair_metrics,
+)
 from .seq2seq_view import CTCView, EncoderDecoderView
-
-TOGETHER = 32
-Translator: TypeAlias = EncoderDecoder | CTCTranslator
 
 
 class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
@@ -265,43 +259,27 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def validate(self, model: Translator, data: Pairs) -> Metrics:
         """Compute the loss, and the share of exact answers if it selects the weights."""
-        metrics = likelihood(self.losses(model, data))
+        metrics = likelihood(pair_losses(model, data))
         if self.options.location and isinstance(model, EncoderDecoder):
-            metrics["exact_match"] = exact_share(model, data, TOGETHER)
+            metrics["exact_match"] = exact_share(model, data)
         return metrics
 
     def evaluate(self, model: Translator, data: Pairs, **settings: object) -> Metrics:
         """Compute the loss, and compare the answers with the targets."""
-        return pair_metrics(self.losses(model, data), self.texts(model, data, **settings), data)
+        return pair_metrics(pair_losses(model, data), self.texts(model, data, **settings), data)
 
     def measures(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each pair."""
-        return pair_measures(self.losses(model, data), self.texts(model, data, **settings), data)
+        return pair_measures(pair_losses(model, data), self.texts(model, data, **settings), data)
 
     def examine(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
         """Compute both results from the same answers."""
-        losses, answers = self.losses(model, data), self.texts(model, data)
+        losses, answers = pair_losses(model, data), self.texts(model, data)
         return pair_metrics(losses, answers, data), pair_measures(losses, answers, data)
 
     def texts(self, model: Any, data: Pairs, **settings: object) -> list[str]:
         """Return the answer to every source."""
         return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
-
-    def losses(self, model: Translator, data: Pairs) -> np.ndarray:
-        """Return for every pair the summed −log P in nats and the number of target tokens ``(pairs, 2)``."""
-        batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
-        losses = np.zeros((len(data.sources), 2))
-        with evaluating(model) as device:
-            for batch in batches.read(batches.in_order()):
-                lengths = batch.target_lengths
-                if isinstance(model, CTCTranslator):
-                    total = alignment_losses(model, batch)
-                else:
-                    source, inputs, targets = (x.to(device) for x in (batch.source, batch.inputs, batch.targets))
-                    total = model.token_losses(source, batch.source_lengths, inputs, targets, lengths).double().sum(1)
-                losses[batch.rows, 0] = total.cpu().numpy()
-                losses[batch.rows, 1] = lengths.numpy()
-        return losses
 
     def combine(self, models: Sequence[Translator]) -> EncoderDecoders:
         """Return a model with the mean of the probabilities at every step; there are no steps with ctc."""
@@ -344,27 +322,5 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         warn_of_long(side.lengths, self.config, name="predict", items="sources")
         if chosen.sampled and self.at_once:
             raise InputError("--temperature, --seed: not supported for a model that writes whole answers at once")
-        attends = self.options.attention not in ("none", "multi-head")
-        excluded = excluded_tokens(vocabulary.target)
-        batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
-        answers: list[Metrics] = [{}] * len(items)
-        with evaluating(model) as device:
-            for rows, source, lengths in batches.read(batches.in_order()):
-                sources = Sources(source.to(device), lengths, answer_limits(lengths, longest), excluded)
-                if isinstance(model, CTCTranslator):
-                    best = search_at_once(model, sources, chosen)
-                else:
-                    best = (sample_stepwise if chosen.sampled else search_stepwise)(model, sources, chosen)
-                for row, hypotheses in zip(rows.tolist(), best, strict=True):
-                    answers[row] = answer_of(hypotheses, vocabulary.target)
-                if chosen.alignments and attends and not isinstance(model, CTCTranslator):
-                    aligned = alignments(model, sources, [hypotheses[0].tokens for hypotheses in best], vocabulary)
-                    for row, alignment in zip(rows.tolist(), aligned, strict=True):
-                        answers[row] |= alignment
-        return answers
-
-
-def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
-    """Return −log P of each target ``(batch,)``, summed over its alignments with the source."""
-    source, targets = (part.to(model.output.weight.device) for part in (batch.source, batch.targets))
-    return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
+        with_alignments = chosen.alignments and self.options.attention not in ("none", "multi-head")
+        return answer_all(model, vocabulary, side, chosen, longest=longest, with_alignments=with_alignments)
