@@ -11,7 +11,7 @@ import seriatim
 from seriatim.config import Training, resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
-from seriatim.training.adaptive_defaults import MINUTES, default_budget, small_batches
+from seriatim.training.adaptive_defaults import MINUTES, default_budget, small_batches, text_dropout
 from seriatim.training.averaging import WeightAverage
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.training_state import Progress
@@ -130,3 +130,11 @@ def test_batches_grow_with_the_data() -> None:
     sizes = [small_batches(items) for items in (2, 1000, 3000, 100_000)]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "vocabulary_size", "expected"),
+    [(100_000, 80, 0.3), (1_000_000, 80, 0.0), (1_000_000, 20_000, 0.3), (100_000_000, 50_000, 0.0)],
+)
+def test_text_is_little_in_all_or_for_its_vocabulary(tokens: int, vocabulary_size: int, expected: float) -> None:
+    assert text_dropout(tokens, vocabulary_size) == expected

@@ -123,7 +123,8 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
 
     def recipe(self, train: Corpus) -> Fields:
         """Return dropout for little text."""
-        return {"model.dropout": text_dropout(len(train.ids))}
+        size = 0 if train.tokenizer is None else train.tokenizer.vocabulary_size
+        return {"model.dropout": text_dropout(len(train.ids), size)}
 
     def loss(
         self, model: TextModel, batch: Batch, state: State | None, *, progress: float = 0.0

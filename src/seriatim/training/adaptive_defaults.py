@@ -25,8 +25,8 @@ AVERAGE = 0.998
 """Decay of the average of the weights, in a training without a budget."""
 WARMUP_STEPS = 100
 """Steps in which the learning rate rises, in a training without a budget."""
-FEW_TOKENS, FEW_TOKENS_DROPOUT = 300_000, 0.3
-"""Tokens below which a text is little for a language model, and its dropout then."""
+FEW_TOKENS, FEW_OCCURRENCES, FEW_TOKENS_DROPOUT = 300_000, 200, 0.3
+"""A text with fewer tokens is little, in all or for each token of the vocabulary; the dropout of its language model."""
 BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
 """Steps of a training with neither a budget nor held-out data, and the bounds of its epochs."""
 
@@ -84,6 +84,9 @@ def small_batches(items: int) -> int:
     return next((size for size in (8, 16) if items <= 200 * size), BATCH_SIZE)
 
 
-def text_dropout(tokens: int) -> float:
-    """Return the dropout of a language model for a training text of so many tokens: less than `FEW_TOKENS` need it."""
-    return FEW_TOKENS_DROPOUT if tokens < FEW_TOKENS else 0.0
+def text_dropout(tokens: int, vocabulary_size: int) -> float:
+    """Return the dropout of a language model for a training text of so many tokens: little text needs it.
+
+    A text is also little if the vocabulary, and with it the model, is large, as that of words is.
+    """
+    return FEW_TOKENS_DROPOUT if tokens < max(FEW_TOKENS, FEW_OCCURRENCES * vocabulary_size) else 0.0
