@@ -54,7 +54,7 @@ def _of_a_language_model(run: seriatim.Run) -> dict[str, Any]:
 
 def _to_lines(run: seriatim.Run) -> list[dict[str, Any]]:
     lines = GAPS if run.config.task == "mlm" else LINES
-    settings = {"beam": 3, "n_best": 2, "length_penalty": 0.0} if run.config.task == "seq2seq" else {}
+    settings = {"beam": 3, "n_best": 2} if run.config.task == "seq2seq" else {}
     return [
         {key: value for key, value in one.items() if key != "seconds"}
         for one in run.predict(lines, **settings, details=True)

@@ -1,8 +1,9 @@
 """Builds the sequence-to-sequence model that a configuration describes."""
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from pydantic import Field
 from torch import Tensor
 
 from ..config import Count, Model, Rate
@@ -60,6 +61,10 @@ class Options(ScheduledSampling):
     hallucination: Rate | None = None
     """Share of the training pairs in which the longest part that source and target share gets other tokens, on both
     sides and again at every step (Anastasopoulos & Neubig 2019); by default for few pairs that share much."""
+    beam: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Width of beam search where a command names none; by default 5, or 1 with ctc."""
+    length_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
+    """Length penalty of beam search where a command names none; by default 1, or 0 with ctc."""
     max_target_length: Count = 256
     """Largest number of tokens of a target; longer targets are refused with their line, longer answers are cut."""
 

@@ -38,8 +38,7 @@ SEARCHING = ("beam", "length_penalty", "min_length")
 class AnswerSettings(Section):
     """How answers are computed: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
 
-    ``beam`` and ``length_penalty`` None are `BEAM` and `LENGTH_PENALTY`; for a model that writes whole answers at once,
-    they are 1, which is the best alignment, and 0.
+    ``beam`` and ``length_penalty`` None are those of the options of the run.
 
     ``alignments`` adds the source tokens that each answer attends to, which takes a second pass. The samples of a
     source depend on it and on ``seed`` only; without a seed they differ. Values are checked where they are used.
@@ -55,6 +54,16 @@ class AnswerSettings(Section):
     top_p: SkipValidation[float | None] = None
     min_p: SkipValidation[float | None] = None
     seed: SkipValidation[int | None] = None
+
+    def with_defaults(self, beam: int | None, length_penalty: float | None) -> "AnswerSettings":
+        """Return the settings with these values where none is given, and a beam that holds all answers."""
+        usual = max(BEAM if beam is None else beam, self.n_best)
+        penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
+        given = {"beam": self.beam, "length_penalty": self.length_penalty}
+        chosen = {"beam": usual, "length_penalty": penalty} | {
+            name: value for name, value in given.items() if value is not None
+        }
+        return self.model_copy(update=chosen)
 
     @property
     def sampled(self) -> bool:
@@ -128,8 +137,8 @@ def answer_all(
 def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
     """Find the best answers to each source by beam search. ``model`` may also be an ensemble of encoder-decoders."""
     beam = Beam(
-        max(BEAM, settings.n_best) if settings.beam is None else settings.beam,
-        length_penalty=LENGTH_PENALTY if settings.length_penalty is None else settings.length_penalty,
+        BEAM if settings.beam is None else settings.beam,
+        length_penalty=settings.length_penalty or 0.0,
         n_best=settings.n_best,
         min_length=settings.min_length,
         stop=END,
@@ -178,7 +187,7 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSetti
     """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1."""
     if settings.length_penalty or settings.min_length:
         raise InputError("--length-penalty, --min-length: not supported for a model that writes whole answers at once")
-    width = settings.n_best if settings.beam is None else settings.beam
+    width = 1 if settings.beam is None else settings.beam
     Beam(width, n_best=settings.n_best)  # checks both values
     log_p, places = model(sources.ids, sources.lengths)
     log_p = log_p.index_fill(2, torch.tensor(sources.excluded, dtype=torch.long, device=log_p.device), -torch.inf)

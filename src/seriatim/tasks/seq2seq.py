@@ -32,7 +32,7 @@ from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..training.optimizers import default_rate
 from ..training.task_data import Metric
-from .answering import AnswerSettings, answer_all
+from .answering import BEAM, LENGTH_PENALTY, AnswerSettings, answer_all
 from .base_tasks import LabelledTask, seeing_everything, split_options, with_kind, with_model
 from .overlong import read_lengths, warn_of_long
 from .pair_choices import PairChoices, choose, default_model, recipe
@@ -53,6 +53,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     options: Options
     own_options = Options
+    former_options: ClassVar[Mapping[str, object]] = {"beam": 1, "length_penalty": 0.0}
     timed_work = "writing an answer"
     items_name = "pairs"
     suffixes = PAIRED_SUFFIXES
@@ -136,6 +137,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         invented, smoothing = chosen.hallucination, chosen.label_smoothing
         self.set_options(hallucination=0.0 if self.at_once else invented)
         self.set_options(label_smoothing=0.0 if self.at_once else smoothing)
+        beam, penalty = (1, 0.0) if self.at_once else (BEAM, LENGTH_PENALTY)
+        self.set_options(beam=beam, length_penalty=penalty)
 
     def choose_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> PairChoices:
         """Fill in the kinds of tokens, and return all that the pairs suggest."""
@@ -309,6 +312,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         With learned positions, a source is read up to their number, and an answer is no longer than it.
         """
         chosen = read_settings(AnswerSettings, settings)
+        if not chosen.sampled:
+            chosen = chosen.with_defaults(self.options.beam, self.options.length_penalty)
         side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)
         longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
         check_integer("min_length", chosen.min_length, minimum=0)
