@@ -220,7 +220,7 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     """Return all fields that are given, and the beginning of messages about them."""
     where = ""
     if isinstance(source, Config):
-        tree = source.model_dump(exclude_unset=True)
+        tree = _given(source)
     elif isinstance(source, Mapping):
         tree = _copy(source)
     else:
@@ -228,6 +228,21 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     for name, value in overrides.items():
         _set(tree, name, value)
     return tree, where
+
+
+def _given(section: Section) -> Fields:
+    """Return the fields of a section that were given, or changed in place; others keep their defaults.
+
+    A task can choose what nobody gave, such as the layer.
+    """
+    tree: Fields = {}
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            tree[name] = _given(value)
+        elif name in section.model_fields_set or value != field.get_default(call_default_factory=True):
+            tree[name] = _copy(value) if isinstance(value, Mapping) else value
+    return tree
 
 
 def _path_of(source: str | Path) -> Path:

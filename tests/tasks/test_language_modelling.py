@@ -38,7 +38,7 @@ def test_batches_know_the_tokens_that_occur_once(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "text"), [("word", TEXT + "a <unk> b\n"), ("byte", TEXT), ("word", "a b\n" * 9)])
-def test_no_token_is_replaced_that_need_not_be(tmp_path, kind: str, text: str) -> None:
+def test_tokens_are_replaced_only_if_no_unknown_token_is_in_the_text(tmp_path, kind: str, text: str) -> None:
     job = prepare(find(resolve(config(tmp_path, text, kind=kind))), tmp_path / "run")
     assert all(batch.rare is None for batch in job.batches.read(job.batches.shuffled(1, 0)))
 

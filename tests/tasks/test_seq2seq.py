@@ -70,6 +70,18 @@ def test_it_learns_to_translate(run: seriatim.Run, folder: Path) -> None:
     assert run.summary["baseline"]["exact_match"] == 0
 
 
+def test_a_run_records_its_usual_search(run: seriatim.Run) -> None:
+    options = run.config.model.options
+    assert (options["beam"], options["length_penalty"]) == (5, 1.0)
+    usual, named = (list(run.predict(SOURCES, details=True, **search)) for search in ({}, options_of_search(options)))
+    assert [answer["n_best"] for answer in usual] == [answer["n_best"] for answer in named]
+    assert len(next(iter(run.predict(["abc"], n_best=9, details=True)))["n_best"]) == 9
+
+
+def options_of_search(options: dict) -> dict:
+    return {name: options[name] for name in ("beam", "length_penalty")}
+
+
 def test_parallel_files_are_the_same_pairs(run: seriatim.Run, folder: Path) -> None:
     one, two = (run.evaluate(data) for data in (str(folder / "valid.tsv"), f"{folder}/valid.src,{folder}/valid.tgt"))
     assert one == two

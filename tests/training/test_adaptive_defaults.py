@@ -136,5 +136,5 @@ def test_batches_grow_with_the_data() -> None:
     ("tokens", "vocabulary_size", "expected"),
     [(100_000, 80, 0.3), (1_000_000, 80, 0.0), (1_000_000, 20_000, 0.3), (100_000_000, 50_000, 0.0)],
 )
-def test_text_is_little_in_all_or_for_its_vocabulary(tokens: int, vocabulary_size: int, expected: float) -> None:
+def test_small_texts_and_large_vocabularies_get_dropout(tokens: int, vocabulary_size: int, expected: float) -> None:
     assert text_dropout(tokens, vocabulary_size) == expected

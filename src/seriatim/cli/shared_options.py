@@ -87,12 +87,17 @@ def add_code(parser: argparse.ArgumentParser, named_by: str = "the run") -> None
 def add_search(parser: argparse.ArgumentParser) -> None:
     """Add the options of beam search."""
     add = parser.add_argument
-    add("--beam", type=int, metavar="N", help="the number of hypotheses of beam search (seq2seq; default: 5)")
+    add(
+        "--beam",
+        type=int,
+        metavar="N",
+        help="the number of hypotheses of beam search (seq2seq; default: as the run, usually 5)",
+    )
     add(
         "--length-penalty",
         type=float,
         metavar="A",
-        help="prefer longer answers; 0 turns this off (seq2seq; default: 1)",
+        help="prefer longer answers; 0 turns this off (seq2seq; default: as the run, usually 1)",
     )
     add("--n-best", type=int, metavar="N", help="the number of answers to each input, with --json (seq2seq)")
     add("--min-length", type=int, metavar="N", help="the smallest number of tokens of an answer (seq2seq)")

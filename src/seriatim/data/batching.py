@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     fresh: bool  # whether the sequences begin here
     rows: np.ndarray  # the index of each line of the corpus, or of each row of the stream (batch,)
     start: int  # the position in the sequences at which the window begins
-    rare: Tensor | None = None  # which of the first input and the targets occur once (batch, 1 + time); None for none
+    rare: Tensor | None = None  # whether the first input and each target occur once (batch, 1 + time)
 
     @property
     def tokens(self) -> int:
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 class Batches:
     """The windows of a corpus: ``batch_size`` sequences side by side, ``sequence_length`` tokens long.
 
-    ``rare`` says which tokens occur once in the training text ``(vocabulary,)``, None if it does not matter.
+    ``rare`` says which tokens occur once in the training text ``(vocabulary,)``; None if no token is replaced.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class Corpus:
     def seen_once(self) -> np.ndarray | None:
         """Return whether each token occurs exactly once ``(vocabulary,)``.
 
-        None if no token has to stand in for unknown ones: there can be none, or the text itself has some.
+        None if the tokenizer has no unknown token, if the text contains it, or if no token occurs once.
         """
         if self.tokenizer is None or self.tokenizer.unknown_id is None:
             return None

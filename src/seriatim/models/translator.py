@@ -17,6 +17,9 @@ from .encoder_decoder import EncoderDecoder
 from .recurrent_decoder import ContextDecoder
 from .scheduled_sampling import ScheduledSampling
 
+BEAM, LENGTH_PENALTY = 5, 1.0
+"""Usual width of beam search, and its usual length penalty."""
+
 
 class Options(ScheduledSampling):
     """Options of an encoder-decoder, beside those of its layers."""
@@ -93,7 +96,14 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
         if key not in known:
             check_options(config.layer, {key: rest[key]})
     half = -(-config.hidden_size // 2) if config.bidirectional else config.hidden_size
-    update = {"decoder": decoder, "attention": attention, "encoder_size": options.encoder_size or half}
+    beam, penalty = (1, 0.0) if options.factorisation == "ctc" else (BEAM, LENGTH_PENALTY)
+    update = {
+        "decoder": decoder,
+        "attention": attention,
+        "encoder_size": options.encoder_size or half,
+        "beam": beam if options.beam is None else options.beam,
+        "length_penalty": penalty if options.length_penalty is None else options.length_penalty,
+    }
     complete = options.model_copy(update=update)
     _refuse_unused(complete)
     return complete

@@ -102,7 +102,7 @@ def with_current_layer(config: Config) -> Config:
     """
     fields: dict[str, object] = {}
     if (layer := current(import_references(config.model.layer))) != config.model.layer:
-        fields["layer"] = layer  # a field that nobody gave must not seem to be given
+        fields["layer"] = layer  # assigned only if it differs: a task may choose a layer that was not given
     if isinstance(decoder := config.model.options.get("decoder"), str):
         fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
     config = with_model(config, **fields)

@@ -22,11 +22,10 @@ from ..decoding.sampling import Sampling, sample
 from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
+from ..models.translator import Options
 from ..training.task import evaluating
 from .pair_metrics import TOGETHER, Translator
 
-BEAM, LENGTH_PENALTY = 5, 1.0
-"""Usual width of beam search, and its usual length penalty."""
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
 """An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
@@ -38,7 +37,7 @@ SEARCHING = ("beam", "length_penalty", "min_length")
 class AnswerSettings(Section):
     """How answers are computed: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
 
-    ``beam`` and ``length_penalty`` None are those of the options of the run.
+    ``beam`` and ``length_penalty`` None are those of the run (`Options`); the beam holds at least ``n_best`` answers.
 
     ``alignments`` adds the source tokens that each answer attends to, which takes a second pass. The samples of a
     source depend on it and on ``seed`` only; without a seed they differ. Values are checked where they are used.
@@ -55,15 +54,11 @@ class AnswerSettings(Section):
     min_p: SkipValidation[float | None] = None
     seed: SkipValidation[int | None] = None
 
-    def with_defaults(self, beam: int | None, length_penalty: float | None) -> "AnswerSettings":
-        """Return the settings with these values where none is given, and a beam that holds all answers."""
-        usual = max(BEAM if beam is None else beam, self.n_best)
-        penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
-        given = {"beam": self.beam, "length_penalty": self.length_penalty}
-        chosen = {"beam": usual, "length_penalty": penalty} | {
-            name: value for name, value in given.items() if value is not None
-        }
-        return self.model_copy(update=chosen)
+    def with_search(self, options: Options) -> "AnswerSettings":
+        """Return the settings with the beam and the length penalty of a run where none is given."""
+        usual = {"beam": max(options.beam or 1, self.n_best), "length_penalty": options.length_penalty}
+        missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        return self.model_copy(update=missing)
 
     @property
     def sampled(self) -> bool:
@@ -136,8 +131,9 @@ def answer_all(
 
 def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
     """Find the best answers to each source by beam search. ``model`` may also be an ensemble of encoder-decoders."""
+    assert settings.beam is not None
     beam = Beam(
-        BEAM if settings.beam is None else settings.beam,
+        settings.beam,
         length_penalty=settings.length_penalty or 0.0,
         n_best=settings.n_best,
         min_length=settings.min_length,
@@ -187,13 +183,16 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSetti
     """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1."""
     if settings.length_penalty or settings.min_length:
         raise InputError("--length-penalty, --min-length: not supported for a model that writes whole answers at once")
-    width = 1 if settings.beam is None else settings.beam
-    Beam(width, n_best=settings.n_best)  # checks both values
+    assert settings.beam is not None
+    Beam(settings.beam, n_best=settings.n_best)  # checks both values
     log_p, places = model(sources.ids, sources.lengths)
     log_p = log_p.index_fill(2, torch.tensor(sources.excluded, dtype=torch.long, device=log_p.device), -torch.inf)
-    if width == 1:
+    if settings.beam == 1:
         return [[best] for best in best_alignments(log_p, places)]
-    return [search(log_p[row, :size], beam=width, n_best=settings.n_best) for row, size in enumerate(places.tolist())]
+    return [
+        search(log_p[row, :size], beam=settings.beam, n_best=settings.n_best)
+        for row, size in enumerate(places.tolist())
+    ]
 
 
 def alignments(

@@ -13,8 +13,8 @@ KINDS: dict[Kind, TokenKind] = {"symbols": "word", "words": "char", "text": "bpe
 MAX_PAIRS = 20_000
 """Number of pairs, evenly spread over the data, from which options are chosen."""
 SAME_SYMBOLS = 0.9
-"""Share of the different target tokens that must occur in sources, so that both sides have one vocabulary. Of subwords,
-the characters of targets count, each as often as it occurs."""
+"""Share of the different target tokens that must occur in sources, so that both sides have one vocabulary. For subwords
+it is the share of all characters of the targets."""
 MOSTLY = 0.6
 """Share of the target tokens that must occur in their own source, so that a pair with other tokens stays right."""
 EPOCHS = (10, 80)
@@ -23,16 +23,16 @@ DROPOUT = ((5_000, 0.5), (20_000, 0.4), (100_000, 0.3))
 BATCH_SIZES = {True: ((3_000, 16), (10_000, 32)), False: ((3_000, 16), (50_000, 32))}
 """Pairs up to which a value is taken, and the value; batch sizes by whether the targets are running text."""
 LEARNING_RATE = 0.002
-"""Largest learning rate of a whole training, if the targets are no running text; the rates of layers were measured for
+"""Largest learning rate of a whole training if the targets are not running text; the rates of layers were measured for
 a few hundred steps."""
 COPIED = 0.3
 """Share of the target tokens that must occur in their own source, so that copying is worthwhile."""
 TEXT_SMOOTHING = 0.1
 """Label smoothing if the targets are running text."""
 TRANSFORMER_PAIRS = ((200_000, 256), (10_000, 128))
-"""Pairs of running text from which the model is a Transformer by default, with its width."""
+"""Smallest numbers of pairs of running text for a Transformer by default, each with the width of the model."""
 TRANSFORMER: Fields = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
-"""Fields of this model, besides its sizes. Z. Wu et al., "Good for misconceived reasons", ACL 2021, for Multi30k."""
+"""Fields of this model besides its width. Z. Wu et al., "Good for misconceived reasons", ACL 2021, for Multi30k."""
 
 
 class PairChoices(NamedTuple):

@@ -32,7 +32,7 @@ from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from ..training.optimizers import default_rate
 from ..training.task_data import Metric
-from .answering import BEAM, LENGTH_PENALTY, AnswerSettings, answer_all
+from .answering import AnswerSettings, answer_all
 from .base_tasks import LabelledTask, seeing_everything, split_options, with_kind, with_model
 from .overlong import read_lengths, warn_of_long
 from .pair_choices import PairChoices, choose, default_model, recipe
@@ -75,7 +75,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.given = config.model
+        self.given = config.model  # without the defaults, which depend on the layer
 
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
@@ -119,10 +119,10 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         chosen = default_model(sources, targets)
         fields = {name: value for name, value in chosen.items() if name not in self.given.model_fields_set}
         model = self.given.model_copy(update=fields)
-        if model.embedding_size != model.hidden_size:  # of which one was given
+        if model.embedding_size != model.hidden_size:  # weights of different widths cannot be tied
             model.tie_weights = self.given.tie_weights
         config = self.config.model_copy(update={"model": model})
-        with contextlib.suppress(InputError):
+        with contextlib.suppress(InputError):  # the given options do not fit this model; the LSTM stays
             self.config.model = self.with_defaults(config).model
             self.options, self.layer_options = split_options(Options, self.config)
 
@@ -137,8 +137,6 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         invented, smoothing = chosen.hallucination, chosen.label_smoothing
         self.set_options(hallucination=0.0 if self.at_once else invented)
         self.set_options(label_smoothing=0.0 if self.at_once else smoothing)
-        beam, penalty = (1, 0.0) if self.at_once else (BEAM, LENGTH_PENALTY)
-        self.set_options(beam=beam, length_penalty=penalty)
 
     def choose_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> PairChoices:
         """Fill in the kinds of tokens, and return all that the pairs suggest."""
@@ -313,7 +311,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         """
         chosen = read_settings(AnswerSettings, settings)
         if not chosen.sampled:
-            chosen = chosen.with_defaults(self.options.beam, self.options.length_penalty)
+            chosen = chosen.with_search(self.options)
         side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)
         longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
         check_integer("min_length", chosen.min_length, minimum=0)

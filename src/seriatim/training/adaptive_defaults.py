@@ -25,8 +25,8 @@ AVERAGE = 0.998
 """Decay of the average of the weights, in a training without a budget."""
 WARMUP_STEPS = 100
 """Steps in which the learning rate rises, in a training without a budget."""
-FEW_TOKENS, FEW_OCCURRENCES, FEW_TOKENS_DROPOUT = 300_000, 200, 0.3
-"""A text with fewer tokens is little, in all or for each token of the vocabulary; the dropout of its language model."""
+FEW_TOKENS, FEW_OCCURRENCES, SMALL_TEXT_DROPOUT = 300_000, 200, 0.3
+"""A training text is small below this number of tokens, or of tokens per vocabulary entry; dropout for small texts."""
 BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
 """Steps of a training with neither a budget nor held-out data, and the bounds of its epochs."""
 
@@ -85,8 +85,8 @@ def small_batches(items: int) -> int:
 
 
 def text_dropout(tokens: int, vocabulary_size: int) -> float:
-    """Return the dropout of a language model for a training text of so many tokens: little text needs it.
+    """Return the dropout of a language model for a training text with this number of tokens.
 
-    A text is also little if the vocabulary, and with it the model, is large, as that of words is.
+    A text is also small if it has few tokens per vocabulary entry, because the model grows with the vocabulary.
     """
-    return FEW_TOKENS_DROPOUT if tokens < max(FEW_TOKENS, FEW_OCCURRENCES * vocabulary_size) else 0.0
+    return SMALL_TEXT_DROPOUT if tokens < max(FEW_TOKENS, FEW_OCCURRENCES * vocabulary_size) else 0.0
