@@ -71,12 +71,12 @@ class TranslatorView(TaskView[ModelT]):
         return self.answer_all(self.model, self.vocabulary, sources, beam=beam, alignments=alignments)
 
     def read(self, item: object) -> list[Example]:
-        """Return a source with its target: a pair of texts, or a source that the model answers."""
+        """Return a source with its target: a pair of texts, or a source that the model answers by greedy search."""
         if isinstance(item, tuple):
             source, target = (str(side) for side in item)
         else:
             source = str(item)
-            target = self.answers([source])[0]["text"]
+            target = self.answers([source], beam=1)[0]["text"]
         sides = (self.tokenizer, source), (self.vocabulary.target, target)
         ids, answer = ([token for token in side.encode(line).tolist() if token != END] for side, line in sides)
         decoded = self.token_names([END, *answer], self.vocabulary.target)
@@ -151,7 +151,7 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
         excluded = excluded_tokens(self.vocabulary.target)
         with torch.no_grad():
             sources = Sources(source.to(self.device), lengths, answer_limits(lengths, limit), excluded)
-            (best,) = search_stepwise(self.model, sources, AnswerSettings())
+            (best,) = search_stepwise(self.model, sources, AnswerSettings(beam=1))
         return Translation(source, lengths, best[0].tokens)
 
     def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
