@@ -12,11 +12,19 @@ import seriatim
 from seriatim.cli.main import main as command
 from seriatim.core.errors import InputError
 from seriatim.inspection import surprisal
-from seriatim.inspection.alignment import Aligned, align, aligned_figure, mass
+from seriatim.inspection.alignment import (
+    GREEDY_IS_LIKELIER,
+    Aligned,
+    align,
+    aligned_figure,
+    alignment_section,
+    mass,
+)
 from seriatim.inspection.context_section import needed_sentence
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.report.page import Prose
 from seriatim.tasks.text_view import CausalTextView
 from seriatim.training.task_view import TaskView
 
@@ -170,7 +178,7 @@ def test_the_command(inspected, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     run = inspected["seq2seq"]
-    (expected,) = run.predict(["axbxcx"], alignments=True, details=True)
+    (expected,) = run.predict(["axbxcx"], beam=1, alignments=True, details=True)
     greedy, beam = align(run, "axbxcx", beam=3)
     assert greedy.weights == expected["alignment"]
     assert beam.search == "beam of 3"
@@ -191,6 +199,17 @@ def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.Monkey
         aligned_figure(Aligned("greedy", "", 0.0))
     with pytest.raises(InputError, match="offers no translations"):
         align(inspected["lm"], "a")
+
+
+@pytest.mark.parametrize(
+    ("greedy", "beam", "is_said"), [(("a", -1.0), ("b", -2.0), True), (("a", -1.0), ("a", -1.1), False)]
+)
+def test_the_greedy_answer_is_likelier_only_if_it_is_another(inspected, monkeypatch, greedy, beam, is_said) -> None:
+    answers = [Aligned("greedy", *greedy), Aligned("beam of 5", *beam)]
+    monkeypatch.setattr("seriatim.inspection.alignment.align", lambda *_, **__: answers)
+    given = {"beam": 5, "data": None, "file_format": None}
+    content = alignment_section(prepare(inspected["seq2seq"], "axbxcx", **given))
+    assert any(part == Prose(GREEDY_IS_LIKELIER) for part in content.parts) is is_said
 
 
 def test_nothing_is_computed_from_an_infinite_loss(tmp_path: Path) -> None:

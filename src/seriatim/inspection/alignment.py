@@ -20,6 +20,10 @@ from .attention_maps import MAX_MAP, attention_maps, token_map
 from .subject import Content, Subject, view_of
 
 BEAM = 5
+GREEDY_IS_LIKELIER = (
+    "The greedy answer is more probable as a whole than that of beam search, which keeps few hypotheses and ranks them "
+    "with a length penalty."
+)
 
 
 class Aligned(NamedTuple):
@@ -93,8 +97,9 @@ def alignment_section(subject: Subject) -> Content:
     headings = [f"{each.search}, P = {math.exp(each.log_probability):.2g}" for each in answers]
     samples = [(heading, each.text or "(nothing)") for heading, each in zip(headings, answers, strict=True)]
     parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
-    if answers[-1].log_probability < answers[0].log_probability:
-        parts.append(Prose("Here beam search has dropped an answer that is more likely as a whole: the greedy one."))
+    first, last = answers[0], answers[-1]
+    if last.text != first.text and last.log_probability < first.log_probability:
+        parts.append(Prose(GREEDY_IS_LIKELIER))
     lines = [f"answer: {answers[-1].text[:100] or '(nothing)'}"]
     plots = [_plot(each) for each in answers if each.weights]
     parts.append(Plots(plots) if plots else Prose(f"No alignment is shown: {subject.view.no_alignment}."))
