@@ -29,9 +29,11 @@ class FromJson:
 
 @dataclass(frozen=True)
 class Distance(FromJson):
-    """A figure ``of`` a model at several distances, each the mean over ``count`` of some ``items``.
+    """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
 
-    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``.
+    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``, and ``bounds``
+    are their 95 % intervals. With the kind ``context``, ``whole`` is the value with the whole context, and ``gains``
+    say by which ``share`` (``low`` to ``high``) the context ``beyond`` some tokens lowers the perplexity.
     """
 
     kind: str = ""
@@ -41,6 +43,18 @@ class Distance(FromJson):
     values: Mapping[str, float | None] = field(default_factory=dict)
     count: int = 0
     items: str = ""
+    whole: float | None = None
+    bounds: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    gains: Sequence[Json] = ()
+
+    @property
+    def significant_gains(self) -> list[Json]:
+        """The gains whose interval does not contain 0, shortest context first."""
+        return [gain for gain in self.gains if gain["low"] > 0 or gain["high"] < 0]
+
+    def gain_beyond(self, tokens: int) -> Json | None:
+        """Return the gain from the context beyond a number of tokens, or None."""
+        return next((gain for gain in self.gains if gain["beyond"] == tokens), None)
 
     @cached_property
     def points(self) -> list[tuple[int, float]]:
