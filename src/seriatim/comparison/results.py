@@ -8,11 +8,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, Self
 
 from ..training.task_data import Metric
 
 Json = Mapping[str, Any]  # an object of a JSON file
+DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
 SIGNIFICANT = 0.05  # the largest p-value at which a row is said to differ from the best
 
 
@@ -98,7 +100,11 @@ class ResultRow(FromJson):
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
     distance: Json = field(default_factory=dict)
     difference: Json = field(default_factory=dict)
+    beside_best_trained: Json = field(default_factory=dict)
     beside_baseline: Json = field(default_factory=dict)
+    rank: int | None = None
+    epochs: float | None = None
+    disk_bytes: int | None = None
 
     @property
     def title(self) -> str:
@@ -123,6 +129,25 @@ class ResultRow(FromJson):
     def distances(self, kind: str) -> list[tuple[int, float]]:
         """Return the values at distances of one kind, nearest first."""
         return self.at_distance.points if self.at_distance.kind == kind else []
+
+    @property
+    def trainings(self) -> list[Json]:
+        """The trainings with a budget in time, each with its ``planned_seconds`` and ``training_seconds``."""
+        return [run for run in self.runs if run.get("planned_seconds") and run.get("training_seconds")]
+
+    @property
+    def training_seconds(self) -> float | None:
+        """The mean seconds of the trainings, without validations."""
+        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def missed_budget(self) -> bool:
+        """Whether a training took more or less time than the budget by more than `DEVIATION`."""
+        return any(
+            abs(run["training_seconds"] - run["planned_seconds"]) > DEVIATION * run["planned_seconds"]
+            for run in self.trainings
+        )
 
     @property
     def is_stateless(self) -> bool:
@@ -150,6 +175,12 @@ class ResultRow(FromJson):
         return self.is_tested and not self.differs
 
 
+def short_name(data: str) -> str:
+    """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``."""
+    parts = [part.strip() for part in data.split(",")]
+    return ", ".join(part if ":" in part else PurePath(part).name or part for part in parts)
+
+
 class Results:
     """The results of a comparison, from what `results.json` holds."""
 
@@ -166,6 +197,11 @@ class Results:
         """The rows that have the metric, best first."""
         self.ranked = [*self.measured, *(row for row in self.rows if row not in measured)]
         """All rows, best first; those without the metric last."""
+
+    @property
+    def trained(self) -> list[ResultRow]:
+        """The measured rows that were trained by steps, best first."""
+        return [row for row in self.measured if not row.counted]
 
     def section(self, name: str) -> Json:
         """Return an object in the results, empty where it is missing."""
@@ -184,6 +220,18 @@ class Results:
         value = row.value(self.metric.key)
         assert value is not None
         return value
+
+    def text(self, row: ResultRow) -> str:
+        """Return the metric of a row in words, with its interval: ``36.7 (95 % interval 34.8 to 38.6)``."""
+        value, bounds = self.of(row), row.interval(self.metric.key)
+        if bounds is None:
+            return self.metric.written(value)
+        low, high = (self.metric.written(bound, bounds) for bound in bounds)
+        return f"{self.metric.written(value, bounds)} (95 % interval {low} to {high})"
+
+    def more_is_better(self, key: str) -> bool:
+        """Return whether larger values of a figure of the task are better."""
+        return any(figure.more_is_better for figure in (self.metric, *self.figures) if figure.key == key)
 
     def at_distance(self) -> Distance:
         """Return the first figure at several distances; all rows have the same kind."""

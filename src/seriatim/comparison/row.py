@@ -39,6 +39,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     """
     measured = plan.measured(run.task)
     data = run.task.read(*measured, run.vocabulary)
+    train = run.task.read(run.task.training_spec(), "train", run.vocabulary)
     with freed_memory_kept():
         metrics, measures = run.task.examine(run.model, data)
     statistics = statistics_of(measures)
@@ -53,11 +54,13 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "metrics": {name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
         "ngrams": metrics.get("ngrams"),
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],
+        "epochs": None if counted else epochs(run, train),
+        "disk_bytes": (run.path / "model.safetensors").stat().st_size,
         **_curves(run, (plan.metric, run.task.selection_metric(run.vocabulary))),
         "tokenizer": run.vocabulary.fingerprint(),
         "described": run.task.describe(data),
         "data": data.key,
-        "trained_on": run.task.read(run.task.training_spec(), "train", run.vocabulary).key,
+        "trained_on": train.key,
         "version": __version__,
     }
     if full:
@@ -66,7 +69,15 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         distance = distances(run, data, measured, plan.metric, statistics)
         row["distance"] = None if distance is None else asdict(distance)
         row["samples"] = samples(run, data, items)
+        row["simplest"] = {"name": run.task.baseline_name, **run.task.baseline(train, data, run.vocabulary)}
     return row, statistics
+
+
+def epochs(run: Run, train: TaskData) -> float:
+    """Return how often a training has read its data, by the number of its steps."""
+    batches, training = run.task.batches(train), run.config.training
+    windows = batches.windows(batches.shuffled(training.seed, 0))
+    return float(run.summary["steps"] * training.accumulate / max(1, windows))
 
 
 def samples(run: Run, data: TaskData, items: Sequence[tuple[str, str]]) -> list[Metrics]:
