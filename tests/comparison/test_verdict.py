@@ -98,7 +98,7 @@ def test_layers_that_are_no_better_than_the_simplest_answer_are_named() -> None:
     results = changed()
     results.values["simplest"] = {"name": "the commonest label", "perplexity": 10.0}
     text = beside_simplest(with_metric(results, ngram=5.0, lstm=10.1, transformer=20.0))
-    assert "Without any model, the commonest label gives perplexity per token 10.00." in text
+    assert "Without any model, the commonest label gives perplexity per token 10" in text
     assert "Worse than that: transformer." in text
     assert "Not clearly better than that: lstm." in text
     text = beside_simplest(with_metric(results, lstm=6.0, transformer=7.0))
@@ -124,7 +124,7 @@ def test_use_of_context_is_only_claimed_where_the_interval_excludes_zero() -> No
 
     assert using_context(row((4, 0.18, 0.14, 0.22), (16, 0.05, 0.02, 0.08), (64, 0.001, -0.01, 0.012))) == (
         "context beyond 4 tokens lowers perplexity by 18.0 % (14.0 to 22.0 %); context beyond 16 tokens lowers "
-        "perplexity by 5.0 % (2.0 to 8.0 %); no significant effect beyond 64 tokens"
+        "perplexity by 5.0 % (2.0 to 8.0 %); no significant effect of context beyond 64 tokens"
     )
     assert using_context(row((1, 0.01, -0.01, 0.03))) == "no significant effect of context beyond 1 token"
     assert "raises perplexity by 5.0 % (3.0 to 7.0 %)" in using_context(row((64, -0.05, -0.07, -0.03)))

@@ -94,7 +94,7 @@ def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | st
         note = "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs"
     if column.heading == GAIN:
         text, _, bounds = sentences.in_share(row.at_distance.gain_beyond(BEYOND) or {}).partition(" (")
-        text, note = f"−{text}" if value < 0 else text, bounds.removesuffix(")")
+        text, note = f"−{text}" if value < 0 and text != "0 %" else text, bounds.removesuffix(")")
     return Cell(text, mark, note)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from ..training.task_data import Metric
 
 Json = Mapping[str, Any]  # an object of a JSON file
+SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence
 DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
 SIGNIFICANT = 0.05  # the largest p-value at which a row is said to differ from the best
 
@@ -27,6 +28,11 @@ class FromJson:
         """Read the fields; unknown keys are left out, and null means the default."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in names and value is not None})
+
+
+def excludes_zero(gain: Json) -> bool:
+    """Return whether the interval from ``low`` to ``high`` does not contain 0."""
+    return bool(gain["low"] > 0 or gain["high"] < 0)
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,9 @@ class Distance(FromJson):
     gains: Sequence[Json] = ()
 
     @property
-    def significant_gains(self) -> list[Json]:
-        """The gains whose interval does not contain 0, shortest context first."""
-        return [gain for gain in self.gains if gain["low"] > 0 or gain["high"] < 0]
+    def clear_gains(self) -> list[Json]:
+        """The gains of at least `SMALLEST_GAIN` whose interval does not contain 0, shortest context first."""
+        return [gain for gain in self.gains if excludes_zero(gain) and abs(gain["share"]) >= SMALLEST_GAIN]
 
     def gain_beyond(self, tokens: int) -> Json | None:
         """Return the gain from the context beyond a number of tokens, or None."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..evaluation.intervals import supported_digits
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
-from .results import Json, ResultRow, Results, short_name
+from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero, short_name
 from .verdict import STILL_FALLING, busy, last_gain, missed_budgets, still_improving
 
 NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first
@@ -129,24 +129,33 @@ def using_context(row: ResultRow) -> str:
 
 
 def _context_gains(row: ResultRow) -> str:
-    """Return the gains from context that differ significantly from 0: beyond 4 tokens, and the farthest."""
+    """Return the gains from context that differ clearly from 0: beyond 4 tokens, and the farthest."""
     if row.is_stateless:
         return "uses no context"
-    significant = row.at_distance.significant_gains
+    significant = row.at_distance.clear_gains
     if not significant:
-        return f"no significant effect of context beyond {_tokens(row.at_distance.gains[0]['beyond'])}"
+        return _no_gain(row.at_distance.gains[0])
     shown = {gain["beyond"]: gain for gain in (row.at_distance.gain_beyond(4), significant[-1]) if gain in significant}
     clauses = [
         f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_share(gain)}"
         for size, gain in shown.items()
         if gain
     ]
-    rest = [gain["beyond"] for gain in row.at_distance.gains if gain["beyond"] > significant[-1]["beyond"]]
-    return "; ".join([*clauses, *([f"no significant effect beyond {_tokens(rest[0])}"] if rest else [])])
+    rest = [gain for gain in row.at_distance.gains if gain["beyond"] > significant[-1]["beyond"]]
+    return "; ".join([*clauses, *([_no_gain(rest[0])] if rest else [])])
+
+
+def _no_gain(gain: Json) -> str:
+    beyond = f"of context beyond {_tokens(gain['beyond'])}"
+    if excludes_zero(gain) or gain["low"] == gain["high"]:
+        return f"the effect {beyond} is under {percent(SMALLEST_GAIN)}"
+    return f"no significant effect {beyond}"
 
 
 def in_share(gain: Json) -> str:
     """Write a gain with its interval: ``18 % (14 to 22 %)``; a negative one without its sign."""
+    if max(abs(gain[key]) for key in ("share", "low", "high")) < SMALLEST_GAIN / 10:
+        return "0 %"
     share, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
     low, high = sorted((low, high)) if gain["low"] * gain["high"] > 0 else (100 * gain["low"], 100 * gain["high"])
     digits = supported_digits(low, high, 2)

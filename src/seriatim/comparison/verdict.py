@@ -189,7 +189,9 @@ def beside_simplest(results: Results) -> str:
             worse.append(row.layer)
         elif pessimistic <= sign * value:
             unclear.append(row.layer)
-    parts = [f"Without any model, {simplest.get('name')} gives {metric.name} {metric.written(value)}."]
+    bounds = next((ends for row in results.measured if (ends := row.interval(metric.key))), None)
+    text = metric.written(value, bounds)
+    parts = [f"Without any model, {simplest.get('name')} gives {metric.name} {text}."]
     parts += [f"Worse than that: {listed(worse)}."] * bool(worse)
     parts += [f"Not clearly better than that: {listed(unclear)}."] * bool(unclear)
     return " ".join(parts)
@@ -209,10 +211,11 @@ def busy(results: Results) -> str:
     if not disturbed:
         return ""
     most = max(shares[layer] for layer in disturbed)
+    fewer = ", and a budget in minutes gave fewer steps" if results.section("budget").get("minutes") else ""
     who = "all layers were" if len(disturbed) == len(shares) else f"{listed(disturbed)} {_were(disturbed)}"
     return (
         f"The machine was busy: while {who} trained, other programs used up to {most:.1f} of {cores} processors. "
-        "Speeds and times are too low or too high, and a budget in minutes gave fewer steps."
+        f"The measured times are too long{fewer}."
     )
 
 
