@@ -45,7 +45,8 @@ def distances(
         return _at_known_distances(run, name)
     if isinstance(data, Corpus):
         return _with_short_contexts(run, data)
-    return _by_length(data, metric, statistics)
+    names = {figure.key: figure.name for figure in run.task.figures}
+    return _by_length(data, metric, names.get(metric, metric), statistics)
 
 
 def known_distances(name: str) -> list[int]:
@@ -119,8 +120,8 @@ def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:
     return {"beyond": size, "share": share, "low": low, "high": high}
 
 
-def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
-    """Measure the figure over each quarter of the inputs by length, under the largest length of the quarter."""
+def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
+    """Measure the figure, called ``of``, over each quarter of the inputs by length, under the quarter's largest."""
     inputs = getattr(data, "source", getattr(data, "texts", data))
     lengths = getattr(inputs, "lengths", getattr(data, "lengths", None))
     if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
@@ -131,5 +132,5 @@ def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]
         if len(rows):
             value, low, high = interval(statistics[metric][rows], FIGURE_OF_SUMS[metric])
             values[str(int(lengths[rows].max()))], bounds[str(int(lengths[rows].max()))] = value, (low, high)
-    name, count = f"{metric} by length, in quarters of the inputs", len(order) // QUARTILES
-    return Distance("length", metric, name, "tokens at most", values, count, "inputs", bounds=bounds)
+    name, count = f"{of} by length, in quarters of the inputs", len(order) // QUARTILES
+    return Distance("length", of, name, "tokens at most", values, count, "inputs", bounds=bounds)

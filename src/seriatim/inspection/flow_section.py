@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from ..evaluation.intervals import supported_digits
 from ..report.page import Plot, Plots, Prose, Table
 from .gradient_flow import LAGS, SHARE, WINDOWS, GradientFlow, LayerFlow, gradient_flow, gradient_flow_figure, reach
 from .gradient_trend import MIN_LAGS, Trend
@@ -78,7 +79,8 @@ def _rate(norms: Sequence[float], trend: Trend | None) -> str:
     """Return the factor per step with its interval, if the numbers support it; else an empty string."""
     if trend is None or trend.kind is None:
         return _overflow(norms)
-    return f"×{_factor(trend.factor)} ({_factor(trend.low)} to {_factor(trend.high)}), {trend.kind}"
+    factor, low, high = _factors(trend)
+    return f"×{factor} ({low} to {high}), {trend.kind}"
 
 
 def _overflow(norms: Sequence[float]) -> str:
@@ -86,10 +88,13 @@ def _overflow(norms: Sequence[float]) -> str:
     return "" if all(map(math.isfinite, norms)) else "exploding, beyond the range of floating-point numbers"
 
 
-def _factor(value: float) -> str:
-    if abs(value - 1) < 0.1:
-        return f"{value:.3f}"
-    return f"{value:.2f}" if 0.1 <= value < 1000 else f"{value:.1g}"
+def _factors(trend: Trend) -> tuple[str, str, str]:
+    """Return the factor and its interval, with the digits that the interval supports."""
+    values = trend.factor, trend.low, trend.high
+    if not 0.1 <= trend.factor < 1000:
+        return tuple(f"{value:.1g}" for value in values)  # type: ignore[return-value]
+    digits = max(2, supported_digits(trend.low, trend.high, 4))
+    return tuple(f"{value:.{digits}f}" for value in values)  # type: ignore[return-value]
 
 
 def _reach(norms: Sequence[float], trend: Trend | None) -> str:
@@ -109,8 +114,8 @@ def _caption(layer: LayerFlow) -> str:
 def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
     phrases = []
     if trend is not None and trend.kind is not None:
-        interval = f"95 % interval {_factor(trend.low)} to {_factor(trend.high)}"
-        phrases.append(f"{trend.kind}, ×{_factor(trend.factor)} per step back ({interval})")
+        factor, low, high = _factors(trend)
+        phrases.append(f"{trend.kind}, ×{factor} per step back (95 % interval {low} to {high})")
     elif _overflow(norms):
         phrases.append(_overflow(norms))
     if steps := _reach(norms, trend):

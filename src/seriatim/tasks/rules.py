@@ -154,8 +154,8 @@ class Rules(SequenceToSequence):
         return True
 
     def selection_metric(self, vocabulary: Vocabulary) -> str:
-        """Return the share of exact answers."""
-        return self.selects
+        """Return BLEU for running text, which is cut into subwords, and the share of exact answers otherwise."""
+        return "bleu" if vocabulary.target.kind in ("bpe", "unigram") else self.selects
 
     def validate(self, model: RuleTranslator, data: Pairs) -> Metrics:  # type: ignore[override]
         """Compute all metrics, since answers take no time."""
