@@ -86,7 +86,8 @@ def test_a_share_of_none_or_all_has_an_interval_of_its_own(share: int) -> None:
         value, low, high = interval(np.tile([share, 1.0], (items, 1)), mean)
         assert value == share
         assert 0 <= low <= share <= high <= 1
-        assert interval(np.array([[share, 1.0]]), mean, counts=np.array([items])) == (value, low, high)
+        rows, counts = np.array([[share, 1.0], [1 - share, 1.0]]), np.array([items, 0])
+        assert interval(rows, mean, counts=counts) == (value, low, high)
         widths.append(high - low)
     assert widths[0] > 10 * widths[1] > 0
 

@@ -71,7 +71,8 @@ def interval(
     if items < 2 or np.isnan(value):
         return value, None, None
     bounds = _bounds(compute(_resampled_sums(statistics, counts, resamples, seed)))
-    return value, *(bounds or _exact_bounds(statistics, compute, int(items)))
+    present = statistics if counts is None else statistics[counts > 0]
+    return value, *(bounds or _exact_bounds(present, compute, int(items)))
 
 
 def with_interval(name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None) -> Metrics:
