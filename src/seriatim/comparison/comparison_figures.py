@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_figure
+from ..report.layer_styles import layer_style
 from ..report.number_formats import in_bytes, in_short
 from ..report.plot_labels import end_labels, point_labels
-from ..report.theme import INK, PAPER, SOFT, new_figure, plain, style
+from ..report.theme import INK, PAPER, SOFT, new_figure, plain
 from ..training.task_data import Metric
 from .results import ResultRow, Results
 
@@ -31,7 +32,7 @@ def metric_plot(results: Results) -> Figure | None:
     figure, grid = new_figure(height=0.9 + 0.24 * len(rows))
     axes = grid[0, 0]
     for y, row in enumerate(rows):
-        colour, value = style(results.rows.index(row))["color"], results.of(row)
+        colour, value = layer_style(row.layer)["color"], results.of(row)
         if interval := row.interval(metric.key):
             axes.plot(interval, [y, y], color=colour, linewidth=1.5)
         seeds = [run["metrics"].get(metric.key) for run in row.runs if len(row.runs) > 1]
@@ -58,15 +59,15 @@ def learning_curves(results: Results, against: str) -> Figure | None:
     if not curves:
         return None
     figure, axes = tall_figure(len(rows))
-    ends = [(i, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
+    ends = [(rows[i].layer, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
     for i, curve in curves.items():
-        axes.plot(*zip(*_thinned(curve), strict=True), **style(i) | {"marker": ""})
+        axes.plot(*zip(*_thinned(curve), strict=True), **layer_style(rows[i].layer) | {"marker": ""})
         held_out = _held_out(rows[i], against, IN_NATS)
-        axes.plot([x for x, _ in held_out], [y for _, y in held_out], **style(i) | {"linestyle": ""})
+        axes.plot([x for x, _ in held_out], [y for _, y in held_out], **layer_style(rows[i].layer) | {"linestyle": ""})
     for i, row in enumerate(rows):
         if row.counted and i not in curves and (level := row.value("loss")) is not None:
-            axes.axhline(level, **style(i) | {"marker": ""})
-            ends.append((i, f"{row.layer} (counted)", level))
+            axes.axhline(level, **layer_style(rows[i].layer) | {"marker": ""})
+            ends.append((row.layer, f"{row.layer} (counted)", level))
     _set_limits(axes, list(curves.values()), [end[2] for end in ends])
     logarithmic(axes.xaxis, in_short)
     axes.set_xlabel(_axis_name(against))
@@ -77,7 +78,7 @@ def learning_curves(results: Results, against: str) -> Figure | None:
 
 def held_out_curves(results: Results, against: str, *, key: str, name: str) -> Figure | None:
     """Draw a figure that was measured on held-out data during training, against a key of `AGAINST`."""
-    lines = [Line(i, row.layer, _held_out(row, against, {key: float})) for i, row in enumerate(results.rows)]
+    lines = [Line(row.layer, _held_out(row, against, {key: float})) for row in results.rows]
     if not any(len(line.points) > 1 for line in lines):
         return None
     return line_chart(lines, x=_axis_name(against), y=name)
@@ -92,23 +93,21 @@ def quality_against(
     or not positive are left out.
     """
     points = [
-        (i, x, results.of(row))
-        for i, row in enumerate(results.rows)
-        if row in results.measured and (x := cost(row) or 0) > 0
+        (row.layer, x, results.of(row)) for row in results.rows if row in results.measured and (x := cost(row) or 0) > 0
     ]
     if len(points) < 2:
         return None
     figure, grid = new_figure()
     axes = grid[0, 0]
-    for i, x, y in points:
-        axes.plot(x, y, **style(i) | {"markersize": 7})
+    for layer, x, y in points:
+        axes.plot(x, y, **layer_style(layer) | {"markersize": 7})
     if _is_wide([y for *_, y in points], results.metric):
         logarithmic(axes.yaxis, "{:g}".format)
     axes.margins(0.12)
     logarithmic(axes.xaxis, written)
     axes.set_xlabel(plain(name))
     axes.set_ylabel(plain(results.metric.name))
-    point_labels(axes, [(results.rows[i].layer, x, y) for i, x, y in points])
+    point_labels(axes, points)
     return figure
 
 
@@ -119,8 +118,8 @@ def growth(results: Results, field: str, *, x: str, y: str, written: Format = in
     and ``written`` writes the numbers of the vertical one.
     """
     lines = [
-        Line(i, row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
-        for i, row in enumerate(results.rows)
+        Line(row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
+        for row in results.rows
     ]
     return line_chart(lines, x=x, y=y, y_format=written)
 
@@ -128,7 +127,7 @@ def growth(results: Results, field: str, *, x: str, y: str, written: Format = in
 def distance_plot(results: Results) -> Figure | None:
     """Draw a figure of each layer against distance: tokens of context, distance to remember, or length of inputs."""
     distance = results.at_distance()
-    lines = [Line(i, row.layer, row.at_distance.points) for i, row in enumerate(results.rows)]
+    lines = [Line(row.layer, row.at_distance.points) for row in results.rows]
     figure = line_chart(lines, x="last tokens seen" if distance.kind == "context" else distance.unit, y=distance.of)
     if figure is not None:
         figure.axes[0].set_xticks(sorted({x for line in lines for x, _ in line.points}))
@@ -139,10 +138,10 @@ def distance_plot(results: Results) -> Figure | None:
 def state_size_plot(results: Results) -> Figure | None:
     """Draw the metric against the bytes of the state, one line for each layer, with 95 % intervals."""
     lines = []
-    for i, (layer, rows) in enumerate(results.by_width().items()):
+    for layer, rows in results.by_width().items():
         points = [(float(row.state), results.of(row)) for row in rows]
         bars = [(float(row.state), *ends) for row in rows if (ends := row.interval(results.metric.key))]
-        lines.append(Line(i, layer, points, bars))
+        lines.append(Line(layer, points, bars))
     return line_chart(lines, x="state of one text", y=results.metric.name, x_format=in_bytes)
 
 

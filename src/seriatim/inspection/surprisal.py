@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 
 from ..core.errors import InputError
 from ..evaluation.token_scores import TokenScore, TokenScores, total_bits
+from ..report.layer_styles import model_style
 from ..report.page import Part, Plot, Prose, Token, Tokens
-from ..report.theme import new_figure, plain, style
+from ..report.theme import SOFT, new_figure, plain, style
 from ..training.task_view import LabelEffect
 from .subject import Content, Subject
 
@@ -37,7 +38,8 @@ def surprisal_section(subject: Subject) -> Content:
     if len(finite) >= MIN_CURVE:
         tail = f"Where the curve rises early and then flattens, a few {result.unit} carry most of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
-        parts.append(Plot(surprisal_figure(finite), "Distribution of surprisal", f"{sentence}. {tail}", description))
+        figure = surprisal_figure(finite, subject.layer)
+        parts.append(Plot(figure, "Distribution of surprisal", f"{sentence}. {tail}", description))
     return Content(parts, [f"surprisal: {sentence}"])
 
 
@@ -87,14 +89,17 @@ def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[s
     return sorted(pairs, key=lambda pair: -pair[1])[:MAX_LABELS]
 
 
-def surprisal_figure(scores: Sequence[TokenScore]) -> Figure:
-    """Draw the share of tokens whose surprisal is at most so many bits; tokens of probability zero are left out."""
+def surprisal_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
+    """Draw the share of tokens whose surprisal is at most so many bits; tokens of probability zero are left out.
+
+    The curve has the style of ``layer``, if one is named.
+    """
     figure, [[plot]] = new_figure()
     values = sorted(score.bits for score in scores if math.isfinite(score.bits))
     shares = [(i + 1) / len(values) for i in range(len(values))]
-    plot.step([0.0, *values], [0.0, *shares], where="post", **{**style(0), "marker": ""})
+    plot.step([0.0, *values], [0.0, *shares], where="post", **model_style(layer) | {"marker": ""})
     mean = math.fsum(values) / len(values)
-    plot.axvline(mean, label=f"mean, {mean:.2f} bits", **{**style(1), "marker": ""})
+    plot.axvline(mean, label=f"mean, {mean:.2f} bits", color=SOFT, linestyle="--", linewidth=1.2)
     plot.set(xlabel="surprisal (bits)", ylabel="share of tokens, cumulative", ylim=(0, 1.02), xlim=(0, None))
     plot.legend(loc="lower right")
     return figure

@@ -57,6 +57,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 STYLES = tuple(zip(itertools.islice(itertools.cycle(DASHES), len(MARKERS)), MARKERS, strict=True))
 """Dashes and marker of each colour."""
 
+Look = dict[str, Any]
+"""Options of Matplotlib for a line: ``axes.plot(x, y, **look)``."""
 _LOOK: Any = {
     "axes.edgecolor": SOFT,
     "axes.facecolor": "none",
@@ -88,11 +90,18 @@ _GREY = re.compile(r"#([0-9a-f]{2})\1\1")
 _OPENING = re.compile(r'<svg [^>]*viewBox="0 0 ([0-9.]+) ([0-9.]+)"[^>]*>')
 
 
-def style(index: int) -> dict[str, Any]:
-    """Return colour, dashes and marker of a line: ``axes.plot(x, y, **style(0))``."""
-    dashes, marker = STYLES[index % len(STYLES)]
+def style(index: int) -> Look:
+    """Return colour, dashes and marker of a line by its place in a figure: ``axes.plot(x, y, **style(0))``.
+
+    Architectures have the same style in all figures; see `layer_style`.
+    """
+    return look(COLOURS[index % len(COLOURS)], *STYLES[index % len(STYLES)])
+
+
+def look(colour: str, dashes: object, marker: str) -> Look:
+    """Return the options of Matplotlib for a line with a colour, dashes and a marker."""
     return {
-        "color": COLOURS[index % len(COLOURS)],
+        "color": colour,
         "linestyle": dashes,
         "marker": marker,
         "markersize": 4.5,
