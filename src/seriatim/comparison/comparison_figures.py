@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_figure
+from ..report.figure_data import show
 from ..report.layer_styles import layer_style
 from ..report.number_formats import in_bytes, in_short
 from ..report.plot_labels import end_labels, point_labels
@@ -34,11 +35,12 @@ def metric_plot(results: Results) -> Figure | None:
     for y, row in enumerate(rows):
         colour, value = layer_style(row.layer)["color"], results.of(row)
         if interval := row.interval(metric.key):
-            axes.plot(interval, [y, y], color=colour, linewidth=1.5)
+            show(axes.plot(interval, [y, y], color=colour, linewidth=1.5), row.layer, is_interval=True)
         seeds = [run["metrics"].get(metric.key) for run in row.runs if len(row.runs) > 1]
         for seed in (value for value in seeds if value is not None):
-            axes.plot(seed, y - 0.28, marker="|", markersize=5, color=SOFT)
-        axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=PAPER if row.differs else colour)
+            show(axes.plot(seed, y - 0.28, marker="|", markersize=5, color=SOFT), row.layer, part="one seed")
+        face = PAPER if row.differs else colour
+        show(axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=face), row.layer)
         beside = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
         axes.annotate(metric.written(value), (1, y), **beside, va="center", fontsize=9, color=INK)
     axes.set_yticks(range(len(rows)), [plain(row.layer) for row in rows])
@@ -61,12 +63,14 @@ def learning_curves(results: Results, against: str) -> Figure | None:
     figure, axes = tall_figure(len(rows))
     ends = [(rows[i].layer, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
     for i, curve in curves.items():
-        axes.plot(*zip(*_thinned(curve), strict=True), **layer_style(rows[i].layer) | {"marker": ""})
+        layer, look = rows[i].layer, layer_style(rows[i].layer)
+        show(axes.plot(*zip(*_thinned(curve), strict=True), **look | {"marker": ""}), layer, part="training")
         held_out = _held_out(rows[i], against, IN_NATS)
-        axes.plot([x for x, _ in held_out], [y for _, y in held_out], **layer_style(rows[i].layer) | {"linestyle": ""})
+        points = axes.plot([x for x, _ in held_out], [y for _, y in held_out], **look | {"linestyle": ""})
+        show(points, layer, part="held out")
     for i, row in enumerate(rows):
         if row.counted and i not in curves and (level := row.value("loss")) is not None:
-            axes.axhline(level, **layer_style(rows[i].layer) | {"marker": ""})
+            show([axes.axhline(level, **layer_style(row.layer) | {"marker": ""})], row.layer, part="counted")
             ends.append((row.layer, f"{row.layer} (counted)", level))
     _set_limits(axes, list(curves.values()), [end[2] for end in ends])
     logarithmic(axes.xaxis, in_short)
@@ -100,7 +104,7 @@ def quality_against(
     figure, grid = new_figure()
     axes = grid[0, 0]
     for layer, x, y in points:
-        axes.plot(x, y, **layer_style(layer) | {"markersize": 7})
+        show(axes.plot(x, y, **layer_style(layer) | {"markersize": 7}), layer)
     if _is_wide([y for *_, y in points], results.metric):
         logarithmic(axes.yaxis, "{:g}".format)
     axes.margins(0.12)

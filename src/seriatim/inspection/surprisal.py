@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ..core.errors import InputError
 from ..evaluation.token_scores import TokenScore, TokenScores, total_bits
+from ..report.figure_data import show
 from ..report.layer_styles import model_style
 from ..report.page import Part, Plot, Prose, Token, Tokens
 from ..report.theme import SOFT, new_figure, plain, style
@@ -97,7 +98,8 @@ def surprisal_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
     figure, [[plot]] = new_figure()
     values = sorted(score.bits for score in scores if math.isfinite(score.bits))
     shares = [(i + 1) / len(values) for i in range(len(values))]
-    plot.step([0.0, *values], [0.0, *shares], where="post", **model_style(layer) | {"marker": ""})
+    curve = plot.step([0.0, *values], [0.0, *shares], where="post", **model_style(layer) | {"marker": ""})
+    show(curve, "tokens")
     mean = math.fsum(values) / len(values)
     plot.axvline(mean, label=f"mean, {mean:.2f} bits", color=SOFT, linestyle="--", linewidth=1.2)
     plot.set(xlabel="surprisal (bits)", ylabel="share of tokens, cumulative", ylim=(0, 1.02), xlim=(0, None))

@@ -9,6 +9,7 @@ from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from .figure_data import show
 from .layer_styles import layer_style
 from .number_formats import in_short
 from .plot_labels import end_labels
@@ -45,9 +46,11 @@ def line_chart(
         return None
     figure, axes = tall_figure(len(drawn))
     for line in drawn:
-        axes.plot(*zip(*line.points, strict=True), **layer_style(line.name))
+        look = layer_style(line.name)
+        show(axes.plot(*zip(*line.points, strict=True), **look), line.name)
         for at, low, high in line.intervals:
-            axes.plot([at, at], [low, high], color=layer_style(line.name)["color"], linewidth=0.8)
+            interval = axes.plot([at, at], [low, high], color=look["color"], linewidth=0.8)
+            show(interval, line.name, is_interval=True)
     logarithmic(axes.xaxis, x_format)
     if y_format is not None:
         logarithmic(axes.yaxis, y_format)

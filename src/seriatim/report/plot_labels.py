@@ -10,6 +10,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from ..evaluation.token_scores import visible
+from .figure_data import show
 from .layer_styles import layer_style
 from .theme import INK, SOFT, plain
 
@@ -58,8 +59,9 @@ def end_labels(axes: Axes, ends: Sequence[tuple[str, str, float]]) -> None:
     shift = max(0.0, 0.02 - min(moved, default=0.5)) - max(0.0, max(moved, default=0.5) - 0.98)
     for (layer, name, _), at in zip(ends, moved, strict=True):
         look = layer_style(layer)
-        axes.plot([1.02, 1.10], [at + shift] * 2, transform=axes.transAxes, clip_on=False, **look | {"marker": ""})
-        axes.plot([1.06], [at + shift], transform=axes.transAxes, clip_on=False, **look)
+        for xs, part in (([1.02, 1.10], look | {"marker": ""}), ([1.06], look)):
+            sample = axes.plot(xs, [at + shift] * len(xs), transform=axes.transAxes, clip_on=False, **part, label=name)
+            show(sample, layer, is_sample=True)
         axes.text(1.12, at + shift, plain(name), transform=axes.transAxes, va="center", fontsize=SIZE, color=INK)
 
 
