@@ -108,7 +108,7 @@ def test_heat_maps_are_data_with_the_names_of_rows_and_columns() -> None:
     axes.set_yticks([0.5], ["between"])
     (plot,) = data_of(figure)["plots"]
     (heat_map,) = plot["maps"]
-    assert (heat_map["rows"], heat_map["columns"], heat_map["name"]) == (["1", "2"], ["a", "$", "c"], "weight")
+    assert (heat_map["rows"], heat_map["columns"], heat_map["name"]) == (["0", "1"], ["a", "$", "c"], "weight")
     assert heat_map["values"] == [[0.1, 0.25, 0.333], [0.5, 0.75, None]]
     assert heat_map["box"] == pytest.approx(plot["box"], abs=0.2)
 

@@ -71,13 +71,13 @@ def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | st
     mark = "best" if is_best else ""
     if column.heading == results.metric.name:
         return _metric_cell(row, results.metric, mark, "≈ " if row.is_tied else "")
-    return Cell(column.written(value), mark)
+    return Cell(column.written(value), mark, value=value)
 
 
 def _metric_cell(row: ResultRow, metric: Metric, mark: str = "", sign: str = "") -> Cell | str:
     value, interval = row.value(metric.key), row.interval(metric.key)
     note = " to ".join(map(metric.written, interval)) if interval else ""
-    return MISSING if value is None else Cell(f"{sign}{metric.written(value)}", mark, note)
+    return MISSING if value is None else Cell(f"{sign}{metric.written(value)}", mark, note, value=value)
 
 
 def words_table(results: Results) -> Table:

@@ -38,10 +38,10 @@ def _cells(image: AxesImage) -> int:
 
 
 def _names(axis: Axis, count: int) -> list[str]:
-    """Return the names of rows or columns, or their numbers from 1 where they are not all named."""
+    """Return the names of rows or columns, or their numbers from 0, as at the axis, where they are not all named."""
     formatter, places = axis.get_major_formatter(), list(axis.get_majorticklocs())
     named = places == list(range(count))
-    return list(map(unescaped, formatter.format_ticks(places))) if named else [str(i + 1) for i in range(count)]
+    return list(map(unescaped, formatter.format_ticks(places))) if named else [str(i) for i in range(count)]
 
 
 def in_points(axes: Axes, pixels: np.ndarray) -> list[Numbers]:

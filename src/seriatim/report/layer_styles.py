@@ -11,7 +11,7 @@ from ..layers.registry import BUILT_IN
 from ..tasks import STANDALONE
 from .theme import COLOURS, DASHES, MARKERS, Look, look, style
 
-COLOUR_OF_PLACE = (6, 2, 0, 9, 3, 9, 8, 7, 4, 1, 7, 8, 4, 3, 4, 1, 3, 1, 9, 5, 5, 5, 5)
+COLOUR_OF_PLACE = (5, 1, 3, 6, 4, 7, 9, 8, 0, 1, 7, 8, 0, 6, 0, 4, 5, 4, 9, 2, 2, 2, 2)
 """The index of the colour of each place.
 
 There are more names than colours. Of the assignments, this one has the largest differences, on light and dark pages,

@@ -51,7 +51,8 @@ function chartPoints(chart) {
     if (chart.dragging) hide(); else near(inDrawing(svg, event));
   });
   drawing.addEventListener("pointerdown", (event) => near(inDrawing(svg, event)));
-  drawing.addEventListener("pointerleave", hide);
+  drawing.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hide());
+  document.addEventListener("pointerdown", (event) => drawing.contains(event.target) || halo.isConnected && hide());
   drawing.addEventListener("blur", hide);
   if (!points.length) return;
   drawing.tabIndex = 0;
@@ -73,6 +74,8 @@ function chartPoints(chart) {
     }
     if (!next) return;
     event.preventDefault();
+    showPoint(next);
+    halo.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
     showPoint(next);
   });
 }
