@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from seriatim.report.charts import Line, line_chart
 from seriatim.report.drawing import drawing
 from seriatim.report.figure_data import show
-from seriatim.report.heat_map_data import MAX_CELLS
+from seriatim.report.heat_map_data import MAX_CELLS, name_cells
 from seriatim.report.number_formats import in_bytes
 from seriatim.report.page import SCRIPTS, TEMPLATES, Cell, Plot, Section, Table, render
 from seriatim.report.theme import HEAT, new_figure, plain, style
@@ -111,6 +111,13 @@ def test_heat_maps_are_data_with_the_names_of_rows_and_columns() -> None:
     assert (heat_map["rows"], heat_map["columns"], heat_map["name"]) == (["0", "1"], ["a", "$", "c"], "weight")
     assert heat_map["values"] == [[0.1, 0.25, 0.333], [0.5, 0.75, None]]
     assert heat_map["box"] == pytest.approx(plot["box"], abs=0.2)
+
+
+def test_names_of_cells_may_be_stated() -> None:
+    figure, [[axes]] = new_figure()
+    name_cells(axes.imshow(np.eye(2)), (), ["a", "b"])
+    heat_map = data_of(figure)["plots"][0]["maps"][0]
+    assert (heat_map["rows"], heat_map["columns"]) == (["0", "1"], ["a", "b"])
 
 
 def test_large_heat_maps_have_no_data() -> None:

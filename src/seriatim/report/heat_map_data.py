@@ -1,6 +1,8 @@
 """The values of heat maps, and numbers and coordinates, for the script of a page."""
 
 import math
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,6 +12,12 @@ from matplotlib.image import AxesImage
 MAX_CELLS = 20_000  # cells of the heat maps of a figure, above which their values are left out of the page
 Data = dict[str, object]
 Numbers = list[int | float | None]
+_NAMED: WeakKeyDictionary[AxesImage, tuple[list[str], list[str]]] = WeakKeyDictionary()
+
+
+def name_cells(image: AxesImage, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """State the names of rows and columns, for axes without room for them; none are the names at the axis."""
+    _NAMED[image] = list(rows), list(columns)
 
 
 def heat_map(image: AxesImage) -> Data:
@@ -24,7 +32,8 @@ def heat_map(image: AxesImage) -> Data:
     shares = [[_short(value) for value in row] for row in np.ma.filled(values.astype(float), np.nan).tolist()]
     bars = [each.colorbar for each in [image, *_images(image)] if each.colorbar is not None]
     name = unescaped(bars[0].ax.get_ylabel()) if bars else ""
-    rows, columns = _names(axes.yaxis, values.shape[0]), _names(axes.xaxis, values.shape[1])
+    stated = _NAMED.get(image, ([], []))
+    rows, columns = _names(axes.yaxis, values.shape[0], stated[0]), _names(axes.xaxis, values.shape[1], stated[1])
     return {"box": [*corners[0], *corners[1]], "name": name, "rows": rows, "columns": columns, "values": shares}
 
 
@@ -37,11 +46,11 @@ def _cells(image: AxesImage) -> int:
     return sum(math.prod(each.get_size()) for each in _images(image))
 
 
-def _names(axis: Axis, count: int) -> list[str]:
-    """Return the names of rows or columns, or their numbers from 0, as at the axis, where they are not all named."""
+def _names(axis: Axis, count: int, stated: list[str]) -> list[str]:
+    """Return the stated names of rows or columns, or those at the axis, or the numbers there where not all are named."""
     formatter, places = axis.get_major_formatter(), list(axis.get_majorticklocs())
-    named = places == list(range(count))
-    return list(map(unescaped, formatter.format_ticks(places))) if named else [str(i) for i in range(count)]
+    at_axis = list(map(unescaped, formatter.format_ticks(places))) if places == list(range(count)) else []
+    return next((names for names in (stated, at_axis) if len(names) == count), [str(i) for i in range(count)])
 
 
 def in_points(axes: Axes, pixels: np.ndarray) -> list[Numbers]:

@@ -99,7 +99,7 @@ def look(colour: str, dashes: object, marker: str) -> Look:
         "color": colour,
         "linestyle": dashes,
         "marker": marker,
-        "markersize": 4.5,
+        "markersize": 7.0 if marker == "*" else 4.5,
         "markeredgecolor": PAPER,
         "markeredgewidth": 0.6,
         "linewidth": 1.5,

@@ -60,7 +60,11 @@ function tableRows(table) {
 function tableFile(frame) {
   const table = frame.querySelector("table"), caption = document.getElementById(table.getAttribute("aria-labelledby"));
   const button = make("button", "CSV", { type: "button", className: "tool", title: "Save as CSV" });
-  button.setAttribute("aria-label", `Save ${caption.querySelector("b").textContent} as CSV`);
-  button.addEventListener("click", () => download(`${fileName(caption.querySelector("b").textContent)}.csv`, csv(tableRows(table)), "text/csv"));
-  caption.append(" ", button);
+  const name = caption.querySelector("b").textContent, text = make("span");
+  button.setAttribute("aria-label", `Save ${name} as CSV`);
+  button.addEventListener("click", () => download(`${fileName(name)}.csv`, csv(tableRows(table)), "text/csv"));
+  text.append(...caption.childNodes); // the name of the table, without the button
+  text.id = caption.id;
+  caption.removeAttribute("id");
+  caption.append(text, " ", button);
 }
