@@ -47,7 +47,7 @@ def _cells(image: AxesImage) -> int:
 
 
 def _names(axis: Axis, count: int, stated: list[str]) -> list[str]:
-    """Return the stated names of rows or columns, or those at the axis, or the numbers there where not all are named."""
+    """Return the stated names of rows or columns, or those at the axis, or numbers from 0 where not all are named."""
     formatter, places = axis.get_major_formatter(), list(axis.get_majorticklocs())
     at_axis = list(map(unescaped, formatter.format_ticks(places))) if places == list(range(count)) else []
     return next((names for names in (stated, at_axis) if len(names) == count), [str(i) for i in range(count)])

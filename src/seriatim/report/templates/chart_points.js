@@ -42,7 +42,8 @@ function chartPoints(chart) {
     const [left, top, right, bottom] = map.box;
     const index = (at, start, end, names) => Math.min(names.length - 1, Math.floor(((at - start) / (end - start)) * names.length));
     const row = index(y, top, bottom, map.rows), column = index(x, left, right, map.columns);
-    const terms = [[plot.y_name || "row", map.rows[row]], [plot.x_name || "column", map.columns[column]], [map.name || "value", written(map.values[row][column])]];
+    const [down, across] = plot.y_name === plot.x_name ? [] : [plot.y_name, plot.x_name];
+    const terms = [[down || "row", map.rows[row]], [across || "column", map.columns[column]], [map.name || "value", written(map.values[row][column])]];
     show(x, y, [make("b", plot.title), listOf(terms)]);
   };
 
