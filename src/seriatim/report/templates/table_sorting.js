@@ -14,12 +14,12 @@ function valueOf(cell) {
   return Number(found[1].replaceAll(",", "").replace("−", "-")) * (SIZES[unit] ?? SIZES[unit[0]] ?? 1);
 }
 
-// The cell of each column; columns under a wide cell have none.
-const cellsOf = (row) => [...row.cells].flatMap((cell) => [cell.colSpan > 1 ? null : cell, ...Array(cell.colSpan - 1).fill(null)]);
+// The cell of each column; a wide cell is that of its first column.
+const cellsOf = (row) => [...row.cells].flatMap((cell) => [cell, ...Array(cell.colSpan - 1).fill(null)]);
 
 function sorted(rows, column, direction) {
   const keys = new Map(rows.map((row) => [row, cellsOf(row)[column]]));
-  const lacks = (row) => LACKING.has(textOf(keys.get(row))) || !keys.get(row);
+  const lacks = (row) => LACKING.has(textOf(keys.get(row))) || keys.get(row)?.colSpan !== 1;
   const numeric = rows.every((row) => lacks(row) || !Number.isNaN(valueOf(keys.get(row))));
   const order = numeric
     ? (a, b) => valueOf(keys.get(a)) - valueOf(keys.get(b))
