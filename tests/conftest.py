@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import row, runner
+from seriatim.comparison import distances, row, runner
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import cost
@@ -68,8 +68,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "TEXT_LENGTHS", (16,))
     monkeypatch.setattr(cost, "GENERATED", 5)
     monkeypatch.setattr(row, "CHARACTERS", 10)
-    monkeypatch.setattr(row, "POSITIONS", 10)
-    monkeypatch.setattr(row, "CONTEXTS", (1, 4))
+    monkeypatch.setattr(distances, "POSITIONS", 10)
+    monkeypatch.setattr(distances, "CONTEXTS", (1, 4))
 
 
 SUBJECTS = ("the cat", "a dog", "our friend", "the old man", "she", "nobody")

@@ -45,6 +45,8 @@ def made_up(layers: tuple[str, ...] = tuple(LAYERS), *, seeds: int = 1, tune: bo
                 "high": by + 0.3,
                 "p_value": 0.01,
             }
+    for rank, row in enumerate(sorted(rows, key=lambda row: row["metrics"]["perplexity"]), 1):
+        row["rank"] = rank
     return {
         "format": "seriatim comparison 1",
         "task": "lm",
@@ -54,6 +56,7 @@ def made_up(layers: tuple[str, ...] = tuple(LAYERS), *, seeds: int = 1, tune: bo
             "measured_on": "builtin:python-docs, part test",
             "described": {"train": "1,800,000 tokens (300,000 words)", "measured": "100,000 tokens (17,000 words)"},
         },
+        "simplest": {"name": "a unigram", "perplexity": 20.0},
         "tokenizer": {"kind": "char", "vocabulary_size": 120},
         "budget": {"minutes": 2.0},
         "parameters": 1_000_000,
@@ -96,6 +99,9 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
             "path": f"runs/{layer}-{seed}",
             "metrics": {key: value * (1 + 0.01 * (seed - 1)) for key, value in metrics.items()},
             "steps": None if counted else 1900,
+            "epochs": None if counted else 0.5 + i,
+            "planned_seconds": None if counted else 120.0,
+            "load": {"seconds": 130.0, "cpu_seconds": 250.0, "other_cpu_seconds": 1.0},
             "tokens": 1900 * 2048,
             "training_seconds": 120.0,
             "tokens_per_second": speed,
@@ -103,7 +109,7 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
         }
         for seed in range(1, seeds + 1)
     ]
-    accuracy = {str(4**k): min(0.2 + 0.1 * k, 0.2 + 0.05 * i) for k in range(5)}
+    needed = {str(4**k): metrics["perplexity"] * (1.5 - 0.1 * k) for k in range(4)}
     return {
         "layer": layer,
         "keeps": keeps,
@@ -115,6 +121,9 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
         "num_layers": 1,
         "bidirectional": False,
         "options": {"order": 5} if counted else {},
+        "epochs": None if counted else 0.5 + i,
+        "disk_bytes": 4_000_000,
+        "rank": i + 1,
         "parameters": 3_456_789 if counted else 1_000_000 + 1_000 * i,
         "learning_rate": None if counted else 0.003,
         "tried": [{"learning_rate": 10.0**-k, "value": 5.0 + k} for k in (2, 3, 4)] if tune and not counted else [],
@@ -129,10 +138,18 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
         "reading_milliseconds": {str(4**k): 0.2 + 4**k * (0.01 if parallel else 0.05) for k in range(2, 6)},
         "distance": {
             "kind": "context",
-            "of": "accuracy",
-            "name": "accuracy when only the last k tokens are seen",
+            "of": "perplexity",
+            "name": "perplexity when only the last k tokens are seen",
             "unit": "tokens",
-            "values": accuracy,
+            "values": needed,
+            "count": 4000,
+            "items": "places",
+            "whole": metrics["perplexity"],
+            "bounds": {far: [value * 0.9, value * 1.1] for far, value in needed.items()},
+            "gains": [
+                {"beyond": 4**k, "share": 0.3 - 0.1 * k, "low": 0.28 - 0.1 * k, "high": 0.32 - 0.1 * k}
+                for k in range(4)
+            ],
         },
         "curve": [] if counted else [each | {"loss": loss + 4 / each["step"] ** 0.5} for each in at],
         "held_out": []

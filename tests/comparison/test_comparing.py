@@ -14,6 +14,7 @@ import seriatim
 from seriatim.comparison import runner, worker
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.comparison_page import report
+from seriatim.comparison.results import ResultRow
 from seriatim.comparison.worker import WorkerJob
 from seriatim.config import resolve
 from seriatim.core.errors import InputError, TrainingError
@@ -54,14 +55,11 @@ def test_a_wrong_measurement_is_set_right(
     config = {**small(texts, tmp_path / "a"), "model": {**SMALL["model"], "options": {"smoothing": "witten-bell"}}}
     row, counted = seriatim.compare(config, layers=["rnn", "ngram"], minutes=1 / 6).results["rows"]
     assert steps[: len(trainings)] == trainings
-    assert counted["note"] is None
+    assert not ResultRow.read(counted).missed_budget
     assert kept.step_seconds == (wrong if 0.7 <= 1 / wrong <= 1 / 0.7 else 1.0)  # the steps of a next comparison
-    off = trainings[-1] != 10
-    assert row["note"] == (
-        f"trained for {trainings[-1]} s instead of 10 s, because its speed differed from the measured speed"
-        if off
-        else None
-    )
+    assert row["runs"][0]["planned_seconds"] == pytest.approx(10)
+    assert row["runs"][0]["training_seconds"] == pytest.approx(trainings[-1])
+    assert ResultRow.read(row).missed_budget == (trainings[-1] != 10)
     assert seriatim.load(tmp_path / "a" / "runs" / "rnn-1").summary["steps"] == trainings[-1]
 
 
@@ -73,7 +71,10 @@ def test_what_is_measured_of_a_model(texts, tmp_path: Path, in_process: None) ->
         assert all(value > 0 for value in row["step_milliseconds"].values())
         assert all(value > 0 for value in row["reading_milliseconds"].values())
         assert row["milliseconds_per_token"] > 0
-        assert all(0 <= value <= 1 for value in row["distance"]["values"].values())
+        assert all(value >= 1 for value in [*row["distance"]["values"].values(), row["distance"]["whole"]])
+        assert row["disk_bytes"] == (tmp_path / "a" / row["runs"][0]["path"] / "model.safetensors").stat().st_size
+        assert 0 < row["epochs"] < 1
+        assert row["runs"][0]["load"]["seconds"] > 0
     lstm, transformer = found.results["rows"]
     assert set(lstm["state_bytes"].values()) == {2 * lstm["hidden_size"] * 4}
     sizes = transformer["state_bytes"]

@@ -13,15 +13,15 @@ from seriatim.comparison import comparison_tables as tables
 from seriatim.comparison.comparison_page import report, write_report
 from seriatim.comparison.results import Results
 from seriatim.comparison.sentences import (
-    finding,
     held_equal,
     keeping,
-    limits,
+    remarks,
     standing,
     state_sizes,
     training,
     using_context,
 )
+from seriatim.comparison.verdict import finding
 from seriatim.report.drawing import to_svg
 from seriatim.report.number_formats import in_bytes, in_short, in_time, listed, percent, rounded, times
 from seriatim.report.plot_labels import spread
@@ -32,7 +32,7 @@ from .comparisons import failed_row, made_up, made_up_row
 FEW = ("ngram", "lstm", "transformer")
 DRAWN = {
     "metric": figures.metric_plot,
-    "loss": lambda results: figures.learning_curves(results, "seconds"),
+    "loss": lambda results: figures.learning_curves(results, "tokens"),
     "held out": lambda results: figures.held_out_curves(results, "tokens", key="perplexity", name="$perplexity$"),
     "size": lambda results: figures.quality_against(results, lambda row: row.parameters, name="parameters"),
     "state": lambda results: figures.growth(results, "state_bytes", x="tokens", y="bytes"),
@@ -48,15 +48,17 @@ def test_a_report_is_whole_and_says_what_the_results_say(tmp_path: Path) -> None
     page = check_page(path.read_text(encoding="utf-8"))
     text = page.text()
     for row in results["rows"]:
-        assert f"{row['metrics']['perplexity']:.2f}" in text
+        assert tables.Metric(**results["metric"]).text(row["metrics"]) in text
         assert f"{row['parameters']:,}" in text
         assert all(run["command"] in text for run in row["runs"])
     assert results["command"] in text
     assert results["machine"]["processor"] in text
-    assert len(page.all("svg")) == 11  # all but quality against size, which is equal
-    best = Results(results).ranked[0]
-    value = best.value("perplexity")
-    assert finding(Results(results)).startswith(f"{best.layer} has the lowest perplexity per token: {value:.2f} (95 %")
+    assert len(page.all("svg")) == 12  # all but quality against size, which is equal
+    read = Results(results)
+    best = read.trained[0]
+    assert finding(read).startswith(
+        f"{best.layer} has the lowest perplexity per token of the trained layers: {read.text(best)}"
+    )
 
 
 @pytest.mark.parametrize("lacking", ["everything", "all but the metric", "all rows"])
@@ -82,7 +84,7 @@ def test_any_one_thing_may_be_missing() -> None:
         del rows[-1][key]
     results["rows"] += rows
     results = Results(results)
-    assert all(standing(row, results) and limits(row, results) for row in results.rows)
+    assert all(standing(row, results) and remarks(row, results) for row in results.rows)
     assert all(keeping(row) and training(row, results) for row in results.rows)
     assert finding(results)
     assert held_equal(results)
@@ -159,7 +161,7 @@ def test_the_order_follows_the_metric_and_ties_are_stated() -> None:
     second.difference["p_value"] = 0.3
     results = Results(values)
     second = results.ranked[1]
-    assert f"Not significantly different from the best (paired bootstrap): {second.layer}" in finding(results)
+    assert f"Not significantly different from it (paired bootstrap): {second.layer}" in finding(results)
     assert "not significantly different from the best" in standing(second, results)
 
 
@@ -175,14 +177,13 @@ def test_sentences_follow_the_figures() -> None:
     results = changed(lstm)
     assert "for a text of any length" in keeping(results.rows[lstm])
     assert "grows to" in keeping(results.rows[transformer])
-    assert "do not apply to counted models: ngram" in held_equal(results)
+    assert "ngram is not trained by steps, so budget and size do not apply" in held_equal(results)
     growing = changed(transformer, state_bytes={"1": 8, "100": 800, "10000": 80_000})
     assert "8 B more for every token" in keeping(growing.rows[transformer])
     fastest = 10 * max(row.tokens_per_second for row in results.rows)
     results = changed(lstm, tokens_per_second=fastest)
     assert "the fastest here" in training(results.rows[lstm], results)
     assert training(results.rows[transformer], results).endswith("of the fastest")
-    assert "token by token" not in limits(results.rows[lstm], results)
     results = changed(ngram, tokens_per_second=1e9)
     assert "the fastest here" in training(results.rows[transformer], results)  # counting is not compared
     assert "except lstm" in held_equal(changed(lstm, parameters=2_000_000))
@@ -199,13 +200,6 @@ def test_given_widths_are_not_called_equal_parameters() -> None:
     assert "the numbers of parameters differ" in held_equal(Results(values))
 
 
-def test_equal_values_are_called_the_same() -> None:
-    values = made_up(("lstm", "gru"))
-    for row in values["rows"]:
-        row["metrics"]["perplexity"] = 9.5
-    assert "with the same value, 9.50." in finding(Results(values))
-
-
 @pytest.mark.parametrize("kind", ["distance", "length"])
 def test_distance_is_named_by_its_kind(kind: str) -> None:
     values = without_plots(made_up(("lstm", "transformer")))
@@ -213,9 +207,7 @@ def test_distance_is_named_by_its_kind(kind: str) -> None:
         points = {"2": 1.0, "40": far}
         row["distance"] = {"kind": kind, "of": "exact match", "name": f"by {kind}", "unit": "letters", "values": points}
     results = Results(values)
-    assert "exact match 1.000 at 2 and 0.500 at 40 letters" in using_context(results.rows[0])
-    limit = "0.500 at 40 letters; transformer has 0.900"
-    assert (limit in limits(results.rows[0], results)) == (kind == "distance")
+    assert "exact match 1 at 2 and 0.5 at 40 letters" in using_context(results.rows[0])
     assert "exact match" in check_page(report(values)).text()
 
 

@@ -1,11 +1,24 @@
 """Intervals have their stated coverage, and a paired test finds only differences that exist."""
 
+import math
+
 import numpy as np
 import pytest
 
 from seriatim.core.errors import InputError
 from seriatim.evaluation import intervals
-from seriatim.evaluation.intervals import Measure, interval, mean, paired, ratio, with_interval, with_intervals, written
+from seriatim.evaluation.intervals import (
+    Measure,
+    interval,
+    mean,
+    paired,
+    ratio,
+    supported_digits,
+    wilson,
+    with_interval,
+    with_intervals,
+    written,
+)
 
 
 def values_and_ones(values: np.ndarray) -> np.ndarray:
@@ -62,7 +75,33 @@ def test_the_same_seed_gives_the_same_interval() -> None:
 def test_one_item_has_no_interval_and_none_is_refused() -> None:
     assert interval(np.array([[3.0, 1.0]]), mean) == (3.0, None, None)
     assert with_interval("x", np.array([[3.0, 1.0]]), mean) == {"x": 3.0, "x_low": None, "x_high": None}
-    assert interval(np.array([[3.0, 1.0]]), mean, counts=np.array([2])) == (3.0, 3.0, 3.0)
+    assert interval(np.array([[3.0, 1.0]]), mean, counts=np.array([2])) == (3.0, None, None)  # equal items say nothing
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_a_share_of_none_or_all_has_an_interval_of_its_own(share: int) -> None:
+    """It is not empty, holds the share, narrows with more items, and is the same for items given by their counts."""
+    widths = []
+    for items in (10, 1000):
+        value, low, high = interval(np.tile([share, 1.0], (items, 1)), mean)
+        assert value == share
+        assert 0 <= low <= share <= high <= 1
+        assert interval(np.array([[share, 1.0]]), mean, counts=np.array([items])) == (value, low, high)
+        widths.append(high - low)
+    assert widths[0] > 10 * widths[1] > 0
+
+
+def test_wilson_agrees_with_its_equation() -> None:
+    """Both ends are the shares p from which the observed one is z standard errors sqrt(p (1 − p) / n) away."""
+    for hits, trials in ((0, 7), (3, 7), (450, 500), (7, 7)):
+        for bound in wilson(hits, trials):
+            distance = abs(hits / trials - bound)
+            assert distance == pytest.approx(1.959964 * math.sqrt(bound * (1 - bound) / trials), abs=1e-9)
+
+
+@pytest.mark.parametrize(("half", "digits"), [(0.02, 3), (0.0021, 4), (1.9, 1), (0.5, 2), (20, 0), (0, 4), (1e-9, 4)])
+def test_digits_follow_from_the_width_of_the_interval(half: float, digits: int) -> None:
+    assert supported_digits(1 - half, 1 + half, 4) == digits
     assert paired(np.ones((1, 2)), np.array([[0.0, 1.0]]), mean) == (1.0, None, None, None)
     with pytest.raises(InputError, match="at least one item"):
         interval(np.zeros((0, 2)), mean)
@@ -129,9 +168,9 @@ def test_a_mean_of_nothing_is_not_a_number_and_is_shown_as_a_dash() -> None:
 
 def test_items_that_count_nothing_do_not_move_an_interval() -> None:
     """A resample without counted items has no mean and does not change the interval."""
-    low, high = interval(np.array([[2.0, 1.0], [0.0, 0.0]]), mean)[1:]
+    low, high = interval(np.array([[2.0, 1.0], [4.0, 1.0], [0.0, 0.0]]), mean)[1:]
     assert low == pytest.approx(2)
-    assert high == pytest.approx(2)
+    assert high == pytest.approx(4)
 
 
 def test_large_numbers_are_shown_with_an_exponent() -> None:

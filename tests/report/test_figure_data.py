@@ -93,6 +93,15 @@ def test_the_names_in_legends_select_their_series() -> None:
     assert {line["part"] for line in data_of(figure)["plots"][0]["lines"]} == {"counted"}
 
 
+def test_bars_are_points_at_their_ends() -> None:
+    figure, [[axes]] = new_figure()
+    axes.bar([0, 1], [2.5, 1], label="counts")
+    svg, data = drawing(figure, title="t", description="d")
+    line = data["plots"][0]["lines"][0]  # type: ignore[index]
+    assert (data["series"], line["x"], line["y"]) == (["counts"], [0, 1], [2.5, 1])
+    assert svg.count('data-series="0"') == 2
+
+
 def test_points_have_the_names_that_are_stated() -> None:
     figure, [[axes]] = new_figure()
     show([axes.scatter([1, 2], [3, 4])], "tokens", names=["a", "b"])

@@ -153,6 +153,23 @@ def test_a_language_model_writes_and_scores_with_its_baseline(texts, tmp_path: P
     assert "".join(run.generate("the ", seed=3)) == "".join(opened.generate("the ", seed=3))
 
 
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_the_usual_weight_is_taken_without_held_out_data(tmp_path: Path, task: str) -> None:
+    data = classified(tmp_path) if task == "classify" else tagged(tmp_path)
+    settings = config(task, data, tmp_path / "run")
+    run = seriatim.train({**settings, "data": {"train": data, "valid": "none"}})
+    assert run.config.training.baseline_weight == run.task.usual_weight > 0
+    assert seriatim.load(run.path).config.training.baseline_weight == run.task.usual_weight
+
+
+def test_a_weight_is_chosen_on_what_is_held_out_by_default(texts, tmp_path: Path) -> None:
+    text = tmp_path / "long.txt"
+    text.write_text(Path(texts["train"]).read_text() * (1 + 60_000 // Path(texts["train"]).stat().st_size))
+    settings = small_config(texts, tmp_path / "run", training={"baseline_weight": "auto"})
+    settings["data"] = {"train": str(text)}
+    assert seriatim.train(settings).config.data.valid == "10%"
+
+
 def test_a_chosen_weight_needs_held_out_data(texts, tmp_path: Path) -> None:
     settings = small_config(texts, tmp_path / "run", training={"baseline_weight": "auto"}, data={"valid": "none"})
     with pytest.raises(InputError, match="give --valid, or a weight"):

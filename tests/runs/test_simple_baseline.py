@@ -10,7 +10,7 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.evaluation.intervals import Paired
-from seriatim.runs.simple_baseline import verdict
+from seriatim.runs.simple_baseline import main_figure, verdict
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import STANDALONE, TASKS
 from seriatim.training.reporting import LineReporter
@@ -109,6 +109,22 @@ def test_a_damaged_one_is_left_out(
     with pytest.warns(UserWarning, match="the simple baseline is left out"):
         assert main(["evaluate", str(copy), "--data", str(folder / "valid.tsv"), "--json"]) == 0
     assert "baseline" not in json.loads(capsys.readouterr().out)
+
+
+def test_a_translator_of_text_is_compared_by_a_figure_that_both_models_have(tmp_path: Path) -> None:
+    """Rules have no perplexity; if no answer of either model is exactly right, BLEU tells them apart."""
+    lines = [f"the {noun} {verb} here now\tdie {noun}e {verb}t jetzt hier" for noun in "abcde" for verb in "vwxyz"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    data = {"train": str(tmp_path / "pairs.tsv"), "valid": str(tmp_path / "pairs.tsv")}
+    for layer in ("rnn", "transformer"):
+        model = {"layer": layer, "embedding_size": 8, "hidden_size": 8}
+        run = seriatim.train(
+            {"task": "seq2seq", "data": data, "model": model, "training": {"steps": 2}, "out": str(tmp_path / layer)}
+        )
+        simple = run.summary["baseline"]["simple"]
+        assert main_figure(run.task, run.vocabulary).key in ("bleu", "exact_match")
+        assert "BLEU" in simple["verdict"] or "exact match" in simple["verdict"]
+        assert simple["difference_low"] is not None
 
 
 def test_every_baseline_is_a_standalone_model_of_its_task() -> None:

@@ -1,6 +1,7 @@
 """The kinds of tokens of pairs, and the options that follow from what their sides share."""
 
 import itertools
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import seriatim
 from seriatim.config import resolve
 from seriatim.data.text_kinds import kind_of, shared_share
 from seriatim.tasks import find, with_current_layer
-from seriatim.tasks.pair_choices import TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
+from seriatim.tasks.pair_choices import LARGER, TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
 
 WORDS = ["walk", "talk", "open", "start", "jump", "climb"]
 SENTENCES = [f"the {word} of the old house was seen by {word}ers, who left" for word in WORDS]
@@ -142,6 +143,24 @@ def test_the_layer_follows_from_the_pairs_unless_it_is_given(
     found.config.model.dropout = 0.0
     found.make_model(vocabulary)
     assert find(resolve(found.config)).config.model == found.config.model  # a run is opened with what was chosen
+
+
+@pytest.mark.parametrize("given", [{}, {"hidden_size": 64}, {"layer": "gru"}])
+def test_more_pairs_of_symbols_get_a_larger_lstm_unless_a_size_or_layer_is_given(tmp_path: Path, given: dict) -> None:
+    sizes = [(10, {}), *sorted(LARGER, key=itemgetter(0))]
+    pairs = [*zip(*map(itertools.cycle, INFLECTION), range(sizes[-1][0]), strict=False)]
+    for count, larger in sizes:
+        (tmp_path / "train.tsv").write_text("".join(f"{source}\t{target}\n" for source, target, _ in pairs[:count]))
+        found = find(
+            with_current_layer(
+                resolve({"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": given})
+            )
+        )
+        found.learn_vocabulary()
+        model, chosen = found.config.model, {} if "layer" in given else {**larger, **given}
+        assert {name: getattr(model, name) for name in chosen} == chosen
+        assert model.hidden_size == chosen.get("hidden_size", resolve({}).model.hidden_size)
+        assert model.options["encoder_size"] == model.hidden_size // 2  # one direction of the encoder follows
 
 
 def test_a_run_with_chosen_options_answers_as_it_was_evaluated(tmp_path: Path) -> None:

@@ -113,10 +113,29 @@ def test_patience_counts_validations_without_a_new_best_value() -> None:
         assert bool(progress.ended(config, 10)) == ended
 
 
-@pytest.mark.parametrize("budget", [{"epochs": 3}, {"steps": 5}, {"tokens": 100}, {"minutes": 1.0}])
+def test_of_validations_with_the_best_metric_the_one_with_the_lowest_loss_is_kept() -> None:
+    """Early stopping is not delayed by them."""
+    config, progress = Training(patience=2, minutes=1), Progress()
+    records = ((0.5, 1.0, True), (0.8, 0.9, True), (0.8, 0.7, True), (0.8, 0.8, False))
+    for accuracy, loss, kept in records:
+        assert progress.record_validation(accuracy, loss, config, more_is_better=True) == kept
+    assert (progress.best_valid, progress.loss_of_best) == (0.8, 0.7)
+    assert progress.ended(config, 10)
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 3}, {"steps": 5}, {"tokens": 100}])
 def test_a_budget_that_is_given_is_the_only_one(budget: dict) -> None:
     fields = default_budget(Training(**budget), 10, held_out=True)
     assert set(fields) == {"training.schedule", "training.average"}
+
+
+def test_minutes_alone_only_limit_a_training_that_ends_by_itself() -> None:
+    limited, usual = (default_budget(Training(**given), 10, held_out=True) for given in ({"minutes": 1.0}, {}))
+    assert limited == usual  # the given minutes stay, as only missing fields are filled in
+    assert default_budget(Training(minutes=1.0), 10, held_out=False) == {
+        "training.schedule": "cosine",
+        "training.average": 0.0,
+    }
 
 
 def test_patience_spans_a_thousand_steps_of_little_data() -> None:

@@ -163,7 +163,7 @@ def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
         ),
         ("mlm", {"model": {"layer": "lstm"}}, "set model.layer to gru, as there"),
         ("mlm", {"model": {"num_layers": 2}}, "is a parameter of .*mlm only; set model.num_layers to 1"),
-        ("lm", {"model": {"bidirectional": None}}, "set model.bidirectional to false"),
+        ("lm", {"model": {"bidirectional": True}}, "set model.bidirectional to false"),
         ("mlm", {"model": {"residual": True}}, "set model.residual to false"),
         ("mlm", {"model": {"options": {"block": True}}}, "leave out model.options.block"),
     ],
@@ -172,6 +172,16 @@ def test_what_does_not_fit_is_named_with_what_to_set(folder: Path, init: str, se
     with pytest.raises(InputError, match=message):
         seriatim.train(classifier(folder, init, **sections))
     assert not (folder / "none").exists()
+
+
+@pytest.mark.parametrize("init", ["lm", "mlm"])
+def test_a_model_has_the_sizes_of_the_run_it_starts_from_unless_others_are_given(folder: Path, init: str) -> None:
+    settings = classifier(folder, init, f"follows-{init}")
+    settings["model"] = {"dropout": 0.0}
+    run = seriatim.train(settings)
+    theirs = seriatim.load(folder / init).config.model
+    for name in ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers"):
+        assert getattr(run.config.model, name) == getattr(theirs, name)
 
 
 def test_files_of_two_runs_are_refused(folder: Path) -> None:

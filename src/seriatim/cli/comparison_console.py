@@ -8,16 +8,15 @@ from ..comparison.comparing import Comparison
 from ..comparison.plan import Plan, is_counted
 from ..comparison.results import ResultRow, Results
 from ..comparison.runner import ComparisonProgress, ComparisonReporter
-from ..comparison.sentences import beside_baseline
+from ..comparison.verdict import beside_baseline, beside_simplest, busy, finding, missed_budgets
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
 from ..training.reporting import duration
+from ..training.task_data import Metric
 from .console import ProgressLine, show, table_of
 
 REPORT_PACKAGES = ("matplotlib", "jinja2")
 """The packages that a report needs."""
-MAX_PLAIN = 1e7
-"""Larger figures are written as a power of ten."""
 
 
 class ComparisonConsole(ProgressLine, ComparisonReporter):
@@ -95,10 +94,10 @@ def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, 
 
 def print_results(values: Mapping[str, Any]) -> None:
     """Print the table of a comparison, best first."""
-    results, figures = Results(values), values["figures"]
-    figures = [figure for figure in figures if figure["headline"] or figure is figures[0]]
-    headings = ["layer", figures[0]["name"], "95 % interval", *(figure["name"] for figure in figures[1:])]
-    headings += ["parameters", "tokens/s", "memory (MB)", "state (bytes)", "ms/token", "at distance"]
+    results = Results(values)
+    figures = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]
+    headings = ["layer", "rank", figures[0].name, "95 % interval", *(figure.name for figure in figures[1:])]
+    headings += ["parameters", "epochs", "seconds", "tokens/s", "memory (MB)", "state (bytes)", "ms/token"]
     table = table_of(*headings)
     for row in results.ranked:
         table.add_row(*([row.layer, "failed"] if row.failed else _cells(row, figures)))
@@ -113,42 +112,36 @@ def print_results(values: Mapping[str, Any]) -> None:
     _notes(results)
 
 
-def _cells(row: ResultRow, figures: list[dict[str, Any]]) -> list[str]:
+def _cells(row: ResultRow, figures: list[Metric]) -> list[str]:
     first, *others = figures
-    interval, points = row.interval(first["key"]), row.at_distance.points
+    seconds = row.training_seconds
     return [
         row.title,
-        _value(row, first) + (" =" if row.is_tied else ""),
-        " to ".join(_number(end, first) for end in interval) if interval else "",
+        "" if row.rank is None else str(row.rank),
+        _value(row, first),
+        first.interval(row.metrics),
         *(_value(row, figure) for figure in others),
         f"{row.parameters:,}",
+        "" if row.epochs is None else f"{row.epochs:.2g}",
+        "" if seconds is None else f"{seconds:.1f}",
         f"{row.tokens_per_second:,.0f}",
         "" if row.memory_bytes is None else f"{row.memory_bytes / 1e6:,.0f}",
         "" if (state := row.state_bytes.get("1000")) is None else f"{state:,}",
         "" if row.milliseconds_per_token is None else f"{row.milliseconds_per_token:.2f}",
-        *(f"{value:.3f} ({far})" for far, value in points[-1:]),
     ]
 
 
-def _value(row: ResultRow, figure: Mapping[str, Any]) -> str:
-    value = row.metrics.get(figure["key"])
-    return "" if value is None else _number(value, figure)
-
-
-def _number(value: float, figure: Mapping[str, Any]) -> str:
-    """Return a value with the digits of its figure, or with an exponent where it is very large."""
-    return f"{value:,.{figure['digits']}f}" if abs(value) < MAX_PLAIN else f"{value:.3g}"
+def _value(row: ResultRow, figure: Metric) -> str:
+    return "" if row.metrics.get(figure.key) is None else figure.text(row.metrics)
 
 
 def _notes(results: Results) -> None:
     print(printable(f"measured on {results.section('data')['measured_on']}; state: bytes after 1,000 tokens"))
-    distance = results.at_distance()
-    if distance.kind:
-        print(printable(f"at distance: {distance.name} ({distance.unit})"))
-    if any(row.is_tied for row in results.ran):
-        print("=: not significantly different from the best (paired bootstrap, p > 0.05)")
-    if sentence := beside_baseline(results):
-        print(printable(sentence))
+    if any(row.rank for row in results.ran):
+        print("rank: layers of one rank do not differ significantly from the first (paired bootstrap, p > 0.05)")
+    for tell in (finding, beside_baseline, beside_simplest, missed_budgets, busy):
+        if sentence := tell(results):
+            print(printable(sentence))
     for row in results.rows:
         if row.failed or row.note:
             print(printable(f"{row.layer}: {row.failed or row.note}"))

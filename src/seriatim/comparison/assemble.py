@@ -21,14 +21,18 @@ from ..training.task_data import Metric
 from ..version import __version__
 from .metric import choose_metric, difference
 from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
+from .results import SIGNIFICANT
 
 OF_FIRST_RUN = (
     *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
     *("precision", "curve", "held_out", "ngrams", "state_bytes", "state_at_length", "step_milliseconds"),
-    *("milliseconds_per_token", "reading_milliseconds", "distance", "samples"),
+    *("milliseconds_per_token", "reading_milliseconds", "distance", "samples", "disk_bytes"),
 )
 """Fields that the first run of a layer gives for all of its runs."""
-OF_EVERY_RUN = ("seed", "metrics", "steps", "tokens", "training_seconds", "tokens_per_second")
+OF_EVERY_RUN = (
+    *("seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds", "tokens_per_second"),
+    "load",
+)
 Rows = Mapping[tuple[str, int], Metrics]  # what was measured, by layer and seed
 Failures = Mapping[tuple[str, int], Exception]  # the errors of trainings that failed, by layer and seed
 
@@ -54,6 +58,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
             "measured_on": str(plan.measured()),
             "described": {"train": plan.described, "measured": any_row.get("described", "")},
         },
+        "simplest": any_row.get("simplest"),
         "tokenizer": {"kind": task.config.tokenizer.kind, "vocabulary_size": any_row.get("vocabulary_size")},
         "budget": plan.budget.amount(),
         "parameters": plan.parameters,
@@ -101,9 +106,12 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
         "spread": {key: [min(each), max(each)] for key, each in values.items()},
         "runs": [_run(folder, run) for run in runs],
         "tokens_per_second": float(np.mean([run["tokens_per_second"] for run in runs])),
+        "epochs": None if first.get("epochs") is None else float(np.mean([run["epochs"] for run in runs])),
         "memory_bytes": max((run["memory_bytes"] for run in runs if run["memory_bytes"] is not None), default=None),
-        "note": next((run["note"] for run in runs if run["note"]), failed),
+        "note": failed,
+        "rank": None,
         "difference": None,
+        "beside_best_trained": None,
         "beside_baseline": None,
         "failed": None,
     }
@@ -133,20 +141,31 @@ def _run(folder: Path, row: Metrics) -> Metrics:
 
 
 def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], baseline: str | None) -> None:
-    """Compare every row with the best one, and with the baseline, by the paired bootstrap."""
+    """Compare every row with the best one, with the best trained one, and with the baseline; and give ranks."""
     measured = [row for row in rows if row["failed"] is None and row["metrics"].get(metric.key) is not None]
-    if not measured:
-        return
-    simple = next((row for row in measured if row["layer"] == baseline), None)
-    best = (max if metric.more_is_better else min)(measured, key=lambda row: row["metrics"][metric.key])
-    for other, name in ((best, "difference"), (simple, "beside_baseline")):
-        if other is None:
-            continue
-        statistics = _statistics(folder, other)
-        for row in measured:
-            if row is not other and len(row["runs"]) == len(other["runs"]):
-                result = difference(_statistics(folder, row), statistics, metric.key)
-                row[name] = result and {"to": other["layer"], **result}
+    measured.sort(key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
+    statistics = {row["layer"]: _statistics(folder, row) for row in measured}
+
+    def compared(row: Metrics, other: Metrics) -> Metrics | None:
+        if row is other or len(row["runs"]) != len(other["runs"]):
+            return None
+        result = difference(statistics[row["layer"]], statistics[other["layer"]], metric.key)
+        return result and {"to": other["layer"], **result}
+
+    best, simple = measured[:1], [row for row in measured if row["layer"] == baseline]
+    trained = [row for row in measured if not row["counted"]][:1]
+    for others, name in ((best, "difference"), (trained, "beside_best_trained"), (simple, "beside_baseline")):
+        for other in others:
+            for row in measured:
+                row[name] = compared(row, other)
+    leader: Metrics | None = None
+    for place, row in enumerate(measured, 1):
+        result = None if leader is None else compared(row, leader)
+        if result is None or result["p_value"] is None or result["p_value"] <= SIGNIFICANT:
+            leader, row["rank"] = row, place
+        else:
+            assert leader is not None
+            row["rank"] = leader["rank"]
 
 
 def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:

@@ -1,7 +1,6 @@
 """The plots of a comparison. A layer has the same style in all plots; rows without the values to plot are left out."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,7 +18,6 @@ AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floa
 """Horizontal axes of learning curves, and their names."""
 MAX_POINTS = 150  # points of a curve, at most, which keeps the page small
 WIDE = 3  # ratio of the largest to the smallest value above which the axis of an error is logarithmic
-IN_NATS: Mapping[str, Callable[[float], float]] = {"loss": float, "perplexity": math.log}
 
 
 def metric_plot(results: Results) -> Figure | None:
@@ -52,26 +50,16 @@ def metric_plot(results: Results) -> Figure | None:
 
 
 def learning_curves(results: Results, against: str) -> Figure | None:
-    """Draw smoothed training losses, with points for held-out losses, against a key of `AGAINST`.
-
-    A counted model has no curve; its loss, if it is known, is a level line.
-    """
+    """Draw smoothed training losses against a key of `AGAINST`."""
     rows = results.rows
     curves = {i: curve for i, row in enumerate(rows) if (curve := _smooth(_losses(row, against)))}
     if not curves:
         return None
-    figure, axes = tall_figure(len(rows))
+    figure, axes = tall_figure(len(curves))
     ends = [(rows[i].layer, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
     for i, curve in curves.items():
-        layer, look = rows[i].layer, layer_style(rows[i].layer)
-        show(axes.plot(*zip(*_thinned(curve), strict=True), **look | {"marker": ""}), layer, part="training")
-        held_out = _held_out(rows[i], against, IN_NATS)
-        points = axes.plot([x for x, _ in held_out], [y for _, y in held_out], **look | {"linestyle": ""})
-        show(points, layer, part="held out")
-    for i, row in enumerate(rows):
-        if row.counted and i not in curves and (level := row.value("loss")) is not None:
-            show([axes.axhline(level, **layer_style(row.layer) | {"marker": ""})], row.layer, part="counted")
-            ends.append((row.layer, f"{row.layer} (counted)", level))
+        look = layer_style(rows[i].layer) | {"marker": ""}
+        show(axes.plot(*zip(*_thinned(curve), strict=True), **look), rows[i].layer)
     _set_limits(axes, list(curves.values()), [end[2] for end in ends])
     logarithmic(axes.xaxis, in_short)
     axes.set_xlabel(_axis_name(against))
@@ -82,10 +70,12 @@ def learning_curves(results: Results, against: str) -> Figure | None:
 
 def held_out_curves(results: Results, against: str, *, key: str, name: str) -> Figure | None:
     """Draw a figure that was measured on held-out data during training, against a key of `AGAINST`."""
-    lines = [Line(row.layer, _held_out(row, against, {key: float})) for row in results.rows]
+    lines = [Line(row.layer, _held_out(row, against, key)) for row in results.rows]
     if not any(len(line.points) > 1 for line in lines):
         return None
-    return line_chart(lines, x=_axis_name(against), y=name)
+    values = [value for line in lines for _, value in line.points]
+    wide = min(values) > 0 and max(values) > WIDE * min(values) and not results.more_is_better(key)
+    return line_chart(lines, x=_axis_name(against), y=name, y_format="{:g}".format if wide else None)
 
 
 def quality_against(
@@ -131,8 +121,15 @@ def growth(results: Results, field: str, *, x: str, y: str, written: Format = in
 def distance_plot(results: Results) -> Figure | None:
     """Draw a figure of each layer against distance: tokens of context, distance to remember, or length of inputs."""
     distance = results.at_distance()
-    lines = [Line(row.layer, row.at_distance.points) for row in results.rows]
-    figure = line_chart(lines, x="last tokens seen" if distance.kind == "context" else distance.unit, y=distance.of)
+    lines = []
+    for row in results.rows:
+        bounds = [(float(far), low, high) for far, (low, high) in row.at_distance.bounds.items()]
+        known = [(far, low, high) for far, low, high in bounds if low is not None and high is not None]
+        lines.append(Line(row.layer, row.at_distance.points, known))
+    is_context = distance.kind == "context"
+    wide = is_context and distance.of == "perplexity"
+    x = "last tokens seen" if is_context else distance.unit
+    figure = line_chart(lines, x=x, y=distance.of, y_format="{:g}".format if wide else None)
     if figure is not None:
         figure.axes[0].set_xticks(sorted({x for line in lines for x, _ in line.points}))
         figure.axes[0].set_xticks([], minor=True)
@@ -154,12 +151,12 @@ def _losses(row: ResultRow, against: str) -> list[Point]:
     return [(each[against], each["loss"]) for each in known]
 
 
-def _held_out(row: ResultRow, against: str, scales: Mapping[str, Callable[[float], float]]) -> list[Point]:
-    """Return held-out values of the figures in ``scales``, which map a value to the vertical axis."""
+def _held_out(row: ResultRow, against: str, key: str) -> list[Point]:
+    """Return the values of a figure at the validations of a training."""
     return [
-        (each[against], scales[each["key"]](each["value"]))
+        (each[against], each["value"])
         for each in row.held_out
-        if each["key"] in scales and (each.get(against) or 0) > 0 and each.get("value") is not None
+        if each["key"] == key and (each.get(against) or 0) > 0 and each.get("value") is not None
     ]
 
 

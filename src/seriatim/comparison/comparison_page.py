@@ -11,8 +11,9 @@ from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Sample, Samples,
 from . import comparison_figures as figures
 from . import comparison_tables as tables
 from .plan import REPORT
-from .results import Json, ResultRow, Results
-from .sentences import finding, held_equal, state_sizes
+from .results import Json, ResultRow, Results, short_name
+from .sentences import held_equal, state_sizes
+from .verdict import beside_baseline, beside_simplest, finding
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 """Two or more blank lines, which badly trained models write in large numbers."""
 LEARNING_CAPTIONS = {
     "seconds": "The time is that of training on this machine, without validations.",
-    "tokens": "A low curve learns much from little text, whatever its time.",
+    "tokens": "The better the value after few tokens, the more a layer learns from little data.",
     "compute": "Operations are 6 for every multiplied parameter and every token; attention and element-wise operations "
     "are not counted.",
 }
@@ -43,16 +44,15 @@ def report(values: Json) -> str:
     ``values`` is what ``results.json`` holds; rows may lack anything but the name of their layer.
     """
     results = Results(values)
-    name = "/".join(Path(str(results.section("data").get("train") or "a text")).parts[-2:])
+    name = short_name(str(results.section("data").get("train") or "a text"))
     runs = [(row.layer, run) for row in results.ranked for run in row.runs if run.get("command")]
     commands = [f"# {layer}, seed {run['seed']}\n{run['command']}" for layer, run in runs]
     ngrams = next(({**row.metrics, "ngrams": row.ngrams} for row in results.rows if row.ngrams), None)
-    one_seed = "The intervals are over items of the data; another seed may give another order of the layers."
     details = [
         tables.metrics_table(results),
         tables.shapes_table(results),
         tables.trials_table(results),
-        tables.seeds_table(results) or Prose(f"One seed was run. {one_seed}"),
+        tables.seeds_table(results),
     ]
     reproduce = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
     if commands:
@@ -72,7 +72,9 @@ def report(values: Json) -> str:
         Section("meaning", "What the figures mean", [tables.meanings_table(results), tables.machine_table(results)]),
     ]
     title = f"{len(results.rows)} sequence models on {name}"
-    return render(title, f"{finding(results)}\n\n{held_equal(results)}", sections)
+    baselines = " ".join(filter(None, [beside_baseline(results), beside_simplest(results)]))
+    lead = "\n\n".join(filter(None, [finding(results), baselines, held_equal(results)]))
+    return render(title, lead, sections)
 
 
 def _summary(results: Results) -> list[Part]:
@@ -98,10 +100,13 @@ def _summary(results: Results) -> list[Part]:
 
 def _distance_plot(results: Results) -> Drawn:
     distance = results.at_distance()
+    places = f"the same {distance.count:,} places" if distance.count else "the same places"
     title, caption = {
         "context": (
             "Use of context",
-            "Accuracy where only the last tokens are seen. Where a line becomes level, earlier tokens are not used.",
+            f"Perplexity of {places} of the text where only the last tokens are seen, each time from the initial "
+            "state. Lines are 95 % intervals, which neighbouring tokens share; Table 1 has paired ones. Where a curve "
+            "becomes level, earlier tokens are not used.",
         ),
         "distance": (
             "Memory over a distance",
@@ -111,28 +116,28 @@ def _distance_plot(results: Results) -> Drawn:
         "length": (
             "Short and long inputs",
             f"{_sentence(distance.of)} over the shortest quarter of the inputs, the next, and so on, at the largest "
-            "length of each quarter.",
+            "length of each quarter, with 95 % intervals.",
         ),
-    }.get(distance.kind, ("Accuracy at distance", distance.name))
+    }.get(distance.kind, (f"{_sentence(distance.of)} at distance", distance.name))
     return figures.distance_plot(results), title, caption
 
 
 def _learning(results: Results) -> list[Part]:
+    """Return the held-out curves first, because training losses say nothing about other texts."""
     keys = {point["key"] for row in results.rows for point in row.held_out}
-    lines = "Lines are training losses, smoothed, without the steep start"
-    lines += "; points are losses on held-out data." if keys & set(figures.IN_NATS) else "."
-    if any(row.counted for row in results.rows):
-        lines += " A level line is the loss of a counted model on the measured data."
-    plots = [
-        (figures.learning_curves(results, against), f"Loss against {name}", f"{lines} {LEARNING_CAPTIONS[against]}")
-        for against, name in figures.AGAINST.items()
-    ]
     names = {figure.key: figure.name for figure in results.figures}
-    for key in sorted(keys - set(figures.IN_NATS)):
+    plots = list[Drawn]()
+    for key in sorted(keys, key=lambda key: (key != results.metric.key, key)):
         name = names.get(key, key)
         for against, other in figures.AGAINST.items():
             figure = figures.held_out_curves(results, against, key=key, name=name)
-            plots.append((figure, f"{_sentence(name)} against {other}", "On held-out data, during training."))
+            caption = f"On held-out data, during training. {LEARNING_CAPTIONS[against]}"
+            plots.append((figure, f"{_sentence(name)} against {other}", caption))
+    caption = (
+        "Smoothed, without the steep start. A low training loss can also mean that a model has learned its data by "
+    )
+    caption += "heart, so it does not rank the layers."
+    plots.append((figures.learning_curves(results, "tokens"), "Training loss against tokens read", caption))
     return _plots(results, plots, "No layer was trained by steps, so there are no learning curves.")
 
 
@@ -144,9 +149,10 @@ def _quality_against_cost(results: Results) -> list[Part]:
         return 1000 / row.milliseconds_per_token if row.milliseconds_per_token else None
 
     plots, equal = list[Drawn](), []
+    work = "generating" if results.values.get("task", "lm") == "lm" else str(results.values.get("timed_work"))
     for name, axis, cost, written, side in (
         ("training speed", tables.SPEED, training_speed, in_short, "right"),
-        ("generating speed", "generated tokens per second", generating_speed, in_short, "right"),
+        (f"speed of {work}", f"tokens per second, {work}", generating_speed, in_short, "right"),
         ("memory in training", "peak memory in training", lambda row: row.memory_bytes, in_bytes, "left"),
     ):
         known = [value for row in results.measured if (value := cost(row))]

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..report.number_formats import in_bytes, in_time, rounded
+from ..report.number_formats import in_bytes, in_time, percent, rounded
 from ..report.page import Cell, Table
 from ..training.task_data import Metric
 from . import sentences
-from .results import ResultRow, Results
+from .results import DEVIATION, ResultRow, Results
 
-SPEED = "training tokens/s"
+SPEED, TRAINING = "training tokens/s", "training time"
+BEYOND = 4
+GAIN = f"perplexity lowered by context beyond {BEYOND} tokens"
+"""The number of tokens beyond which the gain from context stands in the summary, and its heading."""
 MISSING = "–"
 Cells = list[str | Cell]
 
@@ -26,38 +29,52 @@ class Column(NamedTuple):
 def summary_table(results: Results) -> Table:
     """Return one row for each layer, best first; the best value of each column is marked."""
     columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.rows)]
+    ranked = any(row.rank for row in results.rows)
     cells: list[Cells] = []
     for row in results.ranked:
         figures: Cells = [Cell(f"failed: {row.failed}", span=max(1, len(columns)))]
         if not row.failed:
             figures = [_summary_cell(row, column, results) for column in columns]
-        notes = [*["baseline"] * row.baseline, *["counted"] * row.counted]
-        cells.append([Cell(row.layer, note=", ".join(notes)), *figures])
+        notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted]
+        rank: Cells = [MISSING if row.rank is None else str(row.rank)] if ranked else []
+        cells.append([Cell(row.layer, note=", ".join(notes)), *rank, *figures])
     caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
-    if any(row.is_tied for row in results.rows):
-        caption += " ≈: not significantly different from the best (paired bootstrap, p > 0.05)."
+    if ranked:
+        caption += (
+            " Layers of one rank do not differ significantly from the first of them (paired bootstrap, p > 0.05)."
+        )
     if any(row.counted for row in results.rows):
-        caption += f" Counted models are left out when the best of {SPEED} is marked."
-    return _table(["layer", *(column.heading for column in columns)], cells, caption)
+        caption += f" Models that are not trained by steps are left out when the best {SPEED} is marked."
+    if any(row.missed_budget for row in results.rows):
+        caption += f" ≠: more than {percent(DEVIATION)} longer or shorter than the budget."
+    if len(results.seeds) == 1:
+        caption += " One seed was run."
+    headings = ["layer", *(["rank"] if ranked else []), *(column.heading for column in columns)]
+    return _table(headings, cells, caption)
 
 
 def _columns(results: Results) -> list[Column]:
     metric, distance = results.metric, results.at_distance()
     farthest = str(max((far for row in results.rows for far, _ in row.at_distance.points), default=""))
-    heading = {
-        "context": f"accuracy, last {farthest} tokens seen",
-        "length": f"{distance.of}, longest quarter of inputs",
-    }.get(distance.kind, f"{distance.of} at {farthest} {distance.unit}")
-    of_distance = metric.best if distance.kind == "length" else max  # by length, the figure is the metric
-    return [
+    columns = [
         Column(metric.name, lambda row: row.value(metric.key), str, metric.best),
         Column("parameters", lambda row: row.parameters, "{:,.0f}".format),
+        Column("on disk", lambda row: row.disk_bytes, in_bytes, min),
+        Column(TRAINING, lambda row: row.training_seconds, lambda seconds: in_time(1000 * seconds)),
         Column(SPEED, lambda row: row.tokens_per_second, rounded, max),
         Column("memory", lambda row: row.memory_bytes, in_bytes, min),
         Column("state at 1,000 tokens", lambda row: row.state_bytes.get("1000"), in_bytes, min),
         Column("time per token", lambda row: row.milliseconds_per_token, in_time, min),
-        Column(heading, lambda row: row.at_distance.values.get(farthest), "{:.3f}".format, of_distance),
     ]
+    if distance.kind == "context":
+        return [*columns, Column(GAIN, lambda row: (row.at_distance.gain_beyond(BEYOND) or {}).get("share"), percent)]
+    length = distance.kind == "length"  # the figure is the metric then
+    heading = f"{distance.of}, longest quarter of inputs" if length else f"{distance.of} at {farthest} {distance.unit}"
+
+    def value(row: ResultRow) -> float | None:
+        return row.at_distance.values.get(farthest)
+
+    return [*columns, Column(heading, value, "{:.3g}".format, metric.best if length else max)]
 
 
 def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | str:
@@ -68,16 +85,22 @@ def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | st
     compared = [each for each in results.rows if not (column.heading == SPEED and each.counted)]
     values = [other for each in compared if (other := column.value(each)) is not None]
     is_best = row in compared and column.best is not None and len(values) > 1 and value == column.best(values)
-    mark = "best" if is_best else ""
+    mark, note = "best" if is_best else "", ""
     if column.heading == results.metric.name:
-        return _metric_cell(row, results.metric, mark, "≈ " if row.is_tied else "")
-    return Cell(column.written(value), mark, value=value)
+        return _metric_cell(row, results.metric, mark)
+    text = column.written(value)
+    if column.heading == TRAINING:
+        text = f"≠ {text}" if row.missed_budget else text
+        note = "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs"
+    if column.heading == GAIN:
+        text, _, bounds = sentences.in_share(row.at_distance.gain_beyond(BEYOND) or {}).partition(" (")
+        text, note = f"−{text}" if value < 0 and text != "0 %" else text, bounds.removesuffix(")")
+    return Cell(text, mark, note, value=value)
 
 
-def _metric_cell(row: ResultRow, metric: Metric, mark: str = "", sign: str = "") -> Cell | str:
-    value, interval = row.value(metric.key), row.interval(metric.key)
-    note = " to ".join(map(metric.written, interval)) if interval else ""
-    return MISSING if value is None else Cell(f"{sign}{metric.written(value)}", mark, note, value=value)
+def _metric_cell(row: ResultRow, metric: Metric, mark: str = "") -> Cell | str:
+    value = row.value(metric.key)
+    return MISSING if value is None else Cell(metric.text(row.metrics), mark, metric.interval(row.metrics), value=value)
 
 
 def words_table(results: Results) -> Table:
@@ -87,14 +110,12 @@ def words_table(results: Results) -> Table:
         how: Cells = [Cell(f"failed: {row.failed}", span=5)]
         if not row.failed:
             how = [sentences.training(row, results), sentences.generating(row, results), sentences.using_context(row)]
-            how += [sentences.standing(row, results), sentences.limits(row, results)]
+            how += [sentences.standing(row, results), sentences.remarks(row, results)]
         cells.append([row.layer, sentences.keeping(row), *how])
-    headings = ["layer", "keeps", "trains", "generates", "context", results.metric.name, "limited by"]
-    caption = (
-        "What each layer keeps, and what limits it, by the figures of this page. A limit is a cost of at least "
-        f"{sentences.NOTABLE} times the median, or the use of less than half the context of the best layer."
-    )
-    return Table(headings, cells, caption, stacked=True)
+    answering = "generates" if results.values.get("task", "lm") == "lm" else "answers"
+    of_distance = {"context": "context", "length": "length of inputs"}.get(results.at_distance().kind, "distance")
+    headings = ["layer", "keeps", "trains", answering, of_distance, results.metric.name, "its training"]
+    return Table(headings, cells, "What each layer keeps and does, by the figures of this page.", stacked=True)
 
 
 def state_size_table(results: Results) -> Table:
@@ -203,14 +224,15 @@ def meanings_table(results: Results) -> Table:
         "learning rate": "the default of the layer, the one that was set, or with tuning the best of those tried",
         "parameters": "all numbers that are learned, including embeddings and the output layer",
         SPEED: "tokens read in training per second, without the time of validations",
-        "memory": "the peak of resident memory of the training process, including the interpreter and the data",
+        "memory": "the peak of resident memory of the training process, with the data, above that of the idle program",
+        "on disk": "the size of the file of the weights",
         "state": "bytes that must be kept of one text to continue it; 1 kB is 1,000 bytes",
         "time per token": f"the time of {work}, one text at a time, divided by the number of tokens",
     }
     distance = results.at_distance()
     if distance.kind:
         count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
-        meanings[f"{distance.of} at distance"] = f"{distance.name}{count}; without intervals"
+        meanings[f"{distance.of} at distance"] = f"{distance.name}{count}"
     return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")
 
 

@@ -8,11 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, Self
 
 from ..training.task_data import Metric
 
 Json = Mapping[str, Any]  # an object of a JSON file
+SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence
+DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
 SIGNIFICANT = 0.05  # the largest p-value at which a row is said to differ from the best
 
 
@@ -27,11 +30,18 @@ class FromJson:
         return cls(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
+def excludes_zero(gain: Json) -> bool:
+    """Return whether the interval from ``low`` to ``high`` does not contain 0."""
+    return bool(gain["low"] > 0 or gain["high"] < 0)
+
+
 @dataclass(frozen=True)
 class Distance(FromJson):
-    """A figure ``of`` a model at several distances, each the mean over ``count`` of some ``items``.
+    """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
 
-    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``.
+    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``, and ``bounds``
+    are their 95 % intervals. With the kind ``context``, ``whole`` is the value with the whole context, and ``gains``
+    say by which ``share`` (``low`` to ``high``) the context ``beyond`` some tokens lowers the perplexity.
     """
 
     kind: str = ""
@@ -41,6 +51,18 @@ class Distance(FromJson):
     values: Mapping[str, float | None] = field(default_factory=dict)
     count: int = 0
     items: str = ""
+    whole: float | None = None
+    bounds: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    gains: Sequence[Json] = ()
+
+    @property
+    def clear_gains(self) -> list[Json]:
+        """The gains of at least `SMALLEST_GAIN` whose interval does not contain 0, shortest context first."""
+        return [gain for gain in self.gains if excludes_zero(gain) and abs(gain["share"]) >= SMALLEST_GAIN]
+
+    def gain_beyond(self, tokens: int) -> Json | None:
+        """Return the gain from the context beyond a number of tokens, or None."""
+        return next((gain for gain in self.gains if gain["beyond"] == tokens), None)
 
     @cached_property
     def points(self) -> list[tuple[int, float]]:
@@ -84,7 +106,11 @@ class ResultRow(FromJson):
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
     distance: Json = field(default_factory=dict)
     difference: Json = field(default_factory=dict)
+    beside_best_trained: Json = field(default_factory=dict)
     beside_baseline: Json = field(default_factory=dict)
+    rank: int | None = None
+    epochs: float | None = None
+    disk_bytes: int | None = None
 
     @property
     def title(self) -> str:
@@ -109,6 +135,25 @@ class ResultRow(FromJson):
     def distances(self, kind: str) -> list[tuple[int, float]]:
         """Return the values at distances of one kind, nearest first."""
         return self.at_distance.points if self.at_distance.kind == kind else []
+
+    @property
+    def trainings(self) -> list[Json]:
+        """The trainings with a budget in time, each with its ``planned_seconds`` and ``training_seconds``."""
+        return [run for run in self.runs if run.get("planned_seconds") and run.get("training_seconds")]
+
+    @property
+    def training_seconds(self) -> float | None:
+        """The mean seconds of the trainings, without validations."""
+        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def missed_budget(self) -> bool:
+        """Whether a training took more or less time than the budget by more than `DEVIATION`."""
+        return any(
+            abs(run["training_seconds"] - run["planned_seconds"]) > DEVIATION * run["planned_seconds"]
+            for run in self.trainings
+        )
 
     @property
     def is_stateless(self) -> bool:
@@ -136,6 +181,12 @@ class ResultRow(FromJson):
         return self.is_tested and not self.differs
 
 
+def short_name(data: str) -> str:
+    """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``."""
+    parts = [part.strip() for part in data.split(",")]
+    return ", ".join(part if ":" in part else PurePath(part).name or part for part in parts)
+
+
 class Results:
     """The results of a comparison, from what `results.json` holds."""
 
@@ -152,6 +203,11 @@ class Results:
         """The rows that have the metric, best first."""
         self.ranked = [*self.measured, *(row for row in self.rows if row not in measured)]
         """All rows, best first; those without the metric last."""
+
+    @property
+    def trained(self) -> list[ResultRow]:
+        """The measured rows that were trained by steps, best first."""
+        return [row for row in self.measured if not row.counted]
 
     def section(self, name: str) -> Json:
         """Return an object in the results, empty where it is missing."""
@@ -170,6 +226,18 @@ class Results:
         value = row.value(self.metric.key)
         assert value is not None
         return value
+
+    def text(self, row: ResultRow) -> str:
+        """Return the metric of a row in words, with its interval: ``36.7 (95 % interval 34.8 to 38.6)``."""
+        value, bounds = self.of(row), row.interval(self.metric.key)
+        if bounds is None:
+            return self.metric.written(value)
+        low, high = (self.metric.written(bound, bounds) for bound in bounds)
+        return f"{self.metric.written(value, bounds)} (95 % interval {low} to {high})"
+
+    def more_is_better(self, key: str) -> bool:
+        """Return whether larger values of a figure of the task are better."""
+        return any(figure.more_is_better for figure in (self.metric, *self.figures) if figure.key == key)
 
     def at_distance(self) -> Distance:
         """Return the first figure at several distances; all rows have the same kind."""

@@ -1,7 +1,7 @@
 """A row of a comparison: everything that is measured of one trained run, and samples of what it writes or answers."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 
@@ -10,17 +10,15 @@ from torch import nn
 
 from ..core.allocator import freed_memory_kept
 from ..data.corpus import Corpus
-from ..data.synthetic import TASKS, generate
 from ..data.tokenizers import END
-from ..evaluation.context_use import by_context
 from ..evaluation.intervals import Metrics
 from ..inspection.cost import costs, evenly
 from ..runs.run import Run
 from ..training.task_data import TaskData
 from ..version import __version__
-from .metric import FIGURE_OF_SUMS, statistics_of
-from .plan import DataPart, Plan, is_counted
-from .results import Distance
+from .distances import distances
+from .metric import statistics_of
+from .plan import Plan, is_counted
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most
@@ -29,19 +27,6 @@ ANSWERS, INPUTS, MAX_ITEMS = 5, 200, 100_000
 PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
 """Words of a prompt, approximate characters of the text that follows, and how the text is drawn."""
 PROMPT_TOKENS = 400  # at the beginning of a text, from which the words of the prompt are taken
-ROWS = 200  # items of each distance of a synthetic task
-CONTEXTS = (1, 4, 16, 64, 256)
-TOKENS, POSITIONS = 8_000, 200
-"""Tokens of a text that are read, and positions among them that are predicted from shortened contexts."""
-QUARTILES = 4
-UNITS = {
-    "reversal": "letters of the word",
-    "agreement": "words between",
-    "copy": "letters between",
-    "adding": "digits",
-    "recall": "pairs",
-}
-"""The unit of the distance of each synthetic task."""
 
 
 def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.ndarray]]:
@@ -54,6 +39,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     """
     measured = plan.measured(run.task)
     data = run.task.read(*measured, run.vocabulary)
+    train = run.task.read(run.task.training_spec(), "train", run.vocabulary)
     with freed_memory_kept():
         metrics, measures = run.task.examine(run.model, data)
     statistics = statistics_of(measures)
@@ -68,11 +54,13 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "metrics": {name: value for name, value in metrics.items() if isinstance(value, int | float | None)},
         "ngrams": metrics.get("ngrams"),
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],
+        "epochs": None if counted else epochs(run, train),
+        "disk_bytes": (run.path / "model.safetensors").stat().st_size,
         **_curves(run, (plan.metric, run.task.selection_metric(run.vocabulary))),
         "tokenizer": run.vocabulary.fingerprint(),
         "described": run.task.describe(data),
         "data": data.key,
-        "trained_on": run.task.read(run.task.training_spec(), "train", run.vocabulary).key,
+        "trained_on": train.key,
         "version": __version__,
     }
     if full:
@@ -81,7 +69,15 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         distance = distances(run, data, measured, plan.metric, statistics)
         row["distance"] = None if distance is None else asdict(distance)
         row["samples"] = samples(run, data, items)
+        row["simplest"] = {"name": run.task.baseline_name, **run.task.baseline(train, data, run.vocabulary)}
     return row, statistics
+
+
+def epochs(run: Run, train: TaskData) -> float:
+    """Return how often a training has read its data, by the number of its steps."""
+    batches, training = run.task.batches(train), run.config.training
+    windows = batches.windows(batches.shuffled(training.seed, 0))
+    return float(run.summary["steps"] * training.accumulate / max(1, windows))
 
 
 def samples(run: Run, data: TaskData, items: Sequence[tuple[str, str]]) -> list[Metrics]:
@@ -151,73 +147,3 @@ def _time(record: Metrics) -> tuple[int, int, float]:
 def _place(step: int, tokens: int, seconds: float, multiplied: int) -> Metrics:
     """Return the coordinates of a point; ``compute`` counts two operations a product, forward and twice backward."""
     return {"step": step, "tokens": tokens, "seconds": seconds, "compute": 6 * multiplied * tokens}
-
-
-def distances(
-    run: Run, data: TaskData, measured: DataPart, metric: str, statistics: Mapping[str, np.ndarray]
-) -> Distance | None:
-    """Measure a figure at several distances, or return None where no distance can be measured.
-
-    By length, the figure is the metric, computed from the statistics of every item.
-    """
-    name = measured.spec.split(":")[1] if measured.spec.startswith("builtin:") else ""
-    if name in TASKS:
-        return _at_known_distances(run, name)
-    if isinstance(data, Corpus):
-        return _with_short_contexts(run, data)
-    return _by_length(data, metric, statistics)
-
-
-def known_distances(name: str) -> list[int]:
-    """Return the distances of a synthetic task: doubling from its shortest to twice the longest of training."""
-    task = TASKS[name]
-    known, distance = {task.shortest}, 2 * task.longest
-    while distance > task.shortest:
-        known.add(distance)
-        distance //= 2
-    return sorted(known)
-
-
-def _at_known_distances(run: Run, name: str) -> Distance:
-    """Measure the share of right answers at each distance."""
-    values = {}
-    for distance in known_distances(name):
-        rows = list(generate(name, "test", ROWS, distance=distance))
-        truths, texts = zip(*(row[::-1] if name == "reversal" else row for row in rows), strict=True)
-        answers = run.task.answer(run.model, run.vocabulary, list(texts))
-        hits = [answer["text"] == truth for answer, truth in zip(answers, truths, strict=True)]
-        values[str(distance)] = float(np.mean(hits))
-    figure = "exact match" if any(figure.key == "exact_match" for figure in run.task.figures) else "accuracy"
-    return Distance("distance", figure, f"{figure} at distance N", UNITS[name], values, ROWS, "inputs")
-
-
-def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
-    """Measure how often the likeliest token is right where only the last k tokens are seen."""
-    ids, ends = data.ids[:TOKENS], data.ends
-    if ends is not None:
-        ends = ends[ends <= len(ids)]
-        ids = ids[: ends[-1]] if len(ends) else ids[:0]
-    if len(ids) < 2:
-        return None
-    first = min(CONTEXTS[-1], len(ids) // 2) if ends is None else 0
-    positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round().astype(np.int64)
-    seen = by_context(run.model, ids, CONTEXTS, positions=positions, ends=ends)
-    values = {str(size): result.accuracy for size, result in seen.items() if size is not None}
-    name = "accuracy when only the last k tokens are seen"
-    return Distance("context", "accuracy", name, "tokens", values, len(positions), "places")
-
-
-def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
-    """Measure the figure over each quarter of the inputs by length, under the largest length of the quarter."""
-    inputs = getattr(data, "source", getattr(data, "texts", data))
-    lengths = getattr(inputs, "lengths", getattr(data, "lengths", None))
-    if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
-        return None
-    order = np.argsort(lengths, kind="stable")
-    values = {
-        str(int(lengths[rows].max())): float(FIGURE_OF_SUMS[metric](statistics[metric][rows].sum(0)))
-        for rows in np.array_split(order, QUARTILES)
-        if len(rows)
-    }
-    name, count = f"{metric} by length, in quarters of the inputs", len(order) // QUARTILES
-    return Distance("length", metric, name, "tokens at most", values, count, "inputs")

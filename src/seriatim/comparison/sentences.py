@@ -1,62 +1,15 @@
-"""The results of a comparison in words, by fixed rules: every sentence follows from the figures of the rows."""
+"""Sentences about single rows of a comparison, and about what was equal for all; each follows from the figures."""
 
-import math
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Sequence
 
+from ..evaluation.intervals import supported_digits
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
-from .results import SIGNIFICANT, ResultRow, Results
+from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero, short_name
+from .verdict import STILL_FALLING, busy, last_gain, missed_budgets, still_improving
 
-NOTABLE = 1.5  # the ratio to the median from which a cost is named as a limit
+NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first
 TOLERANCE = 0.02  # relative difference up to which numbers of parameters are called equal
 NEAR = 0.1  # relative difference from the best value up to which another value is near to it
-POSITIONS = 200  # predictions behind an accuracy, where the results do not tell their number
-
-
-def finding(results: Results) -> str:
-    """Return the main result: the best layer, by how much, and which layers cannot be told from it."""
-    metric, measured = results.metric, results.measured
-    failed = [row.layer for row in results.rows if row.failed]
-    if not measured:
-        return f"No layer has a {metric.name}{': all failed' if len(failed) == len(results.rows) else ''}."
-    best, *others = measured
-    value, interval = results.of(best), best.interval(metric.key)
-    bounds = f" (95 % interval {' to '.join(map(metric.written, interval))})" if interval else ""
-    degree = "highest" if metric.more_is_better else "lowest"
-    sentences = [f"{best.layer} has the {degree} {metric.name}: {metric.written(value)}{bounds}."]
-    if others:
-        second = results.of(others[0])
-        same = "the same value, " if second == value else ""
-        sentences.append(f"Next is {others[0].layer} with {same}{metric.written(second)}{_apart(second, value)}.")
-        if tied := [row.layer for row in others if row.is_tied]:
-            sentences.append(f"Not significantly different from the best (paired bootstrap): {listed(tied)}.")
-        elif all(row.is_tested for row in others):
-            they_are = "All others are" if len(others) > 1 else "It is"
-            sentences.append(f"{they_are} significantly worse (paired bootstrap).")
-    sentences += [beside_baseline(results), f"Failed: {listed(failed)}." if failed else ""]
-    return " ".join(filter(None, sentences))
-
-
-def beside_baseline(results: Results) -> str:
-    """Return which layers are worse than the simple baseline, or cannot be told from it; empty if it was not run."""
-    simple = next((row for row in results.measured if row.baseline), None)
-    if simple is None:
-        return ""
-    worse, tied, better = list[str](), list[str](), list[str]()
-    for row in results.measured:
-        p_value = row.beside_baseline.get("p_value")
-        if row.baseline or p_value is None:
-            continue
-        above = results.of(row) > results.of(simple)
-        kind = tied if p_value > SIGNIFICANT else better if above == results.metric.more_is_better else worse
-        kind.append(row.layer)
-    parts = [
-        f"The simple baseline is {simple.layer}: {results.metric.name} {results.metric.written(results.of(simple))}."
-    ]
-    parts += [f"Worse than the baseline: {listed(worse)}."] * bool(worse)
-    parts += [f"Not significantly different from the baseline: {listed(tied)}."] * bool(tied)
-    parts += ["All other layers are better than the baseline."] * (bool(better) and not worse + tied)
-    return " ".join(parts)
 
 
 def held_equal(results: Results) -> str:
@@ -65,9 +18,10 @@ def held_equal(results: Results) -> str:
     counted = [row.layer for row in results.ran if row.counted]
     tokenizer, data, seeds = results.section("tokenizer"), results.section("data"), len(results.seeds)
     size = tokenizer.get("vocabulary_size")
-    measured = ", ".join(filter(None, [data.get("measured_on"), (data.get("described") or {}).get("measured")]))
+    measured_on = short_name(data["measured_on"]) if data.get("measured_on") else ""
+    measured = ", ".join(filter(None, [measured_on, (data.get("described") or {}).get("measured")]))
     equal = [
-        f"{_budget(results)} of training",
+        f"a budget of {_budget(results)} of training",
         _equal_parameters(results, trained),
         f"the tokenizer ({tokenizer.get('kind')}{f', {size:,} entries' if size else ''})" if tokenizer else "",
         "the order of the data",
@@ -75,12 +29,15 @@ def held_equal(results: Results) -> str:
     ]
     sentences = [
         f"Equal for all layers: {'; '.join(filter(None, equal))}.",
+        missed_budgets(results),
+        busy(results),
         _learning_rates(results, trained),
-        f"Figures are means over {seeds} seeds." if seeds > 1 else "One seed was run.",
+        f"Figures are means over {seeds} seeds." if seeds > 1 else "",
         "The widths are set, so the numbers of parameters differ." if any(row.width for row in trained) else "",
     ]
     if counted:
-        sentences.append(f"The budget and the number of parameters do not apply to counted models: {listed(counted)}.")
+        are = "is" if len(counted) == 1 else "are"
+        sentences.append(f"{listed(counted)} {are} not trained by steps, so budget and size do not apply.")
     return " ".join(filter(None, sentences))
 
 
@@ -161,39 +118,61 @@ def generating(row: ResultRow, results: Results) -> str:
 
 
 def using_context(row: ResultRow) -> str:
-    """Return how much context a layer uses, or its figure at the nearest and at the farthest distance."""
+    """Return what the context gains a layer, or its figure at the nearest and at the farthest distance."""
     distance = row.at_distance
-    if reach := _reach(row):
-        needed, longest, best = reach
-        if row.is_stateless:
-            return f"uses no context (accuracy {best:.3f})"
-        if needed == longest:
-            return f"improves up to the longest context tested, {longest:,} tokens (accuracy {best:.3f})"
-        few = "the last token" if needed == 1 else f"the last {needed:,} tokens"
-        return f"with {few} it comes within a standard error of its best accuracy, {best:.3f}"
+    if distance.kind == "context" and distance.gains:
+        return _context_gains(row)
     if distance.kind in ("distance", "length") and distance.points:
         (near, first), (far, last) = distance.points[0], distance.points[-1]
-        return f"{distance.of} {first:.3f} at {near:,} and {last:.3f} at {far:,} {distance.unit}"
+        return f"{distance.of} {first:.3g} at {near:,} and {last:.3g} at {far:,} {distance.unit}"
     return "–"
 
 
-def _reach(row: ResultRow) -> tuple[int, int, float] | None:
-    """Return the shortest context within a standard error of the best accuracy, the longest context, and the best."""
-    accuracies = row.distances("context")
-    if len(accuracies) < 2:
-        return None
-    best = max(value for _, value in accuracies)
-    error = math.sqrt(best * (1 - best) / (row.at_distance.count or POSITIONS))
-    return next(count for count, value in accuracies if value >= best - error), accuracies[-1][0], best
+def _context_gains(row: ResultRow) -> str:
+    """Return the gains from context that differ clearly from 0: beyond 4 tokens, and the farthest."""
+    if row.is_stateless:
+        return "uses no context"
+    significant = row.at_distance.clear_gains
+    if not significant:
+        return _no_gain(row.at_distance.gains[0])
+    shown = {gain["beyond"]: gain for gain in (row.at_distance.gain_beyond(4), significant[-1]) if gain in significant}
+    clauses = [
+        f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_share(gain)}"
+        for size, gain in shown.items()
+        if gain
+    ]
+    rest = [gain for gain in row.at_distance.gains if gain["beyond"] > significant[-1]["beyond"]]
+    return "; ".join([*clauses, *([_no_gain(rest[0])] if rest else [])])
+
+
+def _no_gain(gain: Json) -> str:
+    beyond = f"of context beyond {_tokens(gain['beyond'])}"
+    if excludes_zero(gain) or gain["low"] == gain["high"]:
+        return f"the effect {beyond} is under {percent(SMALLEST_GAIN)}"
+    return f"no significant effect {beyond}"
+
+
+def in_share(gain: Json) -> str:
+    """Write a gain with its interval: ``18 % (14 to 22 %)``; a negative one without its sign."""
+    if max(abs(gain[key]) for key in ("share", "low", "high")) < SMALLEST_GAIN / 10:
+        return "0 %"
+    share, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
+    low, high = sorted((low, high)) if gain["low"] * gain["high"] > 0 else (100 * gain["low"], 100 * gain["high"])
+    digits = supported_digits(low, high, 2)
+    return f"{share:.{digits}f} % ({low:.{digits}f} to {high:.{digits}f} %)"
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count:,} tokens"
 
 
 def standing(row: ResultRow, results: Results) -> str:
     """Return the metric of a layer, and its distance from the best."""
     if row not in results.measured:
         return "not measured"
-    value, best = results.of(row), results.measured[0]
-    tied = ", not significantly different from the best" if row.is_tied else _apart(value, results.of(best))
-    return f"{results.metric.written(value)}{', the best here' if row is best else tied}"
+    best = results.measured[0]
+    tied = ", not significantly different from the best" if row.is_tied else _apart(results.of(row), results.of(best))
+    return f"{results.text(row)}{', the best here' if row is best else tied}"
 
 
 def _apart(value: float, best: float) -> str:
@@ -206,44 +185,21 @@ def _apart(value: float, best: float) -> str:
     return f", {percent(abs(share))} {'more' if share > 0 else 'less'}"
 
 
-def limits(row: ResultRow, results: Results) -> str:
-    """Return what limits a layer: its use of context, beside that of the best layer, and its largest cost."""
-    return "; ".join(filter(None, [_limited_context(row, results.ranked[0]), _largest_cost(row, results)])) or "–"
-
-
-def _limited_context(row: ResultRow, best: ResultRow) -> str:
-    """Return where a layer uses less than half the context of the best, or falls a tenth behind at a distance."""
-    reach, of_best = _reach(row), _reach(best)
-    if reach and of_best and row is not best:
-        if row.is_stateless:
-            return f"it uses no context; {best.layer} uses {of_best[0]:,} tokens"
-        if 2 * reach[0] <= of_best[0] and reach[2] < of_best[2]:
-            return f"context: it uses {reach[0]:,} tokens, {best.layer} uses {of_best[0]:,}"
-    points, points_of_best = row.distances("distance"), dict(best.distances("distance"))
-    if points and points[-1][1] < 0.9 * points_of_best.get(points[-1][0], 0.0):
-        far, value = points[-1]
-        return f"distance: {value:.3f} at {far:,} {row.at_distance.unit}; {best.layer} has {points_of_best[far]:.3f}"
-    return ""
-
-
-def _largest_cost(row: ResultRow, results: Results) -> str:
-    """Return the cost that is largest beside the median of all layers, if it is notable."""
-    way = "training" if row.parallel or row.counted else "training token by token"
-    state = "growing state" if len(set(row.state_bytes.values())) > 1 else "state"
-    costs: dict[str, Callable[[ResultRow], float | None]] = {
-        f"{way}: {{}} the time of the median layer": lambda each: (
-            1 / speed if (speed := each.tokens_per_second) else None
-        ),
-        "generating: {} the time of the median layer": lambda each: each.milliseconds_per_token,
-        f"{state}: {{}} the median at 1,000 tokens": lambda each: each.state_bytes.get("1000"),
-        "memory in training: {} the median": lambda each: each.memory_bytes,
-    }
-    ratios = {}
-    for sentence, cost in costs.items():
-        middle = median([value for each in results.ran if (value := cost(each)) is not None] or [0])
-        ratios[sentence] = (cost(row) or 0.0) / middle if middle else 0.0
-    largest = max(ratios, key=lambda sentence: ratios[sentence])
-    return largest.format(times(ratios[largest])) if ratios[largest] >= NOTABLE else ""
+def remarks(row: ResultRow, results: Results) -> str:
+    """Return what is known about the training of a layer: how often it read the data, and whether it had ended."""
+    clauses = []
+    if row.epochs is not None:
+        clauses.append(f"read the training data {rounded(row.epochs, 2)} times")
+    gain = last_gain(row, results)
+    if gain is not None and still_improving(row, results):
+        clauses.append(f"still improving: the last validation was {percent(gain)} better than all before")
+    elif gain is not None and gain < -STILL_FALLING:
+        clauses.append(f"got worse: the last validation was {percent(-gain)} worse than the best one")
+    if row.missed_budget:
+        run = row.trainings[0]
+        spent, planned = (in_time(1000 * run[key]) for key in ("training_seconds", "planned_seconds"))
+        clauses.append(f"trained for {spent} instead of {planned}")
+    return "; ".join(clauses) or "–"
 
 
 def state_sizes(results: Results) -> list[str]:

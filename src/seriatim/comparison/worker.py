@@ -23,8 +23,9 @@ from ..runs.simple_baseline import MINUTES
 from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.weights import save_tensors
 from ..tasks import find
-from ..training.hardware import choose_device, choose_precision, peak_memory
+from ..training.hardware import choose_device, choose_precision, peak_memory, resident_memory
 from ..training.pace import Pace, pace_of, store_pace
+from ..training.processor_load import Load
 from ..training.reporting import Record, Reporter
 from .plan import BASELINE, Budget, Plan, check_row, is_counted, read_plan
 from .row import measure
@@ -33,7 +34,6 @@ STEP_SECONDS = 0.2  # seconds between two lines about steps
 VALIDATIONS = (8, 4, 2, 1)
 """Possible numbers of validations. The largest is chosen that takes at most `VALIDATING` of the training time."""
 VALIDATING = 0.25
-DEVIATION = 0.15  # relative deviation from the budget in minutes above which a row says so
 TOO_FAST = 0.7
 """Where the ratio of the training's time per step to the measured one is outside 0.7..1/0.7, the cache is corrected.
 
@@ -102,8 +102,10 @@ def work(job: WorkerJob, tell: Tell) -> None:
     torch.set_num_threads(job.threads)
     import_origins([Origin.from_record(record, job.comparison) for record in job.registered], job.search_path)
     plan = read_plan(Path(job.comparison))
+    idle, before = resident_memory(), Load.now()
     run, trained_here = _trained(job, plan, tell)
-    memory = peak_memory() if trained_here else None
+    peak, load = peak_memory(), Load.now().since(before)
+    memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
     if job.trial is not None:
         tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": run.config.training.learning_rate})
         return
@@ -113,7 +115,8 @@ def work(job: WorkerJob, tell: Tell) -> None:
         remove(job.run)  # so that it is trained again once the data are restored
     path = Path(job.comparison) / "rows" / f"{job.name}.json"
     check_row(path, row, plan)
-    row |= {"memory_bytes": memory, "note": _note(job, plan, run), "layer": job.layer, "seed": job.seed}
+    row |= {"memory_bytes": memory, "load": load._asdict() if trained_here else None}
+    row |= {"planned_seconds": _planned(job, plan, run), "layer": job.layer, "seed": job.seed}
     path.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
     save_tensors(tensors, path.with_suffix(".safetensors"))
@@ -191,15 +194,12 @@ def evaluate_every(steps: int, pace: Pace) -> int:
     return math.ceil(steps / count)
 
 
-def _note(job: WorkerJob, plan: Plan, run: Run) -> str | None:
-    """Return a sentence where a training took another time than its budget."""
-    steps = run.config.training.steps
-    if plan.budget.minutes is None or steps is None or run.summary["steps"] != steps or is_counted(job.layer):
-        return None  # without a budget in minutes, or ended early
-    planned, spent = 60 * plan.budget.minutes * job.share, _training_seconds(run)
-    if abs(spent - planned) <= max(DEVIATION * planned, spent / steps):
+def _planned(job: WorkerJob, plan: Plan, run: Run) -> float | None:
+    """Return the seconds of training that the budget gives; None where it gives none, or the training ended early."""
+    ended_early = run.config.training.steps is not None and run.summary["steps"] < run.config.training.steps
+    if plan.budget.minutes is None or is_counted(job.layer) or ended_early:
         return None
-    return f"trained for {spent:.3g} s instead of {planned:.3g} s, because its speed differed from the measured speed"
+    return 60 * plan.budget.minutes * job.share
 
 
 def _training_seconds(run: Run) -> float:

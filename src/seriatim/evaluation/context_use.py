@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.state import State
 from ..data.tokenizers import END
 from ..models.base_models import TextModel
 
@@ -60,15 +61,27 @@ def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndar
     return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
 
 
-def by_context(
+class Predictions(NamedTuple):
+    """Some tokens of a text, predicted with several lengths of context; None is the full context.
+
+    ``places`` are the places of the tokens in the text ``(places,)``. Of each length of context, ``losses`` are −log P
+    of the tokens in nats, and ``hits`` say for which tokens the top guess is correct, both ``(places,)``.
+    """
+
+    places: np.ndarray
+    losses: dict[int | None, np.ndarray]
+    hits: dict[int | None, np.ndarray]
+
+
+def predict_with_contexts(
     model: TextModel,
     ids: np.ndarray,
     sizes: Sequence[int],
     *,
     positions: Sequence[int] | np.ndarray | None = None,
     ends: np.ndarray | None = None,
-) -> dict[int | None, ContextScore]:
-    """Measure loss and accuracy of the same tokens when only the last k tokens before them are seen.
+) -> Predictions:
+    """Predict the same tokens when only the last k tokens before them are seen, and after the full context.
 
     Args:
         model: a language model in evaluation mode.
@@ -78,11 +91,11 @@ def by_context(
             have the largest k tokens before them, unless the text is too short for that or consists of lines.
         ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own; no context extends beyond it.
 
-    Returns:
-        A `ContextScore` for every k, and one for None, the full context.
+    Raises:
+        InputError: the text is empty, or a context has no token.
     """
     if not len(ids) or min(sizes, default=1) < 1:
-        raise InputError("by_context: the text and every context need at least one token")
+        raise InputError("the text and every context need at least one token")
     ids = np.asarray(ids, dtype=np.int64)
     if positions is None:
         first = max(sizes, default=0) if ends is None else 0
@@ -92,26 +105,55 @@ def by_context(
     starts = np.zeros(len(places), dtype=np.int64)
     if ends is not None:
         starts = np.concatenate([[0], ends])[np.searchsorted(ends, places, side="right")]
-    scores: dict[int | None, ContextScore] = {}
+    result = Predictions(places, {}, {})
+
+    def record(size: int | None, predictions: Iterator[tuple[np.ndarray, Tensor]]) -> None:
+        result.losses[size], result.hits[size] = _judge(predictions, ids, places)
+
     with torch.inference_mode():
         for size in sizes:
-            scores[size] = _score(_after_windows(model, ids, places, np.maximum(starts, places - size), starts), ids)
-        full = _after_all(model, ids, places) if ends is None else _after_windows(model, ids, places, starts, starts)
-        scores[None] = _score(full, ids)
-    return scores
+            record(size, _after_windows(model, ids, places, np.maximum(starts, places - size), starts))
+        record(
+            None, _after_all(model, ids, places) if ends is None else _after_windows(model, ids, places, starts, starts)
+        )
+    return result
 
 
-def _score(predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray) -> ContextScore:
-    """Summarise predictions: pairs of places and the logits ``(places, vocabulary)`` for these places."""
-    loss, hits, impossible, count = 0.0, 0, 0, 0
-    for places, logits in predictions:
-        targets = torch.from_numpy(ids[places]).to(logits.device)
+def by_context(
+    model: TextModel,
+    ids: np.ndarray,
+    sizes: Sequence[int],
+    *,
+    positions: Sequence[int] | np.ndarray | None = None,
+    ends: np.ndarray | None = None,
+) -> dict[int | None, ContextScore]:
+    """Measure the mean loss and the accuracy for every k, and for None, the full context.
+
+    The arguments and errors are those of `predict_with_contexts`.
+    """
+    predicted = predict_with_contexts(model, ids, sizes, positions=positions, ends=ends)
+    return {
+        size: ContextScore(
+            float(losses.mean()), float(predicted.hits[size].mean()), int(np.isposinf(losses).sum()), len(losses)
+        )
+        for size, losses in predicted.losses.items()
+    }
+
+
+def _judge(
+    predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return −log P of the tokens at all ``places``, and whether the top guess is correct, both ``(places,)``.
+
+    The predictions are pairs of some places and the logits ``(places, vocabulary)`` for these.
+    """
+    losses, hits = np.empty(len(places)), np.empty(len(places), dtype=bool)
+    for some, logits in predictions:
+        at, targets = np.searchsorted(places, some), torch.from_numpy(ids[some]).to(logits.device)
         log_probability = torch.log_softmax(logits.double(), dim=1).gather(1, targets.unsqueeze(1))
-        loss -= log_probability.sum().item()
-        impossible += int(log_probability.isneginf().sum())
-        hits += int((logits.argmax(1) == targets).sum())
-        count += len(places)
-    return ContextScore(loss / count, hits / count, impossible, count)
+        losses[at] = -log_probability.squeeze(1).cpu().numpy()
+        hits[at] = (logits.argmax(1) == targets).cpu().numpy()
+    return losses, hits
 
 
 def _after_windows(
@@ -145,12 +187,11 @@ def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None)
 
 
 def _after_all(model: TextModel, ids: np.ndarray, places: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Yield logits for each place after all of the text before it, which is read once."""
+    """Yield logits for places after all of the text before them, which is read once, a window at a time."""
     tokens = torch.from_numpy(np.concatenate([[END], ids])).unsqueeze(0).to(model.device)
-    state, read = model.initial_state(1), 0
-    for place in places.tolist():
-        for start in range(read, place, WINDOW):
-            state = model.advance(tokens[:, start : min(start + WINDOW, place)], state)
-        logits, state = model.step(tokens[:, place], state)
-        read = place + 1
-        yield np.array([place]), logits
+    state: State | None = None
+    for start in range(0, int(places[-1]) + 1, WINDOW):
+        window = places[(places >= start) & (places < start + WINDOW)]
+        logits, state = model(tokens[:, start : start + WINDOW], state)
+        if len(window):
+            yield window, logits[0, torch.from_numpy(window - start).to(logits.device)]

@@ -7,6 +7,7 @@ Sources: B. Efron and R. Tibshirani, *An Introduction to the Bootstrap* (1993), 
 *Statistical significance tests for machine translation evaluation* (EMNLP 2004).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ import numpy as np
 from ..core.errors import InputError
 
 RESAMPLES = 1000
+BOUNDS, Z = (0.025, 0.975), 1.959964
+"""Quantiles of an interval of 95 %, and the corresponding quantile of the normal distribution."""
 BLOCK = 1 << 21  # draws held in memory at once; limits the memory to about 50 MB for any number of items
 
 Metrics = dict[str, Any]  # metrics by name, as JSON holds them: numbers, lists and dictionaries of them
@@ -67,7 +70,8 @@ def interval(
     value = float(compute(statistics.sum(0) if counts is None else counts @ statistics))
     if items < 2 or np.isnan(value):
         return value, None, None
-    return value, *_bounds(compute(_resampled_sums(statistics, counts, resamples, seed)))
+    bounds = _bounds(compute(_resampled_sums(statistics, counts, resamples, seed)))
+    return value, *(bounds or _exact_bounds(statistics, compute, int(items)))
 
 
 def with_interval(name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None) -> Metrics:
@@ -87,7 +91,8 @@ def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
         value = float(measure.compute(sums[start:stop]))
         low, high = None, None
         if drawn is not None and not np.isnan(value):
-            low, high = _bounds(measure.compute(drawn[:, start:stop]))
+            bounds = _bounds(measure.compute(drawn[:, start:stop]))
+            low, high = bounds or _exact_bounds(statistics[:, start:stop], measure.compute, len(statistics))
         metrics |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return metrics
 
@@ -113,7 +118,8 @@ def paired(
     drawn, other = (compute(_resampled_sums(rows, None, resamples, seed)) for rows in (first, second))
     drawn = drawn - other
     as_far = int((np.abs(drawn - difference) >= abs(difference)).sum())
-    return Paired(difference, *_bounds(drawn), (as_far + 1) / (resamples + 1))
+    low, high = np.nanquantile(drawn, BOUNDS)
+    return Paired(difference, float(low), float(high), (as_far + 1) / (resamples + 1))
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -132,6 +138,15 @@ def mean(sums: np.ndarray) -> np.ndarray:
 def exp_mean(sums: np.ndarray) -> np.ndarray:
     """Return the exponential of `mean`, limited so that it does not overflow."""
     return np.asarray(np.exp(np.minimum(mean(sums), 700.0)))
+
+
+def supported_digits(low: float, high: float, most: int) -> int:
+    """Return how many digits after the point a value with this interval supports, at most ``most``.
+
+    The first two digits of half the width of the interval are shown; further ones would only be noise.
+    """
+    half = (high - low) / 2
+    return max(0, min(most, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else most
 
 
 def written(value: float | None, digits: int, *, signed: bool = False) -> str:
@@ -170,6 +185,27 @@ def _weights(random: np.random.Generator, rows: int, items: int, counts: np.ndar
     return np.bincount(drawn.ravel(), minlength=rows * items).reshape(rows, items).astype(float)
 
 
-def _bounds(values: np.ndarray) -> tuple[float, float]:
-    low, high = np.nanquantile(values, (0.025, 0.975))  # resamples without any counted item are left out
-    return float(low), float(high)
+def _bounds(values: np.ndarray) -> tuple[float, float] | None:
+    """Return the interval of resampled values; None if all are equal, so that resampling says nothing."""
+    low, high = np.nanquantile(values, BOUNDS)  # resamples without any counted item are left out
+    return None if low == high else (float(low), float(high))
+
+
+def _exact_bounds(statistics: np.ndarray, compute: Compute, items: int) -> tuple[float | None, float | None]:
+    """Return the interval of a share that is 0 or 1 in every item, else no interval; ``statistics`` are ``(rows, 2)``.
+
+    Resamples of equal items are equal, whatever the population is; the interval of Wilson is not empty.
+    """
+    for share in (0, 1):
+        if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == share * statistics[:, 1]):
+            return wilson(share * items, items)
+    return None, None
+
+
+def wilson(hits: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of ``hits`` in at least one trial (E. Wilson, JASA 22, 1927)."""
+    share, squared = hits / trials, Z**2
+    centre, scale = share + squared / (2 * trials), 1 + squared / trials
+    half = Z * math.sqrt(share * (1 - share) / trials + squared / (4 * trials**2))
+    low, high = max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+    return min(low, share), max(high, share)  # which rounding could exclude

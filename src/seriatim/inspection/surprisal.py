@@ -7,18 +7,23 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..core.errors import InputError
-from ..evaluation.token_scores import TokenScore, TokenScores, total_bits
+from ..evaluation.intervals import interval, supported_digits, wilson
+from ..evaluation.intervals import mean as mean_of
+from ..evaluation.token_scores import TokenScore, TokenScores, visible
 from ..report.figure_data import show
 from ..report.layer_styles import model_style
 from ..report.page import Part, Plot, Prose, Token, Tokens
+from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import SOFT, new_figure, plain, style
 from ..training.task_view import LabelEffect
 from .subject import Content, Subject
 
 MAX_TOKENS = 1_000
 """Tokens that are shown one by one."""
+MIN_BARS, MAX_BARS = 2, 60
+"""Numbers of tokens with which the surprisal of each is drawn as a bar."""
 MIN_CURVE = 20
-"""Tokens from which on the distribution of surprisal is drawn."""
+"""Tokens from which on the distribution of surprisal is drawn otherwise."""
 MAX_LABELS = 5
 """Labels that are listed, or whose curves are drawn."""
 
@@ -36,7 +41,17 @@ def surprisal_section(subject: Subject) -> Content:
     sentence = _mean_sentence(result)
     parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
     finite = [score for score in result.scores if math.isfinite(score.bits)]
-    if len(finite) >= MIN_CURVE:
+    if MIN_BARS <= len(result.scores) <= MAX_BARS and finite:
+        caption = f"{sentence}. A missing bar is a token of probability zero."
+        parts.append(
+            Plot(
+                bars_figure(result.scores, subject.layer),
+                "Surprisal of each token",
+                caption,
+                "Bits against the tokens.",
+            )
+        )
+    elif len(finite) >= MIN_CURVE:
         tail = f"Where the curve rises early and then flattens, a few {result.unit} carry most of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
         figure = surprisal_figure(finite, subject.layer)
@@ -50,13 +65,24 @@ def _mean_sentence(result: TokenScores) -> str:
     count, impossible = len(result.scores), len(result.scores) - len(finite)
     if not finite:
         return f"all {count:,} {result.unit} have probability zero"
-    sentence = f"{total_bits(finite) / len(finite):.2f} bits on average over {len(finite):,} {result.unit}"
+    sentence = f"{_mean_with_interval([score.bits for score in finite])} over {len(finite):,} {result.unit}"
     if impossible:
         sentence += f"; the other {impossible:,} have probability zero, which makes the loss of the text infinite"
     if result.counts_correct:
         correct = sum(score.rank == 1 and math.isfinite(score.bits) for score in result.scores)
-        sentence += f"; the top guess was correct for {correct / count:.0%} of all tokens"
+        low, high = wilson(correct, count)
+        sentence += f"; the top guess was correct for {correct / count:.0%} of all tokens ({low:.0%} to {high:.0%})"
     return sentence
+
+
+def _mean_with_interval(bits: Sequence[float]) -> str:
+    """Return a mean in bits, with its 95 % interval if there are enough tokens for one."""
+    values = np.array(bits)
+    mean, low, high = interval(np.stack([values, np.ones(len(values))], 1), mean_of)
+    if low is None or high is None:
+        return f"{mean:.2f} bits on average"
+    digits = supported_digits(low, high, 2)
+    return f"{mean:.{digits}f} bits on average (95 % interval {low:.{digits}f} to {high:.{digits}f})"
 
 
 def label_effect_section(subject: Subject) -> Content:
@@ -88,6 +114,18 @@ def label_effect_section(subject: Subject) -> Content:
 def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:
     pairs = zip(effect.labels, probabilities.tolist(), strict=True)
     return sorted(pairs, key=lambda pair: -pair[1])[:MAX_LABELS]
+
+
+def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
+    """Draw the surprisal of each token as a bar above its name, in the colour of ``layer``, if one is named."""
+    width = width_for(len(scores))
+    figure, [[plot]] = new_figure(width=width)
+    bits = [score.bits if math.isfinite(score.bits) else 0.0 for score in scores]
+    bars = plot.bar(range(len(scores)), bits, width=0.8, color=model_style(layer)["color"])
+    show(bars.patches, "tokens", names=[visible(score.text) for score in scores])
+    plot.set(ylabel="surprisal (bits)", xlim=(-0.6, len(scores) - 0.4))
+    name_tokens(plot.xaxis, [score.text for score in scores], width - 0.8)
+    return figure
 
 
 def surprisal_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:

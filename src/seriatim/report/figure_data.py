@@ -1,4 +1,4 @@
-"""The data of a figure for the script of a page: what its lines, points and heat maps show, and where.
+"""The data of a figure for the script of a page: what its lines, points, bars and heat maps show, and where.
 
 Every artist with a label is a series, as in a legend of Matplotlib. `show` adds what labels cannot tell: that several
 artists belong to one series, that a line is an interval, the names of points, or the sample of a legend.
@@ -14,8 +14,10 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import PathCollection
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
@@ -54,7 +56,7 @@ def show(
 
 def shown_by(artist: Artist) -> Shown | None:
     """Return what an artist shows; None where nothing is stated and it has no label."""
-    label = str(artist.get_label() or "")
+    label = next((str(each.get_label()) for each in _containers(artist)), str(artist.get_label() or ""))
     return _SHOWN.get(artist) or (Shown(unescaped(label)) if label and not label.startswith("_") else None)
 
 
@@ -69,7 +71,8 @@ def figure_data(figure: Figure) -> tuple[Data, dict[Artist, str]]:
     series = list(dict.fromkeys(what.series for what in shown.values()))
     ids = {
         artist: f"{'label' if what.is_sample else 'series'}-{series.index(what.series)}"
-        for artist, what in shown.items()
+        for first, what in shown.items()
+        for artist in _together(first)
     }
     if len(series) > 1:
         ids |= {artist: f"label-{series.index(name)}" for artist, name in _labels(figure, shown)}
@@ -78,8 +81,21 @@ def figure_data(figure: Figure) -> tuple[Data, dict[Artist, str]]:
 
 
 def _artists(axes: Axes) -> Iterator[Artist]:
+    yield from (each.patches[0] for each in axes.containers if isinstance(each, BarContainer) and each.patches)
     yield from axes.lines
     yield from (each for each in axes.collections if isinstance(each, PathCollection))
+
+
+def _containers(artist: Artist) -> list[BarContainer]:
+    """Return the bars that are drawn together with a bar; empty for other artists."""
+    if not isinstance(artist, Rectangle) or artist.axes is None:
+        return []
+    return [each for each in artist.axes.containers if isinstance(each, BarContainer) and artist in each.patches]
+
+
+def _together(artist: Artist) -> Sequence[Artist]:
+    """Return all upright bars that are drawn with the first one, or the artist alone."""
+    return next((each.patches for each in _containers(artist)), [artist])
 
 
 def _labels(figure: Figure, shown: dict[Artist, Shown]) -> Iterator[tuple[Artist, str]]:
@@ -143,6 +159,9 @@ def _points(artist: Artist) -> np.ndarray:
     """Return the data ``(points, 2)`` of an artist; a coordinate is NaN where a level line has all its values."""
     if isinstance(artist, PathCollection):
         return np.ma.filled(np.ma.asarray(artist.get_offsets(), dtype=float), np.nan)
+    if isinstance(artist, Rectangle):
+        boxes = [bar.get_bbox() for bar in _together(artist) if isinstance(bar, Rectangle)]
+        return np.array([((box.x0 + box.x1) / 2, box.y1) for box in boxes])
     assert isinstance(artist, Line2D)
     assert artist.axes is not None
     x_is_data, y_is_data = artist.get_transform().contains_branch_seperately(artist.axes.transData)

@@ -8,6 +8,7 @@ from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from matplotlib.ticker import MaxNLocator
 
 from ..evaluation.token_scores import visible
 from .figure_data import show
@@ -142,7 +143,8 @@ def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float) -> No
         axis.set_ticks(range(len(tokens)), names, rotation=90 if across else 0, fontsize=TOKEN_SIZE)
         axis.set_tick_params(length=0)
     else:
-        axis.set_label_text("token", fontsize=10)
+        axis.set_label_text("place of the token", fontsize=10)
+        axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def shown(token: str) -> str:

@@ -13,6 +13,7 @@ from ..training.resource_limits import build_model, check_memory
 from ..training.run_files import check_out
 from ..training.setup import open_initial
 from ..training.task import AnyTask
+from .simple_baseline import check_automatic_weight, check_weight
 
 Result = TypeVar("Result")
 Report = dict[str, dict[str, object]]
@@ -66,6 +67,8 @@ class _Check:
         """Check the data, and the model if its configuration fits; return the statistics of the data."""
         config = task.config
         self.attempt(task.hold_out)
+        self.attempt(check_weight, task)
+        self.attempt(check_automatic_weight, task)
         self.attempt(task.check_held_out)
         initial = self.attempt(open_initial, config)
         vocabulary = self.attempt(task.learn_vocabulary)

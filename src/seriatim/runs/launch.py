@@ -31,7 +31,15 @@ from ..training.task import AnyTask, Task
 from ..version import __version__
 from .identity import identity, read_config
 from .run import BASELINE, Run, load
-from .simple_baseline import KEY, baseline_task, beside_baseline, check_weight, refuse_long
+from .simple_baseline import (
+    KEY,
+    baseline_task,
+    beside_baseline,
+    check_automatic_weight,
+    check_weight,
+    main_figure,
+    refuse_long,
+)
 
 FIXED = (
     *("task", "tokenizer", "model"),
@@ -82,6 +90,7 @@ def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
     device = choose_device(task.config.training.device)
     torch.manual_seed(task.config.training.seed)
     job = prepare(task, folder)
+    check_automatic_weight(task)
     _choose_precision(task, device)
     check_space(folder, task.estimator.space_needed(job.model, job.vocabulary, task.config.training))
     with locked(folder):
@@ -204,7 +213,7 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
     }
     if simple is not None:
-        _blend(run, simple, job)
+        _blend(run, simple, job, estimator)
     if job.valid is not None:
         baseline = {"name": task.baseline_name, **task.baseline(job.train, job.valid, job.vocabulary)}
         if simple is not None:
@@ -220,11 +229,12 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
     return run
 
 
-def _blend(run: Run, simple: Run, job: Job[AnyTask]) -> None:
+def _blend(run: Run, simple: Run, job: Job[AnyTask], estimator: Estimator) -> None:
     """Blend the answers of a run with its simple baseline, if its configuration says so."""
     task, weight = job.task, job.task.config.training.baseline_weight
     if weight is None:
-        weight = "auto" if task.blends and job.valid is not None else 0.0
+        without = task.usual_weight
+        weight = "auto" if without and job.valid is not None else without
     if weight == "auto":
         weight = task.best_weight(run.model, simple.model, job.valid)
     _set_weight(job, weight)
@@ -232,6 +242,9 @@ def _blend(run: Run, simple: Run, job: Job[AnyTask]) -> None:
     if weight:
         run.blend(simple, weight)
         run.summary["baseline_weight"] = weight
+        figure = main_figure(task, job.vocabulary)
+        if estimator.metrics and figure.key in estimator.metrics:
+            run.summary["network"] = {"name": figure.name, "value": figure.text(estimator.metrics)}
 
 
 def _set_weight(job: Job[AnyTask], weight: float) -> None:

@@ -6,6 +6,7 @@ A model that is worse than it is not worth its cost, whatever its architecture. 
 
 import os
 import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..config import Config, Model, Training
@@ -57,11 +58,15 @@ def check_weight(task: AnyTask) -> None:
         reason = f"not supported for {task.config.task}"
     elif baseline_task(task) is None:
         reason = "there is no simple baseline to answer with"
-    elif weight == "auto" and task.validation_spec() is None:
-        reason = "auto chooses the weight on held-out data, and there are none; give --valid, or a weight"
-        raise InputError(f"training.baseline_weight: {reason}")
     if reason:
         raise InputError(f"training.baseline_weight: {reason}; leave it out")
+
+
+def check_automatic_weight(task: AnyTask) -> None:
+    """Raise InputError if a weight is to be chosen on held-out data and there are none; call `hold_out` before."""
+    if task.config.training.baseline_weight == "auto" and task.validation_spec() is None:
+        reason = "auto chooses the weight on held-out data, and there are none; give --valid, or a weight"
+        raise InputError(f"training.baseline_weight: {reason}")
 
 
 def refuse_long(task: AnyTask, train: object) -> None:
@@ -106,17 +111,33 @@ def beside_baseline(run: Run, baseline: Run, data: object, **settings: object) -
     """
     metrics, measures = _examine(run, data, settings)
     others, other_measures = _examine(baseline, data, settings)
-    figure = main_figure(run.task, run.vocabulary)
+    figure = _compared_figure(run, measures, other_measures)
     keys = [key for one in run.task.figures for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
     name = _name(baseline)
     facts = {"layer": baseline.config.model.layer, "name": name, **{key: others[key] for key in keys if key in others}}
-    if figure.key in measures and figure.key in other_measures:
+    if figure is not None:
         first, second = measures[figure.key], other_measures[figure.key]
         result = paired(first.statistics, second.statistics, first.compute)
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
         could_blend = type(run.task).blend is not Task.blend and run.answering is run.model
         facts["verdict"] = verdict(figure, metrics, others, result, name, advice=ADVICE if could_blend else "")
     return BesideBaseline(metrics, facts)
+
+
+def _compared_figure(run: Run, first: Mapping[str, Measure], second: Mapping[str, Measure]) -> Metric | None:
+    """Return the main figure, or a headline instead if one of both models lacks it, or if both have the same value.
+
+    Answers that are never exactly right can still differ in BLEU. None if the models share no headline.
+    """
+    main = main_figure(run.task, run.vocabulary)
+    headlines = [figure for figure in run.task.figures_for(run.vocabulary) if figure.headline]
+    shared = [figure for figure in (main, *headlines) if figure.key in first and figure.key in second]
+
+    def value(measure: Measure) -> float:
+        return float(measure.compute(measure.statistics.sum(0)))
+
+    differing = (figure for figure in shared if value(first[figure.key]) != value(second[figure.key]))
+    return next(differing, next(iter(shared), None))
 
 
 def _examine(run: Run, data: object, settings: dict[str, object]) -> tuple[Metrics, dict[str, Measure]]:
@@ -134,10 +155,14 @@ def _name(baseline: Run) -> str:
 def main_figure(task: AnyTask, vocabulary: Vocabulary | None = None) -> Metric:
     """Return the figure that selects weights if it is a headline, or else the first headline of the task.
 
+    Figures that the simple baseline of the task lacks are left out, so that every model can be compared with it.
     Some figures depend on the labels of the training data, and so on its vocabulary, where that is known.
     """
     figures = task.figures if vocabulary is None else task.figures_for(vocabulary)
     headlines = {figure.key: figure for figure in figures if figure.headline}
+    if task.simple_baseline is not None:
+        measured = {figure.key for figure in STANDALONE[task.simple_baseline].figures}
+        headlines = {key: figure for key, figure in headlines.items() if key in measured}
     selects = task.selects if vocabulary is None else task.selection_metric(vocabulary)
     return headlines.get(selects) or next(iter(headlines.values()))
 

@@ -18,10 +18,11 @@ from ..data.readers import Source, read_lines
 from ..data.repairs import DataWarning, Repairs
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
-from ..layers import options_of, split_names
+from ..layers import REGISTRY, options_of, split_names
 from ..layers.declared_options import resolve_options
 from ..layers.origins import stacks_of
 from ..training.loop import Trainer
+from ..training.setup import SIZES
 from ..training.task import Batch, Data, Model, Task
 
 MAX_LISTED = 200  # the largest number of labels that `check` lists
@@ -94,7 +95,7 @@ class LayeredTask(Task[Data, Batch, Model]):
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
-        config = seeing_everything(with_kind(config, "word"))
+        config = seeing_everything(with_kind(like_initial(config), "word"))
         options, rest = split_options(cls.own_options, config)
         return with_model(config, options={**rest, **options.model_dump()})
 
@@ -150,6 +151,21 @@ def seeing_everything(config: Config) -> Config:
     if all("causal" in options_of(one, options) for one in split_names(name)):
         return with_model(config, bidirectional=False, options={**options, "causal": False})
     return with_model(config, bidirectional=True)
+
+
+def like_initial(config: Config) -> Config:
+    """Return the configuration with the sizes of the run that ``training.init`` names, unless it gives its own."""
+    if config.training.init is None:
+        return config
+    given = config.model.model_dump(exclude_unset=True, exclude_none=True)
+    missing = [name for name in SIZES if name not in given]
+    try:
+        model = resolve(Path(config.training.init) / "config.yaml").model if missing else None
+    except (InputError, OSError):  # reported when the run is opened
+        model = None
+    if model is None or not all(name in REGISTRY for name in split_names(model.layer)):
+        return config
+    return with_model(config, **{name: getattr(model, name) for name in missing})
 
 
 def with_kind(config: Config, kind: str | None) -> Config:

@@ -72,7 +72,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     suffixes = LABELLED_SUFFIXES
     baseline_name = "the commonest label"
     simple_baseline: ClassVar[str | None] = "bag"
-    blends = True
+    usual_weight = USUAL_WEIGHT
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."
     figures: ClassVar[tuple[Metric, ...]] = (

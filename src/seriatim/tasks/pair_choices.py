@@ -33,6 +33,8 @@ TRANSFORMER_PAIRS = ((200_000, 256), (10_000, 128))
 """Smallest numbers of pairs of running text for a Transformer by default, each with the width of the model."""
 TRANSFORMER: Fields = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
 """Fields of this model besides its width. Z. Wu et al., "Good for misconceived reasons", ACL 2021, for Multi30k."""
+LARGER: Sequence[tuple[int, Fields]] = ((50_000, {"hidden_size": 512, "num_layers": 2}), (5_000, {"hidden_size": 384}))
+"""Smallest numbers of other pairs for an LSTM that is larger than usual, each with its fields."""
 
 
 class PairChoices(NamedTuple):
@@ -84,11 +86,11 @@ def known_share(sources: Sequence[str], targets: Sequence[str]) -> float:
 
 def default_model(sources: Sequence[str], targets: Sequence[str]) -> Fields:
     """Return the fields of the model that suits the pairs, where they differ from the usual defaults."""
-    width = next((width for least, width in TRANSFORMER_PAIRS if len(sources) >= least), None)
     step = -(-len(sources) // MAX_PAIRS)
-    if width is None or {kind_of(sources[::step]), kind_of(targets[::step])} != {"text"}:
-        return {}
-    return {**TRANSFORMER, "embedding_size": width, "hidden_size": width}
+    if {kind_of(sources[::step]), kind_of(targets[::step])} != {"text"}:
+        return next((fields for least, fields in LARGER if len(sources) >= least), {})
+    width = next((width for least, width in TRANSFORMER_PAIRS if len(sources) >= least), None)
+    return {} if width is None else {**TRANSFORMER, "embedding_size": width, "hidden_size": width}
 
 
 def hallucination_rate(pairs: int) -> float:

@@ -29,7 +29,7 @@ from ..storage.weights import load_tensors, save_tensors
 from ..training.estimator import OnePassEstimator, Written
 from ..training.task import Task
 from ..training.task_data import Metric
-from ..training.task_view import Example
+from ..training.task_view import Example, SearchResult
 from .answering import AnswerSettings
 from .pair_choices import choose, split
 from .seq2seq import SequenceToSequence
@@ -60,6 +60,10 @@ class RulesView(TranslatorView[nn.Module]):
     """View of rules, which shows their answers and mistakes; they read no tokens one after another."""
 
     beam_search = False
+
+    def search(self, text: str, beam: int) -> SearchResult:
+        """Refuse to align: rules answer with a whole text."""
+        raise InputError("inspect: rules have no attention, so there is no alignment to show")
 
     def read(self, item: object) -> list[Example]:
         """Refuse to read: there is nothing to see of how rules read a text."""

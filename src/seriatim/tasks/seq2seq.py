@@ -30,6 +30,7 @@ from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
+from ..training.adaptive_defaults import has_budget
 from ..training.optimizers import default_rate
 from ..training.task_data import Metric
 from .answering import AnswerSettings, answer_all
@@ -205,9 +206,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def recipe(self, train: Pairs) -> Fields:
         """Return defaults for this number of pairs; see `pair_choices`."""
-        training, is_text = self.config.training, kind_of(train.targets) == "text"
-        has_budget = {training.epochs, training.steps, training.tokens, training.minutes} != {None}
-        return recipe(len(train.sources), is_text=is_text, rate=default_rate(self.config), has_budget=has_budget)
+        is_text, given = kind_of(train.targets) == "text", has_budget(self.config.training)
+        return recipe(len(train.sources), is_text=is_text, rate=default_rate(self.config), has_budget=given)
 
     @property
     def at_once(self) -> bool:

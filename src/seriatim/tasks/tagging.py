@@ -52,7 +52,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     suffixes = TAGGED_SUFFIXES
     baseline_name = "each word's commonest tag"
     simple_baseline: ClassVar[str | None] = "features"
-    blends = True
+    usual_weight = 0.65
     answer_batch_size = 1024
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."

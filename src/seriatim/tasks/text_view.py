@@ -111,8 +111,21 @@ class TextView(TaskView[ModelT]):
             f"Each token is shaded by −log₂ of its probability, given {self.context(len(corpus.ids))}. Select a token "
             "to see the most likely ones."
         )
+        words = self.unknown_words(text, corpus.ids)
+        for place, word in words.items():
+            scores[place] = scores[place]._replace(text=f"[{word}] ")
+        if words:
+            caption += (
+                " Words in brackets are not in the vocabulary; the model reads and predicts all of them as <unk>."
+            )
         in_order = [scores[place] for place in range(len(corpus.ids))]
         return TokenScores(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
+
+    def unknown_words(self, text: str, ids: Sequence[int] | np.ndarray) -> dict[int, str]:
+        """Return the words of a text that its tokens ``ids``, or the first of them, hold as unknown, by their place."""
+        places = [place for place, token in enumerate(ids) if token == self.tokenizer.unknown_id]
+        words = self.tokenizer.unknown_pieces(text) if self.tokenizer.kind == "word" else []
+        return dict(zip(places, words, strict=False)) if len(words) >= len(places) else {}
 
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
@@ -174,14 +187,22 @@ class CausalTextView(TextView[TextModelT]):
     def read(self, item: object) -> list[Example]:
         """Return the running text, or each line with its end, as an example."""
         end = () if self.running_text else (END,)
-        targets = [(*ids, *end) for ids in self.sequences(str(item))]
-        inputs = [(END, *ids)[: len(ids)] for ids in targets]
-        return [Example(*pair, self.token_names(pair[0])) for pair in zip(inputs, targets, strict=True)]
+        examples = []
+        for line in self.lines(str(item)):
+            targets = (*self.tokenizer.encode(line).tolist(), *end)
+            inputs, names = (END, *targets)[: len(targets)], list(self.token_names((END, *targets)))
+            for place, word in self.unknown_words(line, targets).items():
+                names[place + 1] = f"[{word}]"
+            examples.append(Example(inputs, targets, tuple(names[: len(inputs)])))
+        return examples
+
+    def lines(self, text: str) -> list[str]:
+        """Return the running text as a whole, or each line that is not blank."""
+        return [text] if self.running_text else [line for line in text.split("\n") if line.strip()]
 
     def sequences(self, text: str) -> list[list[int]]:
         """Return the tokens of the running text, or of each line that is not blank."""
-        lines = [text] if self.running_text else [line for line in text.split("\n") if line.strip()]
-        return [self.tokenizer.encode(line).tolist() for line in lines]
+        return [self.tokenizer.encode(line).tolist() for line in self.lines(text)]
 
     def shortened(self, text: str, max_tokens: int) -> tuple[Example, int]:
         """Return the first tokens of a text, or of its first line, without the boundary symbol in front."""

@@ -57,9 +57,9 @@ def _fill(config: Config, fields: Fields) -> None:
 
 def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) -> Fields:
     """Return the budget and the schedule of a training, by dotted name, for the fields that are None."""
-    given = {training.epochs, training.steps, training.tokens, training.minutes} != {None}
+    given = has_budget(training)
     falling: Fields = {"schedule": "cosine", "average": 0.0}
-    if given:
+    if given or (not held_out and training.minutes is not None):
         fields = falling
     elif not held_out:
         least, most = BLIND_EPOCHS
@@ -74,6 +74,11 @@ def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) 
         if between < steps_per_epoch:
             fields["evaluate_every"] = between
     return {f"training.{name}": value for name, value in fields.items()}
+
+
+def has_budget(training: Training) -> bool:
+    """Return whether a number of epochs, steps or tokens is given; minutes alone only limit a training."""
+    return {training.epochs, training.steps, training.tokens} != {None}
 
 
 def small_batches(items: int) -> int:

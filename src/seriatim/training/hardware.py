@@ -70,11 +70,30 @@ def _processor() -> str:
     return f"{name or platform.processor() or platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
+def resident_memory() -> int | None:
+    """Return the memory that this process uses now, in bytes; None where the system does not tell."""
+    return _status("VmRSS")
+
+
 def peak_memory() -> int | None:
-    """Return the peak of memory of this process in bytes; None where the system does not tell."""
+    """Return the peak of memory of this process in bytes; None where the system does not tell.
+
+    On Linux it is read from ``/proc``, as ``getrusage`` also counts the process that started this one.
+    """
+    if (peak := _status("VmHWM")) is not None:
+        return peak
     try:
         import resource
     except ImportError:
         return None
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _status(name: str) -> int | None:
+    """Return a field of ``/proc/self/status`` in bytes; None if there is none."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+    except (OSError, ValueError, IndexError):
+        return None

@@ -39,6 +39,8 @@ class Reporter:
 class LineReporter(Reporter):
     """Describes a training in lines of text. A subclass implements `say` and `show`."""
 
+    may_end_early = False
+
     def say(self, text: str) -> None:
         """Show a line that stays."""
         raise NotImplementedError
@@ -55,8 +57,11 @@ class LineReporter(Reporter):
         if record["valid"]:
             chosen = f": {record['held_out_share']} (--valid none trains on all)" if record["held_out_share"] else ""
             self.say(f"{record['valid']} held out{chosen}")
+        else:
+            self.say("nothing is held out, so how well the model does is not measured (--valid FILE or --valid 10%)")
         self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
         if record["ceiling"]:
+            self.may_end_early = True
             self.say(record["ceiling"])
         if record["nothing_left"]:
             self.say(
@@ -71,7 +76,8 @@ class LineReporter(Reporter):
         if any(figure.key == "perplexity" for figure in self.headline):
             parts.append(f"perplexity {written(safe_exp(record['loss']), 1)}")
         left = "?" if record["seconds_left"] is None else duration(record["seconds_left"])
-        parts += [f"{record['tokens_per_second']:,.0f} tokens/s", f"{left} left"]
+        at_most = "at most " if self.may_end_early else ""
+        parts += [f"{record['tokens_per_second']:,.0f} tokens/s", f"{at_most}{left} left"]
         self.show("  ".join(parts), record["progress"])
 
     def validation(self, record: Record) -> None:
@@ -93,8 +99,12 @@ class LineReporter(Reporter):
                     beside = f" ({'; '.join(known)})" if known else ""
                     parts.append(f"{figure.name} {figure.text(metrics)}{beside}")
             self.say(f"held-out {', '.join(parts)}")
-            for other in others[1:]:
-                self.say(other.get("verdict", ""))
+            for sentence in [other["verdict"] for other in others[1:] if other.get("verdict")]:
+                self.say(sentence)
+        if weight := record.get("baseline_weight"):
+            alone = record.get("network")
+            note = f"; the network alone: held-out {alone['name']} {alone['value']}" if alone else ""
+            self.say(f"answers are those of the network and its simple baseline, which has the weight {weight:g}{note}")
         self.say(f"training ended: {record['ended']}")
         speed = f"{record['tokens_per_second']:,.0f} tokens/s"
         self.say(f"{record[self.work_unit]:,} {self.work_unit} in {duration(record['seconds'])}, {speed}")

@@ -46,7 +46,7 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     per_token: ClassVar[tuple[str, ...]] = ()  # keys of metrics that need models with the same tokens to be compared
     baseline_name: ClassVar[str]  # name of the simplest model, to which the metrics are compared
     simple_baseline: ClassVar[str | None] = None  # the standalone model that every other model should exceed
-    blends: ClassVar[bool] = False  # whether a model answers with its simple baseline by default, with the best weight
+    usual_weight: ClassVar[float] = 0.0  # weight of the simple baseline in answers by default, if no data are held out
     model_name: ClassVar[str] = "a model"  # what the model of a standalone task is called
     usage: ClassVar[str]  # an example command for a trained run; ``{run}`` is replaced by its folder
     caution: ClassVar[str]  # a sentence on the limits of the model, for the model card

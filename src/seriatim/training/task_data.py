@@ -1,11 +1,11 @@
 """The interfaces of the data that tasks read, and how metrics are displayed."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..evaluation.intervals import Metrics, written
+from ..evaluation.intervals import supported_digits, written
 
 
 class TaskBatch(Protocol):
@@ -55,7 +55,8 @@ class TaskData(Protocol):
 class Metric(NamedTuple):
     """A metric and how it is displayed: its ``digits`` after the decimal point, and which values are better.
 
-    ``headline`` metrics are shown after every validation.
+    Fewer digits are shown of a value whose interval is too wide for them; see `supported_digits`. ``headline`` metrics
+    are shown after every validation.
     """
 
     key: str
@@ -68,18 +69,23 @@ class Metric(NamedTuple):
         """Return the best of some values."""
         return max(values) if self.more_is_better else min(values)
 
-    def written(self, value: float) -> str:
-        """Return a value as a table shows it."""
-        return written(value, self.digits)
+    def written(self, value: float, bounds: tuple[float, float] | None = None) -> str:
+        """Return a value as a table shows it, with the digits that its interval ``bounds`` supports."""
+        return written(value, self.digits if bounds is None else supported_digits(*bounds, self.digits))
 
-    def text(self, metrics: Metrics) -> str:
-        """Return the value among some metrics as a table shows it."""
-        return self.written(metrics[self.key])
-
-    def interval(self, metrics: Metrics) -> str:
-        """Return the confidence interval in words, or an empty string if the metrics have none."""
+    def bounds(self, metrics: Mapping[str, Any]) -> tuple[float, float] | None:
+        """Return the confidence interval, or None if the metrics have none."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
-        return "" if low is None or high is None else f"{written(low, self.digits)} to {written(high, self.digits)}"
+        return None if low is None or high is None else (low, high)
+
+    def text(self, metrics: Mapping[str, Any]) -> str:
+        """Return the value among some metrics as a table shows it."""
+        return self.written(metrics[self.key], self.bounds(metrics))
+
+    def interval(self, metrics: Mapping[str, Any]) -> str:
+        """Return the confidence interval in words, or an empty string if the metrics have none."""
+        bounds = self.bounds(metrics)
+        return "" if bounds is None else " to ".join(self.written(bound, bounds) for bound in bounds)
 
 
 class MetricsTable(NamedTuple):

@@ -17,6 +17,7 @@ class Progress:
     seconds: float = 0.0  # time since the training began, after the last step or validation
     training_seconds: float = 0.0  # time spent in optimizer steps
     best_valid: float | None = None  # best value of the metric that selects weights
+    loss_of_best: float | None = None  # held-out loss of the weights that are selected
     best_loss: float | None = None  # lowest held-out loss
     previous_loss: float | None = None  # held-out loss of the last validation
     failures: int = 0  # consecutive validations without improvement, for early stopping
@@ -75,12 +76,16 @@ class Progress:
     def record_validation(self, metric: float, loss: float, config: Training, *, more_is_better: bool) -> bool:
         """Record a validation, and return whether its metric, which selects the weights, is the best so far.
 
+        Of several validations with the best metric, the one with the lowest loss counts, as exact answers or the
+        accuracy of few texts often have the same value; early stopping waits for a better metric all the same.
+
         Early stopping looks at the metric too, or at the loss, in nats, if there is a tolerance; the schedule
         ``plateau`` looks at the loss, and so does ``average_after``, which gives early stopping a new start.
         """
         sign = 1 if more_is_better else -1
         best = self.best_valid is None or sign * metric > sign * self.best_valid
         improved = best
+        tied = self.best_valid == metric and self.loss_of_best is not None and loss < self.loss_of_best
         if config.tolerance is not None:
             improved = self.previous_loss is None or self.previous_loss - loss >= config.tolerance
         lowest = self.best_loss is None or loss < self.best_loss
@@ -89,5 +94,6 @@ class Progress:
         self.annealed += int(not lowest and config.schedule == "plateau")
         self.previous_loss = loss
         self.best_loss = loss if lowest else self.best_loss
-        self.best_valid = metric if best else self.best_valid
-        return best
+        if best or tied:
+            self.best_valid, self.loss_of_best = metric, loss
+        return best or tied

@@ -3,6 +3,7 @@
 const REACH = 40; // distance from which a point is shown, in units of the drawing
 const TOGETHER = 1.5; // distance up to which points are shown together
 const MOST = 6; // points in a box
+let pointer = "";
 
 function chartPoints(chart) {
   const { drawing, svg, data } = chart;
@@ -48,7 +49,9 @@ function chartPoints(chart) {
   };
 
   drawing.addEventListener("pointermove", (event) => {
-    if (!event.movementX && !event.movementY) return; // the page moved, not the pointer
+    const place = `${event.clientX} ${event.clientY}`;
+    if (place === pointer) return; // the page moved, not the pointer
+    pointer = place;
     if (chart.dragging) hide(); else near(inDrawing(svg, event));
   });
   drawing.addEventListener("pointerdown", (event) => near(inDrawing(svg, event)));

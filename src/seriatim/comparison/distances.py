@@ -1,0 +1,135 @@
+"""How a model does at a distance: with little context, over known distances, or on inputs of different lengths."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..data.corpus import Corpus
+from ..data.synthetic import TASKS, generate
+from ..evaluation.context_use import predict_with_contexts
+from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
+from ..evaluation.perplexity import BLOCK
+from ..runs.run import Run
+from ..training.task_data import TaskData
+from .metric import FIGURE_OF_SUMS
+from .plan import DataPart
+from .results import Distance
+
+ROWS = 200  # items of each distance of a synthetic task
+CONTEXTS = (1, 4, 16, 64)
+TOKENS, POSITIONS = 20_000, 4_000
+"""Tokens of a text that are read, and positions among them that are predicted from shortened contexts."""
+MIN_BLOCKS = 10
+"""Blocks of neighbouring tokens, or lines, without which no interval is given."""
+QUARTILES = 4
+UNITS = {
+    "reversal": "letters of the word",
+    "agreement": "words between",
+    "copy": "letters between",
+    "adding": "digits",
+    "recall": "pairs",
+}
+"""The unit of the distance of each synthetic task."""
+
+
+def distances(
+    run: Run, data: TaskData, measured: DataPart, metric: str, statistics: Mapping[str, np.ndarray]
+) -> Distance | None:
+    """Measure a figure at several distances, or return None where no distance can be measured.
+
+    By length, the figure is the metric, computed from the statistics of every item.
+    """
+    name = measured.spec.split(":")[1] if measured.spec.startswith("builtin:") else ""
+    if name in TASKS:
+        return _at_known_distances(run, name)
+    if isinstance(data, Corpus):
+        return _with_short_contexts(run, data)
+    return _by_length(data, metric, statistics)
+
+
+def known_distances(name: str) -> list[int]:
+    """Return the distances of a synthetic task: doubling from its shortest to twice the longest of training."""
+    task = TASKS[name]
+    known, distance = {task.shortest}, 2 * task.longest
+    while distance > task.shortest:
+        known.add(distance)
+        distance //= 2
+    return sorted(known)
+
+
+def _at_known_distances(run: Run, name: str) -> Distance:
+    """Measure the share of right answers at each distance."""
+    values, bounds = dict[str, float](), dict[str, tuple[float, float]]()
+    for distance in known_distances(name):
+        rows = list(generate(name, "test", ROWS, distance=distance))
+        truths, texts = zip(*(row[::-1] if name == "reversal" else row for row in rows), strict=True)
+        answers = run.task.answer(run.model, run.vocabulary, list(texts))
+        hits = [answer["text"] == truth for answer, truth in zip(answers, truths, strict=True)]
+        values[str(distance)], bounds[str(distance)] = float(np.mean(hits)), wilson(sum(hits), len(hits))
+    figure = "exact match" if any(figure.key == "exact_match" for figure in run.task.figures) else "accuracy"
+    return Distance("distance", figure, f"{figure} at distance N", UNITS[name], values, ROWS, "inputs", bounds=bounds)
+
+
+def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
+    """Measure the perplexity where only the last k tokens are seen, and what the context beyond them gains."""
+    ids, ends = data.ids[:TOKENS], data.ends
+    if ends is not None:
+        ends = ends[ends <= len(ids)]
+        ids = ids[: ends[-1]] if len(ends) else ids[:0]
+    if len(ids) < 2:
+        return None
+    first = min(CONTEXTS[-1], len(ids) // 2) if ends is None else 0
+    positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round().astype(np.int64)
+    predicted = predict_with_contexts(run.model, ids, CONTEXTS, positions=positions, ends=ends)
+    starts = np.arange(0, len(ids), BLOCK) if ends is None else np.concatenate([[0], ends[:-1]])
+    item_of = np.searchsorted(starts, predicted.places, side="right") - 1
+    sums = {size: summed(losses, item_of) for size, losses in predicted.losses.items()}
+    values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
+    for size, items in sums.items():
+        value, low, high = interval(items, exp_mean)
+        if size is None:
+            whole = value
+        else:
+            values[str(size)], bounds[str(size)] = value, (low, high)
+    gains = [] if len(sums[None]) < MIN_BLOCKS else [gain(size, sums[size], sums[None]) for size in CONTEXTS]
+    name = "perplexity when only the last k tokens are seen"
+    places = len(predicted.places)
+    return Distance(
+        "context", "perplexity", name, "tokens", values, places, "places", whole, bounds, [one for one in gains if one]
+    )
+
+
+def summed(losses: np.ndarray, item_of: np.ndarray) -> np.ndarray:
+    """Return the sum and the number of the losses of each item that has any ``(items, 2)``."""
+    counts = np.bincount(item_of)
+    return np.stack([np.bincount(item_of, losses), counts], axis=1)[counts > 0]
+
+
+def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:
+    """Return by which share the context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
+
+    The losses of the same items ``(items, 2)`` with the short and the whole context are paired. None without an
+    interval, as where a loss is infinite.
+    """
+    result = paired(short, whole, mean)
+    if result.low is None or result.high is None:
+        return None
+    share, low, high = (1 - math.exp(-max(-700.0, nats)) for nats in (result.difference, result.low, result.high))
+    return {"beyond": size, "share": share, "low": low, "high": high}
+
+
+def _by_length(data: TaskData, metric: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
+    """Measure the figure over each quarter of the inputs by length, under the largest length of the quarter."""
+    inputs = getattr(data, "source", getattr(data, "texts", data))
+    lengths = getattr(inputs, "lengths", getattr(data, "lengths", None))
+    if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
+        return None
+    order = np.argsort(lengths, kind="stable")
+    values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
+    for rows in np.array_split(order, QUARTILES):
+        if len(rows):
+            value, low, high = interval(statistics[metric][rows], FIGURE_OF_SUMS[metric])
+            values[str(int(lengths[rows].max()))], bounds[str(int(lengths[rows].max()))] = value, (low, high)
+    name, count = f"{metric} by length, in quarters of the inputs", len(order) // QUARTILES
+    return Distance("length", metric, name, "tokens at most", values, count, "inputs", bounds=bounds)
