@@ -2,7 +2,7 @@
 // value, which Python states where it is known, and cells without one come last.
 const NUMBER = /^[≈≠<>~×]?\s*([-−+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*(%|[kMGTPE]?B?|μs|ms|s|min|h)?(?:\s*[[(].*)?$/i; // an interval may follow
 const SIZES = { "μs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, "%": 0.01, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
-const LACKING = new Set(["", "–", "-", "failed", "unknown"]);
+const LACKING = new Set(["", "–", "-", "failed", "none", "unknown"]);
 
 const textOf = (cell) => (cell?.firstChild?.textContent ?? "").trim();
 
