@@ -24,6 +24,7 @@ from seriatim.inspection.context_section import needed_sentence
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.report.drawing import Drawing
 from seriatim.report.page import Prose
 from seriatim.tasks.text_view import CausalTextView
 from seriatim.training.task_view import TaskView
@@ -41,7 +42,7 @@ SECTIONS = (
 def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Disable compiled code and the conversion of figures to SVG, which takes seconds for a page."""
     if not request.node.name.endswith("[lm]"):
-        monkeypatch.setattr("seriatim.report.page.to_svg", lambda *_, title, **__: f"<svg>{title}</svg>")
+        monkeypatch.setattr("seriatim.report.page.drawing", lambda *_, title, **__: Drawing(f"<svg>{title}</svg>", {}))
     with uncompiled():
         yield
 

@@ -6,9 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_figure
+from ..report.figure_data import show
+from ..report.layer_styles import layer_style
 from ..report.number_formats import in_bytes, in_short
 from ..report.plot_labels import end_labels, point_labels
-from ..report.theme import INK, PAPER, SOFT, new_figure, plain, style
+from ..report.theme import INK, PAPER, SOFT, new_figure, plain
 from ..training.task_data import Metric
 from .results import ResultRow, Results
 
@@ -29,13 +31,14 @@ def metric_plot(results: Results) -> Figure | None:
     figure, grid = new_figure(height=0.9 + 0.24 * len(rows))
     axes = grid[0, 0]
     for y, row in enumerate(rows):
-        colour, value = style(results.rows.index(row))["color"], results.of(row)
+        colour, value = layer_style(row.layer)["color"], results.of(row)
         if interval := row.interval(metric.key):
-            axes.plot(interval, [y, y], color=colour, linewidth=1.5)
+            show(axes.plot(interval, [y, y], color=colour, linewidth=1.5), row.layer, is_interval=True)
         seeds = [run["metrics"].get(metric.key) for run in row.runs if len(row.runs) > 1]
         for seed in (value for value in seeds if value is not None):
-            axes.plot(seed, y - 0.28, marker="|", markersize=5, color=SOFT)
-        axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=PAPER if row.differs else colour)
+            show(axes.plot(seed, y - 0.28, marker="|", markersize=5, color=SOFT), row.layer, part="one seed")
+        face = PAPER if row.differs else colour
+        show(axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=face), row.layer)
         beside = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
         axes.annotate(metric.written(value), (1, y), **beside, va="center", fontsize=9, color=INK)
     axes.set_yticks(range(len(rows)), [plain(row.layer) for row in rows])
@@ -53,9 +56,10 @@ def learning_curves(results: Results, against: str) -> Figure | None:
     if not curves:
         return None
     figure, axes = tall_figure(len(curves))
-    ends = [(i, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
+    ends = [(rows[i].layer, rows[i].layer, curve[-1][1]) for i, curve in curves.items()]
     for i, curve in curves.items():
-        axes.plot(*zip(*_thinned(curve), strict=True), **style(i) | {"marker": ""})
+        look = layer_style(rows[i].layer) | {"marker": ""}
+        show(axes.plot(*zip(*_thinned(curve), strict=True), **look), rows[i].layer)
     _set_limits(axes, list(curves.values()), [end[2] for end in ends])
     logarithmic(axes.xaxis, in_short)
     axes.set_xlabel(_axis_name(against))
@@ -66,7 +70,7 @@ def learning_curves(results: Results, against: str) -> Figure | None:
 
 def held_out_curves(results: Results, against: str, *, key: str, name: str) -> Figure | None:
     """Draw a figure that was measured on held-out data during training, against a key of `AGAINST`."""
-    lines = [Line(i, row.layer, _held_out(row, against, key)) for i, row in enumerate(results.rows)]
+    lines = [Line(row.layer, _held_out(row, against, key)) for row in results.rows]
     if not any(len(line.points) > 1 for line in lines):
         return None
     values = [value for line in lines for _, value in line.points]
@@ -83,23 +87,21 @@ def quality_against(
     or not positive are left out.
     """
     points = [
-        (i, x, results.of(row))
-        for i, row in enumerate(results.rows)
-        if row in results.measured and (x := cost(row) or 0) > 0
+        (row.layer, x, results.of(row)) for row in results.rows if row in results.measured and (x := cost(row) or 0) > 0
     ]
     if len(points) < 2:
         return None
     figure, grid = new_figure()
     axes = grid[0, 0]
-    for i, x, y in points:
-        axes.plot(x, y, **style(i) | {"markersize": 7})
+    for layer, x, y in points:
+        show(axes.plot(x, y, **layer_style(layer) | {"markersize": 7}), layer)
     if _is_wide([y for *_, y in points], results.metric):
         logarithmic(axes.yaxis, "{:g}".format)
     axes.margins(0.12)
     logarithmic(axes.xaxis, written)
     axes.set_xlabel(plain(name))
     axes.set_ylabel(plain(results.metric.name))
-    point_labels(axes, [(results.rows[i].layer, x, y) for i, x, y in points])
+    point_labels(axes, points)
     return figure
 
 
@@ -110,8 +112,8 @@ def growth(results: Results, field: str, *, x: str, y: str, written: Format = in
     and ``written`` writes the numbers of the vertical one.
     """
     lines = [
-        Line(i, row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
-        for i, row in enumerate(results.rows)
+        Line(row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
+        for row in results.rows
     ]
     return line_chart(lines, x=x, y=y, y_format=written)
 
@@ -120,10 +122,10 @@ def distance_plot(results: Results) -> Figure | None:
     """Draw a figure of each layer against distance: tokens of context, distance to remember, or length of inputs."""
     distance = results.at_distance()
     lines = []
-    for i, row in enumerate(results.rows):
+    for row in results.rows:
         bounds = [(float(far), low, high) for far, (low, high) in row.at_distance.bounds.items()]
         known = [(far, low, high) for far, low, high in bounds if low is not None and high is not None]
-        lines.append(Line(i, row.layer, row.at_distance.points, known))
+        lines.append(Line(row.layer, row.at_distance.points, known))
     is_context = distance.kind == "context"
     wide = is_context and distance.of == "perplexity"
     x = "last tokens seen" if is_context else distance.unit
@@ -137,10 +139,10 @@ def distance_plot(results: Results) -> Figure | None:
 def state_size_plot(results: Results) -> Figure | None:
     """Draw the metric against the bytes of the state, one line for each layer, with 95 % intervals."""
     lines = []
-    for i, (layer, rows) in enumerate(results.by_width().items()):
+    for layer, rows in results.by_width().items():
         points = [(float(row.state), results.of(row)) for row in rows]
         bars = [(float(row.state), *ends) for row in rows if (ends := row.interval(results.metric.key))]
-        lines.append(Line(i, layer, points, bars))
+        lines.append(Line(layer, points, bars))
     return line_chart(lines, x="state of one text", y=results.metric.name, x_format=in_bytes)
 
 

@@ -95,12 +95,12 @@ def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | st
     if column.heading == GAIN:
         text, _, bounds = sentences.in_share(row.at_distance.gain_beyond(BEYOND) or {}).partition(" (")
         text, note = f"−{text}" if value < 0 and text != "0 %" else text, bounds.removesuffix(")")
-    return Cell(text, mark, note)
+    return Cell(text, mark, note, value=value)
 
 
 def _metric_cell(row: ResultRow, metric: Metric, mark: str = "") -> Cell | str:
     value = row.value(metric.key)
-    return MISSING if value is None else Cell(metric.text(row.metrics), mark, metric.interval(row.metrics))
+    return MISSING if value is None else Cell(metric.text(row.metrics), mark, metric.interval(row.metrics), value=value)
 
 
 def words_table(results: Results) -> Table:

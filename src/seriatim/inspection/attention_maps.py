@@ -21,7 +21,9 @@ from torch.nn import functional as F
 
 from ..core.contract import MemoryLayer
 from ..core.errors import InputError
+from ..evaluation.token_scores import visible
 from ..recurrence.obstacles import uncompiled
+from ..report.heat_map_data import name_cells
 from ..report.page import Plot, Plots, Prose
 from ..report.plot_labels import NARROW, name_tokens, width_for
 from ..report.theme import HEAT, new_figure, plain
@@ -196,6 +198,7 @@ def attention_figure(attention: AttentionMap) -> Figure:
             axes.set_title(f"head {head + 1}" if heads > 1 else "", fontsize=9.5)
             name_tokens(axes.xaxis, attention.keys, width)
             name_tokens(axes.yaxis, attention.queries, height)
+            name_cells(image, *([visible(token) for token in tokens] for tokens in (attention.queries, attention.keys)))
     figure.suptitle(plain(attention.layer), fontsize=10)
     figure.colorbar(image, ax=grid, label="weight")
     return figure
@@ -208,6 +211,7 @@ def token_map(
     width = width_for(values.shape[1])
     figure, [[axes]] = new_figure(width=width, height=height)
     image = _draw(axes, values, largest)
+    name_cells(image, (), [visible(token) for token in tokens])
     axes.set_title(plain(title))
     name_tokens(axes.xaxis, tokens, width - MARGINS)
     figure.colorbar(image, ax=axes, label=label)

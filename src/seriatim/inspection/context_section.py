@@ -13,8 +13,9 @@ from ..core.errors import InputError
 from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextScore, ContextUse
 from ..layers.positions import learned_positions
+from ..report.layer_styles import model_style
 from ..report.page import Part, Plot, Plots, Prose, Table
-from ..report.theme import new_figure, style
+from ..report.theme import SOFT, new_figure, style
 from ..training.task_view import StateReader
 from .subject import Content, Subject
 
@@ -48,7 +49,7 @@ def memory_section(subject: Subject) -> Content:
     try:
         result = subject.view.context_use(subject.text)
         full = result.scores[None]
-        content = _answer_content(subject, result) if full.accuracy is None else _text_content(result)
+        content = _answer_content(subject, result) if full.accuracy is None else _text_content(result, subject.layer)
     except InputError as error:
         content = Content([Prose(f"Not shown: {str(error).rstrip('.')}.")])
     try:
@@ -59,11 +60,11 @@ def memory_section(subject: Subject) -> Content:
     return Content([*content.parts, *parts], content.summary)
 
 
-def _text_content(result: ContextUse) -> Content:
+def _text_content(result: ContextUse, layer: str) -> Content:
     scores, full = result.scores, result.scores[None]
     largest = max(size for size in scores if size is not None)
     accuracy = Plot(
-        _curve({size: score.accuracy or 0.0 for size, score in scores.items()}, "accuracy"),
+        _curve({size: score.accuracy or 0.0 for size, score in scores.items()}, "accuracy", layer),
         "Accuracy when only the last k tokens are seen",
         f"Share of {full.tokens:,} tokens for which the top guess is correct; the same tokens for every k.",
         f"Accuracy for k from 1 to {largest}.",
@@ -73,7 +74,7 @@ def _text_content(result: ContextUse) -> Content:
     enough = result.tokens >= MIN_TOKENS
     sentence = needed_sentence({size: score.loss for size, score in scores.items()}) if enough else ""
     loss = Plot(
-        loss_figure(scores),
+        loss_figure(scores, layer=layer),
         "Loss when only the last k tokens are seen",
         f"Mean over the same {full.tokens:,} tokens for every k. {sentence}{_infinite_sizes(scores)}".strip(),
         f"Loss in nats per token for k from 1 to {largest}; the full context gives {full.loss:.3f}.",
@@ -90,7 +91,7 @@ def _answer_content(subject: Subject, result: ContextUse) -> Content:
         f"−log P of the model's own answer ({subject.view.context_name}) when only the last k tokens of the text are "
         f"seen. {needed}"
     )
-    figure = loss_figure(result.scores, name="−log P (nats)")
+    figure = loss_figure(result.scores, name="−log P (nats)", layer=subject.layer)
     plot = Plot(figure, "The answer with only the last k tokens", caption.strip(), "−log P of the answer against k.")
     return Content([Plots([plot])])
 
@@ -144,18 +145,21 @@ def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
     return [table, Plot(state_figure(costs), "Size of the state", caption, "Bytes kept against tokens read.")]
 
 
-def loss_figure(scores: Scores, *, name: str = "loss (nats per token)") -> Figure:
-    """Draw the losses that `by_context` returns against the number of tokens seen, with a line for the full context."""
-    return _curve({size: score.loss for size, score in scores.items()}, name)
+def loss_figure(scores: Scores, *, name: str = "loss (nats per token)", layer: str = "") -> Figure:
+    """Draw the losses that `by_context` returns against the number of tokens seen, with a line for the full context.
+
+    The curve has the style of ``layer``, if one is named.
+    """
+    return _curve({size: score.loss for size, score in scores.items()}, name, layer)
 
 
-def _curve(values: Mapping[int | None, float], name: str) -> Figure:
+def _curve(values: Mapping[int | None, float], name: str, layer: str) -> Figure:
     figure, [[plot]] = new_figure()
     sizes = sorted(size for size in values if size is not None)
     points = [values[size] if math.isfinite(values[size]) else math.nan for size in sizes]
-    plot.plot(sizes, points, label="last k tokens", **style(0))
+    plot.plot(sizes, points, label="last k tokens", **model_style(layer))
     if None in values and math.isfinite(values[None]):
-        plot.axhline(values[None], label="full context", **{**style(1), "marker": ""})
+        plot.axhline(values[None], label="full context", color=SOFT, linestyle="--", linewidth=1.2)
         plot.legend()
     plot.set_xscale("log", base=2)
     plot.set_xticks(sizes, [f"{size:,}" for size in sizes])

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from ..core.errors import InputError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
+from ..report.figure_data import show
 from ..report.page import Plot, Prose, Table
 from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
 from ..runs.run import Run
@@ -157,9 +158,13 @@ def map_figure(result: Embeddings) -> Figure:
     """Draw the map: tokens of the text as filled points, others as open points, with labels that do not overlap."""
     figure, [[plot]] = new_figure(width=WIDTH, height=HEIGHT)
     text, others = np.split(result.points, [result.of_text])
-    for label, points, face in (("in the text", text, COLOURS[0]), ("others", others, PAPER)):
+    names = result.mapped[: result.of_text], result.mapped[result.of_text :]
+    for label, points, face, tokens in zip(
+        ("in the text", "others"), (text, others), (COLOURS[0], PAPER), names, strict=True
+    ):
         if len(points):
-            plot.scatter(*points.T, s=18, facecolor=face, edgecolor=COLOURS[0], linewidth=0.9, label=label)
+            marks = plot.scatter(*points.T, s=18, facecolor=face, edgecolor=COLOURS[0], linewidth=0.9, label=label)
+            show([marks], label, names=tokens)
     offset = {"xytext": (4, 3), "textcoords": "offset points"}
     for i in _labelled_points(result):
         plot.annotate(plain(result.mapped[i]), tuple(result.points[i]), **offset, fontsize=9, color=INK)

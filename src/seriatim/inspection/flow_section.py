@@ -36,7 +36,7 @@ def flow_section(subject: Subject) -> Content:
         rows.append([layer.name, *(measure(*curve) or "–" for curve in curves for measure in (_rate, _reach))])
     plots = [
         Plot(
-            gradient_flow_figure([layer]),
+            gradient_flow_figure([layer], architecture=subject.layer),
             f"Gradient flow of {layer.name}",
             _caption(layer),
             f"Norm of the gradient against steps back, up to {len(layer.trained)}.",

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import Stateful
+from ..evaluation.token_scores import visible
 from ..layers.experts import Experts, Routing
+from ..report.figure_data import show
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
@@ -199,7 +201,8 @@ def gate_means_figure(layer_gates: Sequence[Gate]) -> Figure:
     first, width = layer_gates[0], width_for(len(layer_gates[0].values))
     figure, [[axes]] = new_figure(width=width)
     for i, gate in enumerate(layer_gates):
-        axes.plot(gate.mean.numpy(), **{**style(i), "marker": ""}, label=gate.name)
+        line = axes.plot(gate.mean.numpy(), **{**style(i), "marker": ""}, label=gate.name)
+        show(line, gate.name, names=[visible(token) for token in gate.tokens])
     if not any(gate.is_rate for gate in layer_gates):
         axes.set_ylim(0, 1)
     axes.set(ylabel="mean over units", title=plain(first.layer))

@@ -27,6 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..core.contract import MemoryLayer
 from ..core.state import state_leaves
+from ..report.layer_styles import layer_style
 from ..report.theme import COLOURS, SOFT, new_figure, plain
 from ..runs.run import Run
 from ..training.task_view import Example, TaskView
@@ -219,13 +220,17 @@ def _mean(rows: Sequence[Tensor]) -> list[float]:
     return means.where(starts > 0, norms.nanmean(0)).tolist()
 
 
-def gradient_flow_figure(layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False) -> Figure:
+def gradient_flow_figure(
+    layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False, architecture: str = ""
+) -> Figure:
     """Draw norms against lags, with a logarithmic axis for the norms: dashed before training, solid after it.
 
     If ``relative``, shares of the norm at lag 1 are drawn, to compare layers, and a line marks `SHARE`.
+    A single layer has the colour of its ``architecture``, if one is named.
     """
     figure, [[axes]] = new_figure()
-    for layer, colour in zip(layers, itertools.cycle(COLOURS), strict=False):
+    colours = itertools.cycle([layer_style(architecture)["color"]] if architecture else COLOURS)
+    for layer, colour in zip(layers, colours, strict=False):
         prefix = f"{layer.name}, " if len(layers) > 1 else ""
         for norms, when, dashes in ((layer.trained, "after training", "-"), (layer.fresh, "before", "--")):
             start = norms[0] or 1.0 if relative else 1.0

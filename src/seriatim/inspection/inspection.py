@@ -153,7 +153,7 @@ def about_section(subject: Subject) -> Section:
             rows.append([f"held out: {figure.name}", figure.text(metrics) + (f" ({interval})" if interval else "")])
     versions = summary.get("versions", {}).items()
     rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
-    table = Table(["", "this run"], rows, str(run.path))
+    table = Table(["fact", "this run"], rows, str(run.path))
     return Section("about", "About this run", [table, Code(_command(subject), "To make this page again:")])
 
 

@@ -10,8 +10,9 @@ from ..core.errors import InputError
 from ..evaluation.error_analysis import Mistakes, WrongExample
 from ..evaluation.intervals import Metrics
 from ..evaluation.label_metrics import BINS
+from ..report.layer_styles import model_style
 from ..report.page import Cell, Part, Plot, Plots, Prose, Table
-from ..report.theme import COLOURS, HEAT, ON_DARK, ON_LIGHT, new_figure, plain, style
+from ..report.theme import HEAT, ON_DARK, ON_LIGHT, SOFT, new_figure, plain
 from ..training.task_view import NotOfferedError
 from .subject import Content, Subject
 
@@ -46,12 +47,12 @@ def mistakes_section(subject: Subject) -> Content:
     parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {spec}: {result}.{caveat}")]
     if mistakes.chrf is not None:
         parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
-    if plots := list(_plots(mistakes)):
+    if plots := list(_plots(mistakes, subject.layer)):
         parts.append(Plots(plots))
     return Content([*parts, *_tables(mistakes)], [f"errors: {result} on {spec}"])
 
 
-def _plots(mistakes: Mistakes) -> Iterator[Plot]:
+def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:
     if mistakes.confusion is not None:
         count = len(mistakes.labels)
         cut = f" Only the {MAX_LABELS} most confused of {count} labels are shown." if count > MAX_LABELS else ""
@@ -64,7 +65,7 @@ def _plots(mistakes: Mistakes) -> Iterator[Plot]:
         )
     if mistakes.calibration_error is not None:
         yield Plot(
-            calibration_figure(mistakes.calibration, mistakes.calibration_error),
+            calibration_figure(mistakes.calibration, mistakes.calibration_error, layer),
             "Calibration",
             "Accuracy of the predictions at each level of confidence. Below the diagonal, the model is overconfident. "
             f"Expected calibration error: {mistakes.calibration_error:.3f}.",
@@ -119,16 +120,20 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
     return figure
 
 
-def calibration_figure(bins: Sequence[Metrics], error: float) -> Figure:
-    """Draw accuracy against confidence, and the size of each bin, as `label_metrics.calibration` returns them."""
+def calibration_figure(bins: Sequence[Metrics], error: float, layer: str = "") -> Figure:
+    """Draw accuracy against confidence, and the size of each bin, as `label_metrics.calibration` returns them.
+
+    The curve has the style of ``layer``, if one is named.
+    """
     figure, [[above], [below]] = new_figure(2, 1, height=4.2, sharex=True)
+    look = model_style(layer)
     filled = [each for each in bins if each["count"]]
-    above.plot([0, 1], [0, 1], label="confidence = accuracy", **{**style(1), "marker": ""})
+    above.plot([0, 1], [0, 1], label="confidence = accuracy", color=SOFT, linestyle="--", linewidth=1.2)
     points = [[each[name] for each in filled] for name in ("confidence", "accuracy")]
-    above.plot(*points, label=f"this model, error {error:.3f}", **style(0))
+    above.plot(*points, label=f"this model, error {error:.3f}", **look)
     above.set(ylabel="accuracy", ylim=(-0.03, 1.03), xlim=(0, 1))
     above.legend(loc="lower right")
     centres = (np.arange(BINS) + 0.5) / BINS
-    below.bar(centres, [each["count"] for each in bins], width=0.9 / BINS, color=COLOURS[0])
+    below.bar(centres, [each["count"] for each in bins], width=0.9 / BINS, color=look["color"], label="predictions")
     below.set(xlabel="confidence", ylabel="predictions")
     return figure

@@ -48,6 +48,11 @@ class Subject:
         """The view of the run's task and model."""
         return view_of(self.run)
 
+    @property
+    def layer(self) -> str:
+        """The name of the layer or standalone model of the run."""
+        return self.run.config.model.layer
+
     def held_out(self) -> str | None:
         """Return the data to find mistakes in: the given data, or the run's own test or held-out data."""
         spec = self.data or self.run.config.data.test or self.run.task.validation_spec()

@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 from ..core.errors import InputError
 from ..evaluation.intervals import interval, supported_digits, wilson
 from ..evaluation.intervals import mean as mean_of
-from ..evaluation.token_scores import TokenScore, TokenScores
+from ..evaluation.token_scores import TokenScore, TokenScores, visible
+from ..report.figure_data import show
+from ..report.layer_styles import model_style
 from ..report.page import Part, Plot, Prose, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
-from ..report.theme import new_figure, plain, style
+from ..report.theme import SOFT, new_figure, plain, style
 from ..training.task_view import LabelEffect
 from .subject import Content, Subject
 
@@ -41,11 +43,19 @@ def surprisal_section(subject: Subject) -> Content:
     finite = [score for score in result.scores if math.isfinite(score.bits)]
     if MIN_BARS <= len(result.scores) <= MAX_BARS and finite:
         caption = f"{sentence}. A missing bar is a token of probability zero."
-        parts.append(Plot(bars_figure(result.scores), "Surprisal of each token", caption, "Bits against the tokens."))
+        parts.append(
+            Plot(
+                bars_figure(result.scores, subject.layer),
+                "Surprisal of each token",
+                caption,
+                "Bits against the tokens.",
+            )
+        )
     elif len(finite) >= MIN_CURVE:
         tail = f"Where the curve rises early and then flattens, a few {result.unit} carry most of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
-        parts.append(Plot(surprisal_figure(finite), "Distribution of surprisal", f"{sentence}. {tail}", description))
+        figure = surprisal_figure(finite, subject.layer)
+        parts.append(Plot(figure, "Distribution of surprisal", f"{sentence}. {tail}", description))
     return Content(parts, [f"surprisal: {sentence}"])
 
 
@@ -106,24 +116,30 @@ def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[s
     return sorted(pairs, key=lambda pair: -pair[1])[:MAX_LABELS]
 
 
-def bars_figure(scores: Sequence[TokenScore]) -> Figure:
-    """Draw the surprisal of each token as a bar above its name."""
+def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
+    """Draw the surprisal of each token as a bar above its name, in the colour of ``layer``, if one is named."""
     width = width_for(len(scores))
     figure, [[plot]] = new_figure(width=width)
-    plot.bar(range(len(scores)), [score.bits if math.isfinite(score.bits) else 0.0 for score in scores], width=0.8)
+    bits = [score.bits if math.isfinite(score.bits) else 0.0 for score in scores]
+    bars = plot.bar(range(len(scores)), bits, width=0.8, color=model_style(layer)["color"])
+    show(bars.patches, "tokens", names=[visible(score.text) for score in scores])
     plot.set(ylabel="surprisal (bits)", xlim=(-0.6, len(scores) - 0.4))
     name_tokens(plot.xaxis, [score.text for score in scores], width - 0.8)
     return figure
 
 
-def surprisal_figure(scores: Sequence[TokenScore]) -> Figure:
-    """Draw the share of tokens whose surprisal is at most so many bits; tokens of probability zero are left out."""
+def surprisal_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
+    """Draw the share of tokens whose surprisal is at most so many bits; tokens of probability zero are left out.
+
+    The curve has the style of ``layer``, if one is named.
+    """
     figure, [[plot]] = new_figure()
     values = sorted(score.bits for score in scores if math.isfinite(score.bits))
     shares = [(i + 1) / len(values) for i in range(len(values))]
-    plot.step([0.0, *values], [0.0, *shares], where="post", **{**style(0), "marker": ""})
+    curve = plot.step([0.0, *values], [0.0, *shares], where="post", **model_style(layer) | {"marker": ""})
+    show(curve, "tokens")
     mean = math.fsum(values) / len(values)
-    plot.axvline(mean, label=f"mean, {mean:.2f} bits", **{**style(1), "marker": ""})
+    plot.axvline(mean, label=f"mean, {mean:.2f} bits", color=SOFT, linestyle="--", linewidth=1.2)
     plot.set(xlabel="surprisal (bits)", ylabel="share of tokens, cumulative", ylim=(0, 1.02), xlim=(0, None))
     plot.legend(loc="lower right")
     return figure

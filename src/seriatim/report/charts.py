@@ -9,9 +9,11 @@ from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from .figure_data import show
+from .layer_styles import layer_style
 from .number_formats import in_short
 from .plot_labels import end_labels
-from .theme import new_figure, plain, style
+from .theme import new_figure, plain
 
 MIN_SPAN = 1.5  # the smallest ratio of the ends of an axis with the ticks of a logarithmic scale
 Point = tuple[float, float]
@@ -19,9 +21,8 @@ Format = Callable[[float], str]  # writes a number at an axis
 
 
 class Line(NamedTuple):
-    """A line of a chart: the index of its style, its name, its points, and intervals as ``(x, low, high)``."""
+    """A line of a chart: the name of its layer, its points, and intervals as ``(x, low, high)``."""
 
-    style_index: int
     name: str
     points: Sequence[Point]
     intervals: Sequence[tuple[float, float, float]] = ()
@@ -45,15 +46,17 @@ def line_chart(
         return None
     figure, axes = tall_figure(len(drawn))
     for line in drawn:
-        axes.plot(*zip(*line.points, strict=True), **style(line.style_index))
+        look = layer_style(line.name)
+        show(axes.plot(*zip(*line.points, strict=True), **look), line.name)
         for at, low, high in line.intervals:
-            axes.plot([at, at], [low, high], color=style(line.style_index)["color"], linewidth=0.8)
+            interval = axes.plot([at, at], [low, high], color=look["color"], linewidth=0.8)
+            show(interval, line.name, is_interval=True)
     logarithmic(axes.xaxis, x_format)
     if y_format is not None:
         logarithmic(axes.yaxis, y_format)
     axes.set_xlabel(plain(x))
     axes.set_ylabel(plain(y))
-    end_labels(axes, [(line.style_index, line.name, line.points[-1][1]) for line in drawn])
+    end_labels(axes, [(line.name, line.name, line.points[-1][1]) for line in drawn])
     return figure
 
 

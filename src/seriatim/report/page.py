@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
-from .theme import DARK, LIGHT, to_svg
+from .theme import DARK, LIGHT
 
 try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
+
+    from .drawing import drawing
 except ModuleNotFoundError as error:
     raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
+SCRIPTS = (
+    *("page.js", "token_box.js", "chart_points.js", "chart_selection.js", "chart_zoom.js", "chart_files.js"),
+    *("table_sorting.js", "page_start.js"),
+)
+"""The parts of the one script of a page, in their order. Without it, and in print, all figures and tables are there."""
 WIDE = 6.0  # the width of a figure in inches from which it takes the whole width of the page
 
 
@@ -56,13 +63,15 @@ class Plots:
 class Cell(NamedTuple):
     """A cell of a table that spans a number of columns, with a small note below its text.
 
-    The mark ``"best"``, ``"wrong"`` or ``"right"`` is shown by a sign as well as by colour.
+    The mark ``"best"``, ``"wrong"`` or ``"right"`` is shown by a sign as well as by colour. Columns are sorted by the
+    value of their cells, or by the number in the text where no value is given.
     """
 
     text: str
     mark: str = ""
     note: str = ""
     span: int = 1
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,8 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
     The lead is the main result in a few sentences. Sections without parts are left out. The same parts give the same
     bytes.
     """
-    css, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    css, *scripts = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", *SCRIPTS))
+    script = "\n".join(scripts)
     page = _environment().get_template("page.html")
     return page.render(
         title=title,
@@ -181,6 +191,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": True, "allow_nan": False}
     numbers: dict[str, count[int]] = {}
     environment.globals["number"] = lambda kind: next(numbers.setdefault(kind, count(1)))
     environment.filters |= {
@@ -190,9 +201,7 @@ def _environment() -> Environment:
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],
         "wide": lambda plot: bool(plot.figure.get_size_inches()[0] > WIDE),
         "inches": lambda plot: float(plot.figure.get_size_inches()[0]),
-        "svg": lambda plot, name: Markup(
-            to_svg(plot.figure, title=plot.title, description=plot.description, name=name)
-        ),
+        "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
         "visible": lambda token: token.replace("\n", "↵\n").replace("\t", "⇥\t"),
     }

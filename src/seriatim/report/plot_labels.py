@@ -11,7 +11,9 @@ from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
 
 from ..evaluation.token_scores import visible
-from .theme import INK, SOFT, plain, style
+from .figure_data import show
+from .layer_styles import layer_style
+from .theme import INK, SOFT, plain
 
 SIZE = 9.0  # font size of a name, in points
 TOKEN_SIZE = 8  # font size of the name of a token, in points
@@ -42,10 +44,11 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return result
 
 
-def end_labels(axes: Axes, ends: Sequence[tuple[int, str, float]]) -> None:
+def end_labels(axes: Axes, ends: Sequence[tuple[str, str, float]]) -> None:
     """Draw a legend to the right of the plot, with each name as near as possible to the end of its line.
 
-    The plot has its final limits and scales; an end is the index of a style, a name and the last value of its line.
+    The plot has its final limits and scales; an end is the name of a layer, the text of the legend, and the last value
+    of the line.
     """
     assert isinstance(axes.figure, Figure)
     height = axes.figure.get_size_inches()[1] * 72 * 0.76  # points; the axis takes the rest of the figure
@@ -55,10 +58,11 @@ def end_labels(axes: Axes, ends: Sequence[tuple[int, str, float]]) -> None:
     gap = min(_LINE / height, 0.96 / max(1, len(ends) - 1))
     moved = spread(heights, gap)
     shift = max(0.0, 0.02 - min(moved, default=0.5)) - max(0.0, max(moved, default=0.5) - 0.98)
-    for (index, name, _), at in zip(ends, moved, strict=True):
-        look = style(index)
-        axes.plot([1.02, 1.10], [at + shift] * 2, transform=axes.transAxes, clip_on=False, **look | {"marker": ""})
-        axes.plot([1.06], [at + shift], transform=axes.transAxes, clip_on=False, **look)
+    for (layer, name, _), at in zip(ends, moved, strict=True):
+        look = layer_style(layer)
+        for xs, part in (([1.02, 1.10], look | {"marker": ""}), ([1.06], look)):
+            sample = axes.plot(xs, [at + shift] * len(xs), transform=axes.transAxes, clip_on=False, **part, label=name)
+            show(sample, layer, is_sample=True)
         axes.text(1.12, at + shift, plain(name), transform=axes.transAxes, va="center", fontsize=SIZE, color=INK)
 
 

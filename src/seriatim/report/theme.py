@@ -1,6 +1,6 @@
-"""The look of plots: one palette for light and dark pages, and figures as SVG with the colours of the page.
+"""The look of plots: one palette for light and dark pages, and empty figures in it.
 
-A figure is drawn in the colours of the light theme, so that it can be saved like any other Matplotlib figure. `to_svg`
+A figure is drawn in the colours of the light theme, so that it can be saved like any other Matplotlib figure. `drawing`
 replaces them by CSS variables, such as ``var(--ink)`` and ``var(--c1)``; greys become mixtures of ink and paper.
 
 The ten colours differ from each other and from the paper, also for readers who cannot tell red from green (simulated
@@ -8,12 +8,9 @@ after G. M. Machado et al., *A physiologically-based model for simulation of col
 depends on colours alone: `style` gives every line its own dashes and marker as well.
 """
 
-import hashlib
 import io
 import itertools
-import re
 import warnings
-from html import escape
 from typing import Any
 
 from ..core.errors import InputError
@@ -57,6 +54,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 STYLES = tuple(zip(itertools.islice(itertools.cycle(DASHES), len(MARKERS)), MARKERS, strict=True))
 """Dashes and marker of each colour."""
 
+Look = dict[str, Any]
+"""Options of Matplotlib for a line: ``axes.plot(x, y, **look)``."""
 _LOOK: Any = {
     "axes.edgecolor": SOFT,
     "axes.facecolor": "none",
@@ -84,18 +83,23 @@ _LOOK: Any = {
     "ytick.labelcolor": INK,
     "ytick.labelsize": 9.5,
 }
-_GREY = re.compile(r"#([0-9a-f]{2})\1\1")
-_OPENING = re.compile(r'<svg [^>]*viewBox="0 0 ([0-9.]+) ([0-9.]+)"[^>]*>')
 
 
-def style(index: int) -> dict[str, Any]:
-    """Return colour, dashes and marker of a line: ``axes.plot(x, y, **style(0))``."""
-    dashes, marker = STYLES[index % len(STYLES)]
+def style(index: int) -> Look:
+    """Return colour, dashes and marker of a line by its place in a figure: ``axes.plot(x, y, **style(0))``.
+
+    Architectures have the same style in all figures; see `layer_style`.
+    """
+    return look(COLOURS[index % len(COLOURS)], *STYLES[index % len(STYLES)])
+
+
+def look(colour: str, dashes: object, marker: str) -> Look:
+    """Return the options of Matplotlib for a line with a colour, dashes and a marker."""
     return {
-        "color": COLOURS[index % len(COLOURS)],
+        "color": colour,
         "linestyle": dashes,
         "marker": marker,
-        "markersize": 4.5,
+        "markersize": 7.0 if marker == "*" else 4.5,
         "markeredgecolor": PAPER,
         "markeredgewidth": 0.6,
         "linewidth": 1.5,
@@ -155,69 +159,3 @@ def new_figure(
         kind = {"axes_class": PageAxes}
         axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False, subplot_kw=kind)
     return figure, axes
-
-
-def to_svg(figure: Figure, *, title: str, description: str, name: str = "") -> str:
-    """Return a figure as SVG for a page: as wide as its place, with selectable text and the colours of the page.
-
-    The title is the accessible name, and the description is for readers who cannot see the figure. Its ids begin with
-    ``name``, unique in the page, by default a digest of the drawing. The same figure gives the same SVG.
-    """
-    for axes in figure.axes:
-        for image in axes.images:
-            image.set_interpolation("none")  # one pixel for each value, sharp at any size
-    drawn = _drawn(figure)
-    name = name or f"plot-{hashlib.sha256((title + description + drawn).encode()).hexdigest()[:8]}"
-    opening = _OPENING.search(drawn)
-    assert opening, "the drawing of Matplotlib begins in an unknown way"
-    body = drawn[opening.end() :].rstrip().removesuffix("</svg>")
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        'style="fill: var(--ink)" '  # Matplotlib leaves out the colour of black parts
-        f'viewBox="0 0 {opening[1]} {opening[2]}" aria-labelledby="{name}-title" aria-describedby="{name}-description">'
-        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-description">{escape(description)}</desc>'
-        f"{_for_page(body, name)}</svg>"
-    )
-
-
-def _drawn(figure: Figure) -> str:
-    """Return what Matplotlib writes, without dates and random ids."""
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "seriatim", "svg.image_inline": True}
-    with mpl.rc_context(settings), io.StringIO() as stream, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # in Matplotlib's fonts; those of the page have them
-        warnings.filterwarnings("ignore", "constrained_layout not applied")  # for names too long for the figure
-        layout = figure.get_layout_engine()
-        if layout is not None:  # saving would lay it out twice
-            layout.execute(figure)
-            figure.set_layout_engine("none")
-        figure.savefig(stream, format="svg", dpi=144, metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine(layout)
-        return stream.getvalue()
-
-
-def _for_page(body: str, name: str) -> str:
-    """Return a drawing without global styles, with prefixed ids, CSS variables as colours, and short numbers."""
-    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
-    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', body))
-    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
-    body = re.sub(r'(url\(|href=")#', rf"\1#{name}-", body)
-    body = re.sub(r' style="([^"]*)"', lambda found: f' style="{_themed(found[1])}"', body)
-    body = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: _rounded(found[0]), body)
-    return re.sub(r">\s+<", "><", re.sub(r"\n\s*", "\n", body))
-
-
-def _themed(declarations: str) -> str:
-    declarations = re.sub(r"font-family:[^;]*;? ?", "", declarations)
-    for variable, colour in LIGHT.items():
-        declarations = declarations.replace(colour, f"var(--{variable})")
-    return _GREY.sub(_mixed, declarations)
-
-
-def _mixed(grey: re.Match[str]) -> str:
-    if grey[0] in (ON_DARK, ON_LIGHT):
-        return grey[0]
-    return f"color-mix(in srgb, var(--paper) {int(grey[1], 16) / 2.55:.0f}%, var(--ink))"
-
-
-def _rounded(attribute: str) -> str:
-    return re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", attribute)

@@ -34,59 +34,41 @@ function copies() {
   }
 }
 
-// A text of tokens: the tab key reaches one token, arrow keys move from it, and a box shows its alternatives.
-function surprisal(group) {
-  const tokens = [...group.children];
-  const box = document.getElementById(group.dataset.for);
-  const data = JSON.parse(document.querySelector(`script.alternatives[data-for="${group.dataset.for}"]`).textContent);
-  let held = null;
+// What several parts of the page use: new elements, boxes beside what they explain, files, and lists that one tab
+// stop reaches and arrow keys move through.
+const make = (name, text = "", properties = {}) => Object.assign(document.createElement(name), { textContent: text }, properties);
+const drawn = (name) => document.createElementNS("http://www.w3.org/2000/svg", name);
 
-  const close = () => { box.hidden = true; held?.classList.remove("held"); held = null; };
-  const make = (name, text) => Object.assign(document.createElement(name), { textContent: text });
-  const show = (token) => {
-    close();
-    held = token;
-    token.classList.add("held");
-    const list = document.createElement("dl");
-    for (const [text, probability] of data[tokens.indexOf(token)]) {
-      list.append(make("dt", text.replaceAll("\n", "↵").replaceAll(" ", "␣")), make("dd", percent(probability)));
-    }
-    const bits = make("div", `${token.dataset.bits} bits: ${percent(2 ** -token.dataset.bits)}`);
-    box.replaceChildren(bits, ...(list.children.length ? [make("div", "Expected here:"), list] : []));
-    box.hidden = false;
-    place(token);
-  };
-  const place = (token) => {
-    const at = token.getClientRects()[0] ?? token.getBoundingClientRect();
-    const left = Math.min(at.left, root.clientWidth - box.offsetWidth - 16);
-    const below = at.bottom + 8 + box.offsetHeight < root.clientHeight;
-    box.style.left = `${Math.max(8, left) + scrollX}px`;
-    box.style.top = `${(below ? at.bottom + 8 : at.top - box.offsetHeight - 8) + scrollY}px`;
-  };
-  const go = (to) => {
-    const token = tokens[Math.max(0, Math.min(tokens.length - 1, to))];
-    for (const each of tokens) each.tabIndex = each === token ? 0 : -1;
-    token.focus();
-  };
-  const of = (event) => event.target.closest(".token");
+function placed(box, at) {
+  box.hidden = false;
+  const left = Math.min(at.left, root.clientWidth - box.offsetWidth - 16);
+  const below = at.bottom + 8 + box.offsetHeight < root.clientHeight;
+  box.style.left = `${Math.max(8, left) + scrollX}px`;
+  box.style.top = `${(below ? at.bottom + 8 : at.top - box.offsetHeight - 8) + scrollY}px`;
+}
 
-  group.addEventListener("focusin", (event) => of(event) && show(of(event)));
-  group.addEventListener("focusout", close);
-  group.addEventListener("pointerover", (event) => of(event) && show(of(event)));
-  group.addEventListener("pointerleave", () => (group.contains(document.activeElement) ? show(document.activeElement) : close()));
-  group.addEventListener("click", (event) => of(event) && go(tokens.indexOf(of(event))));
-  group.addEventListener("keydown", (event) => {
-    const now = tokens.indexOf(of(event));
-    const moves = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: tokens.length - 1 };
-    if (event.key in moves) { event.preventDefault(); go(moves[event.key]); }
-    if (event.key === "Escape") close();
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); show(of(event)); }
+function download(name, text, type) {
+  const link = make("a", "", { download: name, href: URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+const csv = (rows) => rows.map((row) => row.map((cell) => {
+  const text = String(cell ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}).join(",") + "\r\n").join("");
+const fileName = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "seriatim";
+
+function oneTabStop(items) {
+  items.forEach((item, i) => {
+    item.setAttribute("tabindex", i ? -1 : 0);
+    item.addEventListener("keydown", (event) => {
+      const to = { ArrowRight: i + 1, ArrowDown: i + 1, ArrowLeft: i - 1, ArrowUp: i - 1 }[event.key];
+      const next = items[(to + items.length) % items.length];
+      if (!next) return;
+      event.preventDefault();
+      for (const each of items) each.setAttribute("tabindex", each === next ? 0 : -1);
+      next.focus();
+    });
   });
 }
-const percent = (p) => (p >= 0.001 ? `${(100 * p).toFixed(1)} %` : p > 0 ? "under 0.1 %" : "0 %");
-
-document.addEventListener("DOMContentLoaded", () => {
-  themes();
-  copies();
-  document.querySelectorAll(".tokens").forEach(surprisal);
-});

@@ -1,0 +1,41 @@
+// A text of tokens: the tab key reaches one token, arrow keys move from it, and a box shows its alternatives.
+function surprisal(group) {
+  const tokens = [...group.children];
+  const box = document.getElementById(group.dataset.for);
+  const data = JSON.parse(document.querySelector(`script.alternatives[data-for="${group.dataset.for}"]`).textContent);
+  let held = null;
+
+  const close = () => { box.hidden = true; held?.classList.remove("held"); held = null; };
+  const show = (token) => {
+    close();
+    held = token;
+    token.classList.add("held");
+    const list = document.createElement("dl");
+    for (const [text, probability] of data[tokens.indexOf(token)]) {
+      list.append(make("dt", text.replaceAll("\n", "↵").replaceAll(" ", "␣")), make("dd", percent(probability)));
+    }
+    const bits = make("div", `${token.dataset.bits} bits: ${percent(2 ** -token.dataset.bits)}`);
+    box.replaceChildren(bits, ...(list.children.length ? [make("div", "Expected here:"), list] : []));
+    placed(box, token.getClientRects()[0] ?? token.getBoundingClientRect());
+  };
+  const go = (to) => {
+    const token = tokens[Math.max(0, Math.min(tokens.length - 1, to))];
+    for (const each of tokens) each.tabIndex = each === token ? 0 : -1;
+    token.focus();
+  };
+  const of = (event) => event.target.closest(".token");
+
+  group.addEventListener("focusin", (event) => of(event) && show(of(event)));
+  group.addEventListener("focusout", close);
+  group.addEventListener("pointerover", (event) => of(event) && show(of(event)));
+  group.addEventListener("pointerleave", () => (group.contains(document.activeElement) ? show(document.activeElement) : close()));
+  group.addEventListener("click", (event) => of(event) && go(tokens.indexOf(of(event))));
+  group.addEventListener("keydown", (event) => {
+    const now = tokens.indexOf(of(event));
+    const moves = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: tokens.length - 1 };
+    if (event.key in moves) { event.preventDefault(); go(moves[event.key]); }
+    if (event.key === "Escape") close();
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); show(of(event)); }
+  });
+}
+const percent = (p) => (p >= 0.001 ? `${(100 * p).toFixed(1)} %` : p > 0 ? "under 0.1 %" : "0 %");
