@@ -50,6 +50,7 @@ def made_up(layers: tuple[str, ...] = tuple(LAYERS), *, seeds: int = 1, tune: bo
     return {
         "format": "seriatim comparison 1",
         "task": "lm",
+        "continues_text": True,
         "data": {
             "train": "builtin:python-docs",
             "valid": None,

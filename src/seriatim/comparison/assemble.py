@@ -52,6 +52,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "task": plan.base.task,
         "timed_work": task.timed_work,
         "tags_words": task.tags_words,
+        "continues_text": task.continues_text,
         "data": {
             "train": plan.base.data.train,
             "valid": None if task.validation_spec() is None else task.validation_name(),

@@ -149,7 +149,7 @@ def _quality_against_cost(results: Results) -> list[Part]:
         return 1000 / row.milliseconds_per_token if row.milliseconds_per_token else None
 
     plots, equal = list[Drawn](), []
-    work = "generating" if results.values.get("task", "lm") == "lm" else str(results.values.get("timed_work"))
+    work = "generating" if results.continues_text else str(results.values.get("timed_work"))
     for name, axis, cost, written, side in (
         ("training speed", tables.SPEED, training_speed, in_short, "right"),
         (f"speed of {work}", f"tokens per second, {work}", generating_speed, in_short, "right"),

@@ -112,7 +112,7 @@ def words_table(results: Results) -> Table:
             how = [sentences.training(row, results), sentences.generating(row, results), sentences.using_context(row)]
             how += [sentences.standing(row, results), sentences.remarks(row, results)]
         cells.append([row.layer, sentences.keeping(row), *how])
-    answering = "generates" if results.values.get("task", "lm") == "lm" else "answers"
+    answering = "generates" if results.continues_text else "answers"
     of_distance = {"context": "context", "length": "length of inputs"}.get(results.at_distance().kind, "distance")
     headings = ["layer", "keeps", "trains", answering, of_distance, results.metric.name, "its training"]
     return Table(headings, cells, "What each layer keeps and does, by the figures of this page.", stacked=True)

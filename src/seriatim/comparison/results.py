@@ -197,6 +197,7 @@ class Results:
         self.rows = [ResultRow.read(row) for row in values["rows"]]
         self.ran = [row for row in self.rows if not row.failed]
         self.seeds: Sequence[int] = values.get("seeds") or []
+        self.continues_text = bool(values.get("continues_text"))
         sign = -1 if self.metric.more_is_better else 1
         measured = [row for row in self.rows if row.value(self.metric.key) is not None]
         self.measured = sorted(measured, key=lambda row: sign * self.of(row))

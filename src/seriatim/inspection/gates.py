@@ -17,7 +17,7 @@ from ..core.contract import Stateful
 from ..evaluation.token_scores import visible
 from ..layers.experts import Experts, Routing
 from ..report.figure_data import show
-from ..report.page import Part, Plot, Plots, Prose, Table
+from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..runs.run import Run
@@ -31,6 +31,8 @@ MAX_TOKENS = 128
 """Tokens that are read."""
 OPEN, CLOSED = 0.9, 0.1
 """Values above the first count as open, values below the second as closed."""
+PAINTED = 3
+"""Units whose values are painted on the text."""
 SIGMOIDS = {torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit}
 
 
@@ -228,12 +230,44 @@ def gates_section(subject: Subject) -> Content:
     by_layer: dict[str, list[Gate]] = {}
     for gate in result.gates:
         by_layer.setdefault(gate.layer, []).append(gate)
-    plots = [
-        *(_means_plot(layer_gates) for layer_gates in by_layer.values()),
-        *map(_gate_plot, result.gates),
-        *map(_experts_plot, result.choices),
+    parts += _painted(result.gates)
+    means = [_means_plot(layer_gates) for layer_gates in by_layer.values()]
+    parts.append(Plots([*means, *map(_experts_plot, result.choices)]))
+    if result.gates:
+        parts.append(Folded("All units of all gates", [Plots(list(map(_gate_plot, result.gates)))]))
+    return Content(parts)
+
+
+def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tuple[Gate, int]]:
+    """Return the gates and units whose values vary most over the tokens, by their standard deviation."""
+    units = [
+        (deviation, i, unit)
+        for i, gate in enumerate(layer_gates)
+        if len(gate.values) > 1
+        for unit, deviation in enumerate(gate.values.std(0).tolist())
     ]
-    return Content([*parts, Plots(plots)])
+    return [(layer_gates[i], unit) for _, i, unit in sorted(units, key=lambda each: (-each[0], *each[1:]))[:count]]
+
+
+def _painted(all_gates: Sequence[Gate]) -> list[Part]:
+    """Return the text, painted with the values of the units that vary most; step sizes have no fixed scale."""
+    known = [gate for gate in all_gates if not gate.is_rate and gate.tokens]
+    painted: list[Part] = []
+    for gate, unit in changing_units(known):
+        values = gate.values[:, unit].tolist()
+        caption = f"{gate.layer}, gate {gate.name}, unit {unit + 1} of {gate.values.shape[1]}, at every token."
+        tokens = [
+            Token(f"{text} ", value, value, note=f"{text}: {value:.2f}")
+            for text, value in zip(gate.tokens, values, strict=True)
+        ]
+        painted.append(Tokens(tokens, caption, ("closed", "open")))
+    if not painted:
+        return []
+    rule = (
+        f"The {len(painted)} units whose values vary most over this text, by their standard deviation. What a unit "
+        "follows cannot be read from one text."
+    )
+    return [Prose(rule), *painted]
 
 
 def _means_plot(layer_gates: Sequence[Gate]) -> Plot:

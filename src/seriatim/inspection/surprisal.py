@@ -91,7 +91,7 @@ def label_effect_section(subject: Subject) -> Content:
     label, gains = effect.labels[effect.predicted], effect.bits()
     largest = max(float(gains.max()), 1e-9)
     tokens = [
-        Token(text, float(gain), max(0.0, float(gain) / largest), _most_likely(effect, row))
+        Token(text, float(gain), max(0.0, float(gain) / largest), _most_likely(effect, row), _effect_note(label, gain))
         for text, gain, row in zip(effect.tokens, gains, effect.without, strict=True)
     ]
     shares = ", ".join(f"{name} {value:.1%}" for name, value in _most_likely(effect, effect.full))
@@ -100,7 +100,7 @@ def label_effect_section(subject: Subject) -> Content:
         f"{largest:.2f} bits. Tokens that make the label less likely are not shaded; their bits are negative. "
         "Select a token to see the probabilities of the labels without it."
     )
-    shaded = Tokens(tokens, caption, ("no effect", "large effect"))
+    shaded = Tokens(tokens, caption, ("no effect", "large effect"), "Without this token:")
     parts: list[Part] = [Prose(f"The predicted label is {label}: {shares}."), shaded]
     if effect.prefixes is not None and len(effect.tokens) > 1:
         caption = "Probabilities of the labels if the text ended after each token."
@@ -109,6 +109,11 @@ def label_effect_section(subject: Subject) -> Content:
     strongest = effect.tokens[int(gains.argmax())].strip()
     adds = f"; {strongest!r} contributes most" if gains.max() > 0 else ""
     return Content(parts, [f"answer: {label} ({effect.full[effect.predicted]:.0%}){adds}"])
+
+
+def _effect_note(label: str, gain: float) -> str:
+    way = "falls" if gain > 0 else "rises"
+    return f"Without this token, log₂ P({label}) {way} by {abs(gain):.2f} bits."
 
 
 def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:

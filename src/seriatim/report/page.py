@@ -98,24 +98,29 @@ class Code:
 
 
 class Token(NamedTuple):
-    """A token with its surprisal in bits, its shade from 0 to 1, and the alternatives with their probabilities."""
+    """A token with a value, its shade from 0 to 1, and alternatives with their probabilities.
+
+    The ``note`` is shown when the token is selected; without one the value is a surprisal in bits.
+    """
 
     text: str
     value: float
     shade: float
     details: Sequence[tuple[str, float]] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A text whose tokens are shaded by their surprisal; the selected token shows its alternatives.
+    """A text whose tokens are shaded by their values; the selected token shows its alternatives.
 
-    ``scale`` names the lightest and the darkest shade.
+    ``scale`` names the lightest and the darkest shade, and ``details_name`` introduces the alternatives.
     """
 
     tokens: Sequence[Token]
     caption: str = ""
     scale: tuple[str, str] = ("expected", "surprising")
+    details_name: str = "Expected here:"
 
 
 class Sample(NamedTuple):
@@ -135,7 +140,15 @@ class Samples:
     caption: str = ""
 
 
-Part = Prose | Plot | Plots | Table | Code | Tokens | Samples
+@dataclass(frozen=True)
+class Folded:
+    """Parts below a title, which are shown when the title is selected."""
+
+    title: str
+    parts: Sequence["Part"]
+
+
+Part = Prose | Plot | Plots | Table | Code | Tokens | Samples | Folded
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ function surprisal(group) {
     for (const [text, probability] of data[tokens.indexOf(token)]) {
       list.append(make("dt", text.replaceAll("\n", "↵").replaceAll(" ", "␣")), make("dd", percent(probability)));
     }
-    const bits = make("div", `${token.dataset.bits} bits: ${percent(2 ** -token.dataset.bits)}`);
-    box.replaceChildren(bits, ...(list.children.length ? [make("div", "Expected here:"), list] : []));
+    const note = token.dataset.note ?? `${token.dataset.bits} bits: ${percent(2 ** -token.dataset.bits)}`;
+    box.replaceChildren(make("div", note), ...(list.children.length ? [make("div", group.dataset.list), list] : []));
     placed(box, token.getClientRects()[0] ?? token.getBoundingClientRect());
   };
   const go = (to) => {
