@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.inspection.gates import gate_names, gates, recorded_gates
+from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, recorded_gates
 from seriatim.inspection.leaves import leaves
 from seriatim.recurrence.obstacles import uncompiled
 
@@ -26,6 +26,15 @@ def _uncompiled() -> Iterator[None]:
 def noted(layer: nn.Module, inputs: Tensor) -> list[list[tuple[Tensor, bool]]]:
     (steps,) = recorded_gates(layer, lambda: layer(inputs))
     return steps.recorded
+
+
+def test_the_units_that_vary_most_are_chosen() -> None:
+    values = torch.full((6, 5), 0.5)
+    values[:, 3], values[::2, 1] = torch.linspace(0, 1, 6), 0.9
+    steady = Gate("layer 1: gru", "reset", tuple("abcdef"), torch.rand(1, 4).expand(6, 4))
+    moving = Gate("layer 1: gru", "update", tuple("abcdef"), values)
+    assert changing_units([steady, moving], 2) == [(moving, 3), (moving, 1)]
+    assert changing_units([Gate("one token", "reset", ("a",), torch.rand(1, 4))]) == []
 
 
 @pytest.mark.parametrize("name", [*(f"bare-{name}" for name in seriatim.layers.names()), "gru-zoneout", "cell-zoneout"])

@@ -34,6 +34,18 @@ def test_the_bits_of_a_running_text_are_those_of_a_stream(inspected, name: str) 
         assert "".join(score.text for score in found.scores) == TEXT
 
 
+@pytest.mark.parametrize("name", ["lm-words", "ngram"])
+def test_words_outside_the_vocabulary_keep_their_names(inspected, name: str) -> None:
+    view = view_of(inspected[name])
+    known = "zzyzx the qwrty cat"
+    found = view.token_scores(known)
+    assert [score.text.strip() for score in found.scores] == ["[zzyzx]", "the", "[qwrty]", "cat"]
+    assert "in brackets are not in the vocabulary" in found.caption
+    assert "brackets" not in view.token_scores("the cat").caption
+    (example,) = view.examples(known)
+    assert example.tokens[1:] == ("[zzyzx]", "the", "[qwrty]")  # after the boundary symbol
+
+
 def test_the_bits_of_lines_are_those_of_their_scores(inspected) -> None:
     run = inspected["lm-lines"]
     found = view_of(run).token_scores(TEXT)

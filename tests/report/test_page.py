@@ -15,6 +15,7 @@ from seriatim.report.drawing import to_svg
 from seriatim.report.page import (
     Cell,
     Code,
+    Folded,
     Plot,
     Plots,
     Prose,
@@ -114,7 +115,8 @@ def sections(text: str = "text") -> list[Section]:
     return [
         Section("one", text, [Prose(f"{text}\n\n{text}"), plots[0], Plots(plots[1:])]),
         Section("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),
-        Section("three", text, [Tokens([Token(text, 3.0, 0.5, [(text, 0.25)]), Token("\n", 0.0, 0.0)], text)]),
+        Section("three", text, [Tokens([Token(text, 3.0, 0.5, [(text, 0.25)], text), Token("\n", 0.0, 0.0)], text)]),
+        Section("folded", text, [Folded(text, [Prose(text), Folded(text, [Code(text)])])]),
         Section("four", text, [Samples([(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]),
         Section("empty", "left out", []),
     ]
@@ -132,7 +134,7 @@ def test_titles_and_legends_have_the_look_of_the_pages() -> None:
 
 def test_a_page_is_whole_and_fetches_nothing() -> None:
     page = check_page(render("A title", "A sentence.", sections()))
-    assert [each["href"] for each in page.all("a")] == ["#content", "#one", "#two", "#three", "#four"]
+    assert [each["href"] for each in page.all("a")] == ["#content", "#one", "#two", "#three", "#folded", "#four"]
     assert any("Content-Security-Policy" in str(each) for each in page.all("meta"))
 
 

@@ -128,6 +128,7 @@ def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
     bits = [score.bits if math.isfinite(score.bits) else 0.0 for score in scores]
     bars = plot.bar(range(len(scores)), bits, width=0.8, color=model_style(layer)["color"])
     show(bars.patches, "tokens", names=[visible(score.text) for score in scores])
+    plot.set_axisbelow(True)
     plot.set(ylabel="surprisal (bits)", xlim=(-0.6, len(scores) - 0.4))
     name_tokens(plot.xaxis, [score.text for score in scores], width - 0.8)
     return figure
