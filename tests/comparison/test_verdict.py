@@ -150,6 +150,7 @@ def test_the_gain_from_context_is_found_if_it_exists_and_only_then() -> None:
 def test_pages_name_files_without_folders() -> None:
     assert short_name("/a/raw/train.en,/a/raw/train.de") == "train.en, train.de"
     assert short_name("builtin:python-docs, part test") == "builtin:python-docs, part test"
+    assert short_name("10% of /a/b.txt") == "10% of b.txt"
     values = made_up(("rnn", "lstm"))
     values["data"] |= {
         "train": "/home/someone/raw/train.en,/home/someone/raw/train.de",

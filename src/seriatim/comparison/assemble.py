@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..data.holding_out import share_of
 from ..evaluation.intervals import Metrics
 from ..layers import find as find_layer
 from ..layers.origins import CODE
@@ -40,7 +41,7 @@ Failures = Mapping[tuple[str, int], Exception]  # the errors of trainings that f
 def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, seconds: float) -> Metrics:
     """Return what `results.json` holds of the comparison in a folder, which took some seconds so far."""
     task = plan.task()
-    metric = choose_metric(task, plan.metric)
+    metric, measured_on = choose_metric(task, plan.metric), plan.measured()
     measured = {key for row in finished.values() for key in row["metrics"]}
     figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
     failed = {layer: str(error) for (layer, _), error in failures.items()}
@@ -56,7 +57,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "data": {
             "train": plan.base.data.train,
             "valid": None if task.validation_spec() is None else task.validation_name(),
-            "measured_on": str(plan.measured()),
+            "measured_on": task.name_of(measured_on.spec) if share_of(measured_on.spec) else str(measured_on),
             "described": {"train": plan.described, "measured": any_row.get("described", "")},
         },
         "simplest": any_row.get("simplest"),

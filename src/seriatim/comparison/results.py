@@ -182,9 +182,13 @@ class ResultRow(FromJson):
 
 
 def short_name(data: str) -> str:
-    """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``."""
-    parts = [part.strip() for part in data.split(",")]
-    return ", ".join(part if ":" in part else PurePath(part).name or part for part in parts)
+    """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``, ``10% of a.txt``."""
+
+    def short(part: str) -> str:
+        share, of, path = part.rpartition("% of ")
+        return part if ":" in part else f"{share}{of}{PurePath(path).name or path}"
+
+    return ", ".join(short(part.strip()) for part in data.split(","))
 
 
 class Results:
