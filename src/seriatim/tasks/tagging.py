@@ -192,7 +192,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
             "tokens": len(corpus.words),
             "unknown_tokens": corpus.unknown_words(),
             "words_seen_once": int(corpus.seen_once().sum()),
-            "longest_sentence": int(corpus.lengths.max()),
+            "longest_sentence": int(corpus.lengths.max(initial=0)),
             "unseen_tags": corpus.unseen_tags(),
             **self.training_statistics(corpus),
             "tags": listed(counts),
