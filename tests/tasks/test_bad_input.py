@@ -50,7 +50,8 @@ REFUSED = {
 
 def train(folder: Path, task: str, content: str, *more: str) -> int:
     (folder / "data.txt").write_text(content)
-    extra = ["--data.format", "tsv"] if task == "classify" else ["--data.unit", "line"] if task == "lm" else []
+    extra = ["--data.format", "tsv"] if task == "classify" else []
+    extra += ["--data.unit", "line"] if task == "lm" and "--data.unit" not in more else []
     return main(
         ["train", task, "--data", str(folder / "data.txt"), "--out", str(folder / "run"), *SIZES, *extra, *more]
     )
@@ -154,3 +155,25 @@ def test_no_line_that_is_held_out_is_trained_on(tmp_path: Path, suffix: str) -> 
 def test_a_list_of_very_many_labels_is_cut() -> None:
     found = listed(Counter({str(i): 1000 - i for i in range(500)}))
     assert (found[0], found[-1], len(found)) == ("0 1,000", "and 300 others", 201)
+
+
+@pytest.mark.parametrize("size", [2, 22, 40, 70])
+def test_batches_that_are_not_given_fit_any_text(tmp_path: Path, size: int) -> None:
+    text = ("ab" * size)[: size - 1] + "\n"
+    assert train(tmp_path, "lm", text, "--data.unit", "stream") == 0
+    training = seriatim.load(tmp_path / "run").config.training
+    assert training.sequence_length == min(64, size)
+    assert 1 <= training.batch_size <= size
+    assert main(["check", "lm", "--data", str(tmp_path / "data.txt")]) == 0
+
+
+@pytest.mark.parametrize("given", ["sequence_length", "batch_size"])
+def test_batches_that_are_given_and_do_not_fit_the_text_are_refused(
+    tmp_path: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--data.unit", "stream", f"--training.{given}", "32"]
+    assert train(tmp_path, "lm", "a line\n", *more) == 2
+    assert main(["check", "lm", "--data", str(tmp_path / "data.txt"), *more]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    assert all(f"training.{given}: 32" in error and "at most 7" in error for error in errors)
