@@ -1,8 +1,10 @@
-"""What a configuration object passes on: the fields that were given or changed, and no others."""
+"""What a configuration object passes on, and how its problems are named."""
 
 import pytest
+from pydantic import ValidationError
 
-from seriatim.config import Config, Model, resolve
+from seriatim.config import Config, Count, Model, Section, explain, resolve, resolve_leniently
+from seriatim.core.errors import InputError
 
 
 def test_fields_that_were_changed_in_place_are_passed_on() -> None:
@@ -24,3 +26,39 @@ def test_a_field_counts_as_given_if_it_was_given(given: dict) -> None:
     assert resolve(config).model.model_fields_set == given.keys()
     assert resolve(resolve(config)) == config
     assert "layer" in resolve(config, {"model.layer": "lstm"}).model.model_fields_set
+
+
+@pytest.mark.parametrize("value", [1.5, -1, "foo", [0.5]])
+def test_a_field_of_several_types_is_one_problem_without_names_of_types(value: object) -> None:
+    config = {"training": {"baseline_weight": value, "steps": 0}}
+    _, problems = resolve_leniently(config)
+    assert len(problems) == 2
+    assert all("constrained" not in problem and "literal" not in problem for problem in problems)
+    name, reason = f"training.baseline_weight: {value!r} does not fit; input should be ", ", or 'auto'"
+    assert any(problem.startswith(name) and problem.endswith(reason) for problem in problems)
+    with pytest.raises(InputError, match=r"^training\.\w+: \S+ does not fit"):
+        resolve(config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"sizes": ["x"]}, "sizes"),
+        ({"sizes": "x"}, "sizes"),
+        ({"counts": [1, 0]}, "counts.1"),
+        ({"by_name": {"a+b": {"size": "x"}}}, "by_name.a+b.size"),
+        ({"list[int]": 1}, "unknown key list[int]"),
+    ],
+)
+def test_a_problem_names_the_field_and_nothing_else(fields: dict, name: str) -> None:
+    class Inner(Section):
+        size: int = 1
+
+    class Outer(Section):
+        sizes: int | list[int] = 1
+        counts: list[Count] = []  # noqa: RUF012
+        by_name: dict[str, Inner] = {}  # noqa: RUF012
+
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate(fields)
+    assert explain(caught.value).split(": ")[0].split(";")[0] == name

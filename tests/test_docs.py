@@ -69,3 +69,13 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
     for path in re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9]*(?:\.py)?)`", page.read_text(encoding="utf-8")):
         if path.endswith((".py", "/")) and not path.startswith(("site/", "checkpoints/")):
             assert any((place / path).exists() for place in places), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_table_has_a_header_and_rows_of_the_same_width(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        header, rule, *rows = [re.sub(r"`[^`\n]*`", "", line) for line in table.splitlines()] + [""] * 2
+        assert re.fullmatch(r"(\|[-: ]+)+\|", rule), header
+        widths = {len(re.findall(r"(?<!\\)\|", row)) for row in (header, *filter(None, rows))}
+        assert len(widths) == 1, header

@@ -3,7 +3,7 @@
 An unknown key or a value that does not fit is reported in one line that names the key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -172,6 +172,8 @@ class Config(Section):
 
 ConfigSource: TypeAlias = Config | Mapping[str, Any] | str | Path
 """A configuration, a dict, the path of a YAML file, or ``builtin:`` and the name of a recipe, such as ``awd-lstm``."""
+TYPES = ("int", "float", "str", "bool", "none")
+"""Names by which pydantic calls types in the place of an error; the others are no identifiers."""
 BUILT_IN = "builtin:"
 RECIPES = Path(__file__).parent / "recipes"
 """The folder of the recipes: configurations that come with the library."""
@@ -200,10 +202,9 @@ def resolve_leniently(source: ConfigSource, overrides: Mapping[str, object] | No
     try:
         return Config.model_validate(tree), []
     except ValidationError as error:
-        problems = error.errors()
-        for problem in problems:
+        for problem in error.errors():
             _drop(tree, [str(part) for part in problem["loc"]])
-        return Config.model_validate(tree), [where + explain(error, i) for i in range(len(problems))]
+        return Config.model_validate(tree), [where + problem for problem in explain_all(error)]
 
 
 def _drop(tree: Fields, path: list[str]) -> None:
@@ -328,20 +329,45 @@ def parse_value(text: str) -> object:
         return text
 
 
-def explain(error: ValidationError, number: int = 0) -> str:
-    """Return one of the problems of an error, the first by default, in one line: key, reason and remedy."""
-    problem = error.errors()[number]
+def explain(error: ValidationError) -> str:
+    """Return the first of the problems of an error in one line: key, reason and remedy."""
+    return explain_all(error)[0]
+
+
+def explain_all(error: ValidationError) -> list[str]:
+    """Return each problem of an error in one line. Of a field of several types, the reasons of all are one problem."""
+    grouped: dict[str, list[Any]] = {}
+    for problem in error.errors():
+        grouped.setdefault(_field_of(problem), []).append(problem)
+    return [_explain(name, problems) for name, problems in grouped.items()]
+
+
+def _field_of(problem: Mapping[str, Any]) -> str:
+    """Return the dotted name of the field of a problem, without pydantic's names of the types that it can have."""
     path = [str(part) for part in problem["loc"]]
-    name, value = ".".join(path), problem.get("input")
+    if problem["type"] == "extra_forbidden":  # the last part is the user's
+        return ".".join(path)
+    end = len(path)
+    for i in range(len(path) - 1, 0, -1):
+        if not (path[i] in TYPES or path[i].isdigit() or not path[i].isidentifier()):
+            break
+        end = end if path[i].isdigit() else i  # a position belongs to the list before it
+    return ".".join(path[:end])
+
+
+def _explain(name: str, problems: Sequence[Mapping[str, Any]]) -> str:
+    problem = problems[0]
     if problem["type"] == "extra_forbidden":
-        known = fields()
-        siblings = [field for field in known if field.rsplit(".", 1)[0] == ".".join(path[:-1])] or list(
-            Config.model_fields
-        )
+        known, section = fields(), name.rpartition(".")[0]
+        siblings = [field for field in known if field.rsplit(".", 1)[0] == section] or list(Config.model_fields)
         hint = nearest(name, siblings)
         return f"unknown key {name}; {hint if hint.startswith('did') else nearest(name, known)}"
-    reason = problem["msg"].removeprefix("Value error, ")
-    return f"{name}: {shown(value)} does not fit; {reason[0].lower()}{reason[1:]}"
+    reasons = [each["msg"].removeprefix("Value error, ") for each in problems]
+    if len(reasons) > 1:
+        reasons = [reason.removeprefix("Input should be ").partition(", unable")[0] for reason in reasons]
+        reasons[0] = f"input should be {reasons[0]}"
+    reason = ", or ".join(dict.fromkeys(reasons))
+    return f"{name}: {shown(problem.get('input'))} does not fit; {reason[0].lower()}{reason[1:]}"
 
 
 def _sections() -> dict[str, type[Section]]:

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 import seriatim
+from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.data.holding_out import MIN_ROWS, end_part, is_held_out, line_part, share_of, usual_share
 from seriatim.data.readers import find_sources, read_lines, read_pieces
+from seriatim.runs.checking import check_training
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import find
 
@@ -103,3 +105,62 @@ def test_a_text_is_held_out_in_part(tmp_path: Path, unit: str) -> None:
     summary = seriatim.train({**config, "training": {"steps": 1}, "out": str(tmp_path / "run")}).summary
     assert summary["valid"]["lines"] == pytest.approx(200, rel=0.25)
     assert summary["valid"]["unknown_tokens"] > 0
+
+
+UNDIVIDED = {
+    "equal texts": ("classify", "label\ttext\n" + "a\tone text\nb\tone text\n" * 50, "its inputs are all equal"),
+    "single texts": (
+        "classify",
+        "label\ttext\n" + "".join(f"c{i}\ttext {i}\n" for i in range(60)),
+        "no label has two different texts",
+    ),
+    "equal sentences": ("tag", "the\tO\nAda\tB-PER\n\n" * 60, "its inputs are all equal"),
+    "equal pairs": ("seq2seq", "a b\tb a\n" * 60, "its inputs are all equal"),
+    "two lines": ("lm", "c\nb\n" * 60, "chooses none of its 2 different ones"),
+    "one long line": ("lm", "a text on one line " * 3000, "no line of text begins in its last 10%"),
+}
+
+
+@pytest.mark.parametrize("case", UNDIVIDED)
+def test_nothing_is_held_out_of_data_that_the_rule_puts_on_one_side(
+    tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, content, reason = UNDIVIDED[case]
+    (tmp_path / "data.tsv").write_text(content)
+    unit = "line" if case == "two lines" else "stream"
+    data = {"train": str(tmp_path / "data.tsv"), "unit": unit}
+    if task == "lm":
+        data["format"] = "text"
+    config = {"task": task, "data": data, "model": SIZES, "training": {"steps": 1}}
+    with pytest.warns(UserWarning, match=f"nothing is held out of .*, because .*{reason}") as caught:
+        report = check_training(config)
+    assert len(caught) == 1
+    assert "valid" not in report
+    with pytest.warns(UserWarning, match=f"nothing is held out of .*, because .*{reason}"):
+        run = seriatim.train({**config, "out": str(tmp_path / "run")})
+    assert resolve(run.path / "config.yaml").data.valid == "none"
+    assert "valid" not in run.summary
+    arguments = ["--data", data["train"], "--valid", "10%", "--data.unit", unit, "--out", str(tmp_path / "x")]
+    for command in ("train", "check"):
+        assert main([command, task, *arguments]) == 2
+        error = capsys.readouterr().err
+        assert reason in error
+        assert error.endswith("; give another share, a file, or none\n")
+        assert error.count("\n") == 1
+
+
+def test_a_comparison_says_why_nothing_is_held_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data.tsv").write_text("a b\tb a\n" * 60)
+    arguments = ["--data", str(tmp_path / "data.tsv"), "--layers", "rnn,gru", "--steps", "1"]
+    with pytest.warns(UserWarning, match="nothing is held out of .*, because its inputs are all equal"):
+        assert main(["compare", "seq2seq", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert "no held-out data to measure on" in capsys.readouterr().err
+
+
+def test_equal_labelled_texts_are_on_the_same_side(tmp_path: Path) -> None:
+    path = tmp_path / "labelled.tsv"
+    path.write_text("label\ttext\n" + "".join(f"c{i % 40}\ttext {i % 80}\n" for i in range(400)))
+    task = find(resolve({"task": "classify", "data": {"train": str(path), "valid": "30%"}, "model": SIZES}))
+    train, held = (set(task.labelled_items(*part)) for part in ((str(path), "train"), ("30%", "valid")))
+    assert held
+    assert not train & held

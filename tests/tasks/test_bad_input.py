@@ -1,5 +1,6 @@
 """Data from which little or nothing can be learned: one clear line, or a training that ends sensibly."""
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.data.corpus import Corpus
-from seriatim.data.encoding import Statistics
+from seriatim.config import Tokenizer
+from seriatim.data.corpus import Corpus, encode_corpus
+from seriatim.data.readers import find_sources, read_lines
+from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.tasks import find
 from seriatim.tasks.base_tasks import listed
 from seriatim.training.overlap import warn_of_overlap
@@ -47,7 +50,8 @@ REFUSED = {
 
 def train(folder: Path, task: str, content: str, *more: str) -> int:
     (folder / "data.txt").write_text(content)
-    extra = ["--data.format", "tsv"] if task == "classify" else ["--data.unit", "line"] if task == "lm" else []
+    extra = ["--data.format", "tsv"] if task == "classify" else []
+    extra += ["--data.unit", "line"] if task == "lm" and "--data.unit" not in more else []
     return main(
         ["train", task, "--data", str(folder / "data.txt"), "--out", str(folder / "run"), *SIZES, *extra, *more]
     )
@@ -97,19 +101,79 @@ def test_held_out_rows_of_the_training_data_are_counted(
         assert main(arguments) == 0
 
 
-def test_nothing_is_said_of_other_rows_running_text_and_built_in_data(recwarn: pytest.WarningsRecorder) -> None:
-    lines = Corpus(np.array([1, 2, 0, 3, 0]), np.array([3, 5]), Statistics())
-    others = Corpus(np.array([1, 0, 2, 3, 0]), np.array([2, 5]), Statistics())
-    stream = Corpus(np.array([1, 2, 0, 3, 0]), None, Statistics())
+def test_nothing_is_said_of_other_rows_running_text_and_built_in_data(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    def corpus(content: str, unit: str = "line") -> Corpus:
+        (tmp_path / content).write_text(content.replace(" ", "\n"))
+        sources = find_sources(str(tmp_path / content))
+        return encode_corpus(sources, fit_tokenizer(Tokenizer(kind="char"), ["abc"]), unit=unit)
+
     files = find(seriatim.Config(task="lm", data={"train": "a", "valid": "b"}))
-    built_in = find(seriatim.Config(task="lm", data={"train": "builtin:python-docs"}))
-    warn_of_overlap(files, lines, others)
-    warn_of_overlap(files, stream, stream)
+    warn_of_overlap(files, corpus("ab c", "stream"), corpus("ab c", "stream"))
+    lines = corpus("ab c")
+    warn_of_overlap(files, lines, corpus("a bc"))
     warn_of_overlap(files, lines, None)
-    warn_of_overlap(built_in, lines, lines)
+    warn_of_overlap(find(seriatim.Config(task="lm", data={"train": "builtin:python-docs"})), lines, lines)
+    warn_of_overlap(find(seriatim.Config(task="lm", data={"train": "a", "valid": "10%"})), lines, lines)
     assert not list(recwarn)
+
+
+UNKNOWN_WORDS = {
+    "lm": ("", "the {} sees\n", ""),
+    "classify": (HEADER, "a\tthe {} sees\n", "b\tanother\n" * 2),
+    "tag": ("", "the\tO\n{}\tB-PER\n\n", ""),
+    "seq2seq": ("", "the {} sees\tsees the {}\n", ""),
+}
+
+
+@pytest.mark.parametrize("task", UNKNOWN_WORDS)
+def test_rows_that_differ_in_unknown_words_are_different_rows(
+    tmp_path: Path, task: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    head, row, more = UNKNOWN_WORDS[task]
+    rows = [row.replace("{}", f"word{i}") for i in range(20)]
+    (tmp_path / "valid.txt").write_text(head + "".join(rows[10:]))
+    words = ["--tokenizer.kind", "word", "--tokenizer.min_count", "2"]
+    train(tmp_path, task, head + "".join(rows[:10]) + more, *words, "--valid", str(tmp_path / "valid.txt"))
+    assert not [warning for warning in recwarn if "in the training data, too" in str(warning.message)]
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl"])
+def test_no_line_that_is_held_out_is_trained_on(tmp_path: Path, suffix: str) -> None:
+    lines = [f"a line {i % 100}" for i in range(300)]
+    if suffix == "jsonl":
+        lines = [json.dumps({"id": i, "text": line}) for i, line in enumerate(lines)]
+    path = tmp_path / f"text.{suffix}"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    task = find(seriatim.Config(task="lm", data={"train": str(path), "valid": "20%", "unit": "line"}))
+    known, held_out = (set(read_lines(task.sources(spec, "train"))) for spec in (str(path), "20%"))
+    assert len(known) + len(held_out) == 100
+    assert held_out
 
 
 def test_a_list_of_very_many_labels_is_cut() -> None:
     found = listed(Counter({str(i): 1000 - i for i in range(500)}))
     assert (found[0], found[-1], len(found)) == ("0 1,000", "and 300 others", 201)
+
+
+@pytest.mark.parametrize("size", [2, 22, 40, 70])
+def test_batches_that_are_not_given_fit_any_text(tmp_path: Path, size: int) -> None:
+    text = ("ab" * size)[: size - 1] + "\n"
+    assert train(tmp_path, "lm", text, "--data.unit", "stream") == 0
+    training = seriatim.load(tmp_path / "run").config.training
+    assert training.sequence_length == min(64, size)
+    assert 1 <= training.batch_size <= size
+    assert main(["check", "lm", "--data", str(tmp_path / "data.txt")]) == 0
+
+
+@pytest.mark.parametrize("given", ["sequence_length", "batch_size"])
+def test_batches_that_are_given_and_do_not_fit_the_text_are_refused(
+    tmp_path: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--data.unit", "stream", f"--training.{given}", "32"]
+    assert train(tmp_path, "lm", "a line\n", *more) == 2
+    assert main(["check", "lm", "--data", str(tmp_path / "data.txt"), *more]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    assert all(f"training.{given}: 32" in error and "at most 7" in error for error in errors)

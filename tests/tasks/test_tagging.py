@@ -135,6 +135,44 @@ def test_predict_is_a_line_of_tags_for_a_line_of_words(run: seriatim.Run, folder
     assert piped("Abcd NNP\n", "--format", "conll").startswith("Abcd ")
 
 
+def test_columns_between_spaces_are_recognized_by_the_tags_of_the_model(
+    run: seriatim.Run, folder: Path, capsys, recwarn
+) -> None:
+    columns = (folder / "valid.conll").read_text().replace("\t", " ")
+    (folder / "columns.txt").write_text(columns)
+    assert main(["predict", str(run.path), str(folder / "columns.txt"), "--format", "conll"]) == 0
+    expected = capsys.readouterr().out
+    assert main(["predict", str(run.path), str(folder / "columns.txt")]) == 0
+    assert capsys.readouterr().out == expected
+    assert len(expected.splitlines()) == len(columns.splitlines())
+    assert not list(recwarn)
+
+
+@pytest.mark.parametrize("from_pipe", [False, True])
+def test_a_text_that_looks_like_columns_is_read_as_text_with_a_warning(
+    run: seriatim.Run, folder: Path, monkeypatch, capsys, from_pipe: bool
+) -> None:
+    lines = [*(folder / "valid.conll").read_text().replace("\t", " ").splitlines(), "" if from_pipe else "a b"]
+    text = "".join(f"{line}\n" for line in lines)
+    (folder / "mixed.txt").write_text(text)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    with pytest.warns(
+        UserWarning, match=r":1: \d+ of the first \d+ lines look like a word and its tag.*--format conll"
+    ):
+        assert main(["predict", str(run.path), *([] if from_pipe else [str(folder / "mixed.txt")])]) == 0
+    answers = capsys.readouterr().out.splitlines()
+    assert [len(answer.split()) for answer in answers] == [len(line.split()) for line in lines]
+
+
+def test_a_text_whose_lines_have_as_many_words_is_read_as_text(
+    run: seriatim.Run, folder: Path, capsys, recwarn
+) -> None:
+    (folder / "two.txt").write_text("the saw\nAbcd Efgh\n" * 20)
+    assert main(["predict", str(run.path), str(folder / "two.txt")]) == 0
+    assert all(len(answer.split()) == 2 for answer in capsys.readouterr().out.splitlines())
+    assert not list(recwarn)
+
+
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path) -> None:
     settings = config(folder, "whole")
     settings["data"]["train"] = settings["data"]["valid"]  # four steps an epoch

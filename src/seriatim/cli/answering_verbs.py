@@ -124,11 +124,11 @@ def predict(options: argparse.Namespace) -> None:
         settings["alignments"] = True
     if options.data in (None, "-"):
         source = standard_input("jsonl" if options.format == "jsonl" else "text")
-        batches = ready(run.task.items([source], options.format), run.task.answer_batch_size)
+        batches = ready(run.task.items_for(run.vocabulary, [source], options.format), run.task.answer_batch_size)
     else:
         suffixes = list(dict.fromkeys([*TEXT_SUFFIXES, *run.task.suffixes]))
         sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
-        batches = chunks(run.task.items(sources, options.format), run.task.answer_batch_size)
+        batches = chunks(run.task.items_for(run.vocabulary, sources, options.format), run.task.answer_batch_size)
     for answer in run.predict_batches(batches, **settings):
         write_out([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 

@@ -12,14 +12,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..core.errors import InputError, nearest, shown
-from .conll_lines import BLANKS, CONLLU, DOCUMENT, FIELD, ID, BadLineError, ColumnsFormat, ConlluFormat, LineFormat
+from .conll_lines import (
+    BLANKS,
+    CONLLU,
+    DOCUMENT,
+    FIELD,
+    ID,
+    BadLineError,
+    ColumnsFormat,
+    ConlluFormat,
+    LineFormat,
+    separated,
+)
 from .paths import plain_name
+from .pipes import live_input
 from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import Repairs
 from .spellings import stripped
 from .tag_sets import SCHEMES, TYPELESS, TagSet
 
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
+LOOKED_AT, WARNED_AFTER = 1000, 20
+"""Lines by which columns between spaces are told from a text, and after which a warning says what a text may be."""
 
 
 class Sentence(NamedTuple):
@@ -94,12 +108,18 @@ def read_untagged(
     *,
     file_format: str | None = None,
     column: str | None = None,
+    labels: Sequence[str] = (),
     repairs: Repairs | None = None,
 ) -> Iterator[Sentence | str]:
     """Read what a tagger is to tag: sentences in columns, or lines of text with spaces between the words.
 
-    With ``file_format`` None or ``auto`` a file is in columns if its name ends in ``.conllu`` or ``.conll``, or if its
-    first line of content has a tab or begins with ``-DOCSTART-``. Other arguments are those of `read_sentences`.
+    With ``file_format`` None or ``auto`` a file is in columns if its name ends in ``.conllu`` or ``.conll``, if its
+    first line of content has a tab or begins with ``-DOCSTART-``, or if every line has the same number of columns
+    between spaces and a tag of the model in the column of the tags; standard input is not, as it is answered line by
+    line. Other arguments are those of `read_sentences`.
+
+    Warns:
+        UserWarning: most lines of a text have a tag of the model in the column of the tags.
 
     Raises:
         InputError: another format than ``conllu``, ``conll``, ``text`` and ``jsonl``, or a line that does not fit it.
@@ -120,10 +140,45 @@ def read_untagged(
                 if "text" in object_fields(first):
                     hint = "looks like JSONL, but is read as text; use --format jsonl for JSONL"
                     warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
-                yield from lines
-                continue
+                tags = TagSet.known(labels)
+                sample = [] if source.open is live_input else list(itertools.islice(lines, LOOKED_AT))
+                lines = itertools.chain(sample, lines)
+                words = [line for line in sample if line.strip(BLANKS) and not line.startswith(DOCUMENT)]
+                alike = len({len(separated(line)) for line in words}) == 1
+                if len(words) < 2 or not alike or not all(_is_tagged(line, column, tags) for line in words):
+                    yield from _suspected(lines, source.name, column, tags)
+                    continue
         _, sentences = _parse(lines, source.name, named or requested, column, False, repairs)
         yield from sentences
+
+
+def _is_tagged(line: str, column: str | None, tags: TagSet) -> bool:
+    """Return whether a line has a word and a tag that a model with these tags may know, between spaces."""
+    fields = separated(line)
+    if len(fields) == len(CONLLU) and ID.fullmatch(fields[0]):
+        at = CONLLU.index(column or "upos") if column is None or column in CONLLU else 0
+    else:
+        at = len(fields) - 1 if column is None else int(column) - 1 if column.isdigit() else 0
+    return 0 < at < len(fields) and tags.has(fields[at])
+
+
+def _suspected(lines: Iterable[str], name: str, column: str | None, tags: TagSet) -> Iterator[str]:
+    """Yield the lines of a text, and warn once if most of the first ones look like a word and its tag."""
+    seen = tagged = 0
+    for line in lines:
+        yield line
+        if seen < WARNED_AFTER and line.strip(BLANKS):
+            seen, tagged = seen + 1, tagged + _is_tagged(line, column, tags)
+            if seen == WARNED_AFTER:
+                _warn_of_columns(name, seen, tagged)
+    if seen < WARNED_AFTER:
+        _warn_of_columns(name, seen, tagged)
+
+
+def _warn_of_columns(name: str, seen: int, tagged: int) -> None:
+    if tagged > max(1, seen / 2):
+        hint = f"{tagged} of the first {seen} lines look like a word and its tag, but every line is read as a text"
+        warnings.warn(f"{name}:1: {hint}; use --format conll to read columns", stacklevel=2)
 
 
 def write(sentence: Sentence, tags: Sequence[str]) -> str:

@@ -38,6 +38,7 @@ class Corpus:
     statistics: Statistics  # counts of the text
     key: str = ""  # equal exactly for the same text, tokenizer and unit
     tokenizer: Tokenizer | None = None  # the tokenizer that encoded the text, if it is known
+    sources: Sequence[Source] = ()  # the files of the text, if it was read from files
 
     def counts(self, vocabulary_size: int) -> np.ndarray:
         """Return how often each token occurs ``(vocabulary_size,)``."""
@@ -59,12 +60,13 @@ class Corpus:
         return once if once.any() and not counts[self.tokenizer.unknown_id] else None
 
     def row_digests(self) -> np.ndarray | None:
-        """Return a number for each line ``(lines,)``, equal for equal lines of one process; None for a stream."""
+        """Return a number for each line ``(lines,)``, equal for equal lines of one process; None for a stream.
+
+        The text is read again, because lines with different unknown tokens have the same ids.
+        """
         if self.ends is None:
             return None
-        starts, ends = self.spans(len(self.ends))
-        ids = np.asarray(self.ids)
-        return np.array([hash(ids[a:b].tobytes()) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+        return np.fromiter(map(hash, read_lines(self.sources)), dtype=np.int64)
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""
@@ -90,7 +92,7 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         ends = np.fromfile(folder / "ends.bin", dtype=np.int64) if unit == "line" else None
         if len(ids) != statistics.tokens or (ends is not None and len(ends) != statistics.documents):
             raise ValueError
-        return Corpus(ids, ends, statistics, key, tokenizer)
+        return Corpus(ids, ends, statistics, key, tokenizer, sources)
 
     key = _corpus_key(tokenizer, unit, _content_digest(sources))
     return _open_cached(_folder(key), lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)

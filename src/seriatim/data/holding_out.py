@@ -7,6 +7,7 @@ on their order nor on the seed, and equal rows are on the same side. Of a runnin
 import functools
 import hashlib
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -52,11 +53,13 @@ def is_held_out(content: str, share: float) -> bool:
 
 
 def line_part(source: Source, share: float, *, held_out: bool) -> Source:
-    """Return a file with only those lines that are held out, or only the others."""
+    """Return a file with only those lines that are held out, or only the others; of JSONL, its texts decide."""
 
     def lines(file: Iterable[bytes]) -> Iterator[bytes]:
         for line in file:
-            text = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+            text = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+            if source.format == "jsonl":
+                text = _text_of(text)
             if is_held_out(text, share) == held_out:
                 yield line if line.endswith(b"\n") else line + b"\n"
 
@@ -81,6 +84,16 @@ def end_part(sources: list[Source], share: float, *, held_out: bool) -> list[Sou
 def text_size(sources: Iterable[Source]) -> int:
     """Return the size of a text in bytes, decompressed."""
     return sum(map(_size, sources))
+
+
+def _text_of(line: str) -> str:
+    """Return the field ``text`` of a line of JSONL, or the line itself if it has none; the reader refuses it later."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    text = record.get("text") if isinstance(record, dict) else None
+    return text.replace("\r\n", "\n") if isinstance(text, str) else line
 
 
 def _cut(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:

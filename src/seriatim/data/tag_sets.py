@@ -105,6 +105,10 @@ class TagSet:
             scheme = "bio"
         return cls(Spellings.learned(names), Spellings.learned(types), chunks, scheme)
 
+    def has(self, tag: str) -> bool:
+        """Return whether a tag is one of the names, or marks a chunk where some of them do."""
+        return tag in self.names.exact or (self.chunks and _parts(tag)[0] in PREFIXES)
+
     def spelled(self, tag: str) -> str:
         """Return the spelling that stands for a tag."""
         prefix, kind = _parts(tag) if self.chunks and tag not in self.names.exact else ("", "")

@@ -14,13 +14,14 @@ from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
 from ..data.holding_out import MIN_BYTES, NOTHING, PERCENT, end_part, line_part, text_size, usual_share
-from ..data.readers import Source, read_lines
+from ..data.readers import Source, read_lines, read_pieces
 from ..data.repairs import DataWarning, Repairs
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..layers import REGISTRY, options_of, split_names
 from ..layers.declared_options import resolve_options
 from ..layers.origins import stacks_of
+from ..training.data_parts import why_rows_undivided
 from ..training.loop import Trainer
 from ..training.setup import SIZES
 from ..training.task import Batch, Data, Model, Task
@@ -47,13 +48,29 @@ class TextTask(Task[Data, Batch, Model]):
             return usual_share(sum(1 for _ in read_lines(super().sources(spec, "train"))))
         return NOTHING if text_size(super().sources(spec, "train")) < MIN_BYTES else f"{PERCENT}%"
 
+    def has_content(self, spec: str, split: str) -> bool:
+        """Return whether there is text beside white space."""
+        return any(piece.text.strip() for piece in read_pieces(self.sources(spec, split)))
+
+    def why_undivided(self, share: str, *, none_held_out: bool) -> str:
+        """Say that all lines are equal, or where a running text has no line."""
+        sources = super().sources(self.training_spec(), "train")
+        if self.divides_lines(sources):
+            lines = [line for line in read_lines(sources) if line.strip()]
+            return why_rows_undivided(lines, "lines", none_held_out=none_held_out)
+        return f"no line of text begins {'in' if none_held_out else 'before'} its last {share}"
+
+    def divides_lines(self, sources: list[Source]) -> bool:
+        """Return whether lines are held out, and not the end of a running text."""
+        return self.unit == "line" or any(source.format == "jsonl" for source in sources)
+
     def sources(self, spec: str, split: str, file_format: str | None = None) -> list[Source]:
         """Find the files of some text; of a running text the end is held out, else lines."""
         part = self.part(spec, split)
         sources = super().sources(part.spec, part.split, file_format)
         if not part.share:
             return sources
-        if self.unit == "line" or any(source.format == "jsonl" for source in sources):
+        if self.divides_lines(sources):
             return [line_part(source, part.share, held_out=part.held_out) for source in sources]
         return end_part(sources, part.share, held_out=part.held_out)
 
@@ -106,6 +123,15 @@ class LabelledTask(LayeredTask[Data, Batch, Model]):
     def usual_share(self) -> str:
         """Return the share of the rows."""
         return usual_share(sum(1 for _ in self.labelled_items(self.training_spec(), "train")))
+
+    def has_content(self, spec: str, split: str) -> bool:
+        """Return whether there is a row."""
+        return next(iter(self.labelled_items(spec, split)), None) is not None
+
+    def why_undivided(self, share: str, *, none_held_out: bool) -> str:
+        """Say that all inputs are equal, or that chance puts them on one side."""
+        inputs = [row for row, _ in self.labelled_items(self.training_spec(), "train")]
+        return why_rows_undivided(inputs, "inputs", none_held_out=none_held_out)
 
     def new_repairs(self) -> Repairs:
         """Return an empty record of repairs, which refuses them if ``data.strict`` says so."""

@@ -157,6 +157,14 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         """Yield texts with their labels."""
         return ((row.text, str(row.label)) for row in self.rows(spec, split))
 
+    def why_undivided(self, share: str, *, none_held_out: bool) -> str:
+        """Say also that the first text of each label, which is trained on, is the only one."""
+        rows = set(self.labelled_items(self.training_spec(), "train"))
+        texts, labels = ({row[i] for row in rows} for i in (0, 1))
+        if none_held_out and len(labels) == len(rows) and len(texts) > 1:
+            return "no label has two different texts"
+        return super().why_undivided(share, none_held_out=none_held_out)
+
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
         """Read and encode labelled texts; warn of repairs, and of labels that never occur in training.
 
@@ -202,7 +210,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         labels = Counter(names[label] for label in data.labels.tolist())
         return {
             **data.counts(),
-            "longest_text": int(data.texts.lengths.max()),
+            "longest_text": int(data.texts.lengths.max(initial=0)),
             "empty_texts": int((data.texts.lengths == 0).sum()),
             "labels": listed(labels),
             **(data.repairs.lines() if data.repairs else {}),

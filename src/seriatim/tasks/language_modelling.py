@@ -9,7 +9,7 @@ import torch
 from pydantic import SkipValidation, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from ..config import Config, Fields, Rate, Section, read_settings
+from ..config import BATCH_SIZE, Config, Fields, Rate, Section, Training, read_settings
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batch, Batches
@@ -184,9 +184,14 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         return model.initial_state(1)
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:
-        """Check that a stream is long enough for its batches, and that there are enough learned positions."""
+        """Check that a stream is long enough for its batches, and that there are enough learned positions.
+
+        Before, sizes of the batches that the user left open are set for a stream that is shorter than they are.
+        """
         self.check_held_out()
         tokens, settings = len(train.ids), self.config.training
+        if self.unit != "line":
+            self.fit_batches(tokens)
         if self.unit != "line" and settings.sequence_length > tokens:
             raise InputError(
                 f"training.sequence_length: {settings.sequence_length} is longer than the corpus ({tokens} tokens); "
@@ -206,6 +211,14 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
                     f"{name}: line {longest + 1} has {needed} tokens, its end included, and there are {limit} learned "
                     f"positions; set model.options.max_length to {needed}, or take position rotary, alibi or sinusoidal"
                 )
+
+    def fit_batches(self, tokens: int) -> None:
+        """Set the window and the number of rows, if they are not given, in place: at most what a short stream fills."""
+        settings = self.config.training
+        if "sequence_length" not in settings.model_fields_set and settings.sequence_length > tokens:
+            settings.sequence_length = tokens
+        if settings.batch_size is None and tokens < max(BATCH_SIZE, Training().sequence_length):
+            settings.batch_size = max(1, tokens // settings.sequence_length)
 
 
 def block_measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:

@@ -192,7 +192,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
             "tokens": len(corpus.words),
             "unknown_tokens": corpus.unknown_words(),
             "words_seen_once": int(corpus.seen_once().sum()),
-            "longest_sentence": int(corpus.lengths.max()),
+            "longest_sentence": int(corpus.lengths.max(initial=0)),
             "unseen_tags": corpus.unseen_tags(),
             **self.training_statistics(corpus),
             "tags": listed(counts),
@@ -272,11 +272,19 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         ids, known = self.with_vector(train.vocabulary)
         return {"words_with_vectors": int(np.isin(np.unique(train.words), ids[known]).sum())}
 
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[Sentence | str]:
-        """Read the sentences of files in columns, or lines of plain text."""
-        repairs = self.new_repairs()
-        yield from read_untagged(sources, file_format=file_format, column=self.config.data.column, repairs=repairs)
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, labels: Sequence[str] = ()
+    ) -> Iterator[Sentence | str]:
+        """Read the sentences of files in columns, which the tags of a model help to recognize, or lines of text."""
+        column, repairs = self.config.data.column, self.new_repairs()
+        yield from read_untagged(sources, file_format=file_format, column=column, labels=labels, repairs=repairs)
         repairs.warn()
+
+    def items_for(
+        self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None
+    ) -> Iterator[Sentence | str]:
+        """Read the items of `items` with the tags of a model."""
+        return self.items(sources, file_format, vocabulary.labels)
 
     def check_item(self, item: object, name: str) -> None:
         """Accept a line of text, a list of words, or a `Sentence` of a file in columns; see `Task.check_item`."""

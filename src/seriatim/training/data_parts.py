@@ -1,12 +1,14 @@
 """The parts of the data of a training: what its configuration names, and what is held out of the training data."""
 
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import ClassVar, NamedTuple, TypeVar
 
 from ..config import Config
 from ..core.errors import InputError
 from ..data.holding_out import NOTHING, is_held_out, share_of
 from ..data.readers import TEXT_SUFFIXES, Source, find_sources
+from ..data.repairs import DataWarning
 
 Row = TypeVar("Row")
 
@@ -28,15 +30,15 @@ class Part(NamedTuple):
         """Return the rows of this part.
 
         ``content`` returns the text that decides where a row belongs; ``label`` returns a label, of which the first
-        row is always trained on.
+        row, and every row that is equal to it, is always trained on.
         """
-        seen: set[object] = set()
+        if not self.share:
+            yield from rows
+            return
+        first: dict[object, str] = {}  # the content of the first row of each label
         for row in rows:
-            held_out = bool(self.share) and is_held_out(content(row), self.share)
-            if self.share and label is not None and label(row) not in seen:
-                seen.add(label(row))
-                held_out = False
-            if held_out == self.held_out:
+            is_first = label is not None and first.setdefault(label(row), content(row)) == content(row)
+            if (not is_first and is_held_out(content(row), self.share)) == self.held_out:
                 yield row
 
 
@@ -81,14 +83,49 @@ class DataParts:
         return {field: spec for field, spec in specs.items() if spec is not None}
 
     def hold_out(self) -> None:
-        """Set ``data.valid``, in place, to what is held out of the training data if the user names no other data."""
-        if self.validation_spec() is None and self.config.data.valid is None:
+        """Set ``data.valid``, in place, to what is held out of the training data if the user names no other data.
+
+        Nothing is held out if the usual share would put all data on one side.
+
+        Raises:
+            InputError: the user gives a share, and it puts all data on one side.
+
+        Warns:
+            DataWarning: the usual share puts all data on one side.
+        """
+        data, given = self.config.data, self.config.data.valid
+        if self.validation_spec() is None and given is None:
             self.training_spec()
-            self.config.data.valid = self.usual_share()
+            data.valid = self.usual_share()
+        if not share_of(data.valid):
+            return
+        share, train = str(data.valid), self.training_spec()
+        none_held_out = not self.has_content(share, "valid")
+        if not none_held_out and self.has_content(train, "train"):
+            return
+        data.valid = NOTHING
+        reason = self.why_undivided(share, none_held_out=none_held_out)
+        if given is not None:
+            what = "nothing" if none_held_out else "everything"
+            remedy = "give another share, a file, or none"
+            raise InputError(f"data.valid: {share} of {train} holds out {what}, because {reason}; {remedy}")
+        remedy = "give other data with --valid FILE"
+        warnings.warn(f"nothing is held out of {train}, because {reason}; {remedy}", DataWarning, stacklevel=2)
 
     def usual_share(self) -> str:
         """Return what is held out by default: a share such as ``10%``, or ``none``."""
         return NOTHING
+
+    def has_content(self, spec: str, split: str) -> bool:
+        """Return whether a part of the training data has anything in it; the arguments are those of `Task.read`."""
+        return True
+
+    def why_undivided(self, share: str, *, none_held_out: bool) -> str:
+        """Return in words why a share puts all data on one side: none of it is held out, or all of it.
+
+        It is called while ``data.valid`` holds nothing out.
+        """
+        return "it cannot be divided"
 
     def part(self, spec: str, split: str) -> Part:
         """Return the part of the data that a name and a split stand for."""
@@ -104,3 +141,12 @@ class DataParts:
         """Find the files of some data; the arguments are those of `Task.read`."""
         wanted = file_format or self.config.data.format
         return find_sources(spec, file_format=wanted, split=split, suffixes=self.suffixes)
+
+
+def why_rows_undivided(rows: Collection[str], noun: str, *, none_held_out: bool) -> str:
+    """Return in words why a share chooses none or all of the rows, whose plural noun is ``noun``."""
+    different = len(set(rows))
+    if different == 1:
+        return f"its {noun} are all equal"
+    chosen = "none" if none_held_out else "all"
+    return f"the hash that chooses {noun} chooses {chosen} of its {different:,} different ones"

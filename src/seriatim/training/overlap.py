@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from ..data.holding_out import share_of
 from ..data.repairs import DataWarning
 from .task import AnyTask
 
@@ -20,10 +21,13 @@ class DataOfRows(Protocol):
 def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
     """Warn if rows of the held-out data, with their answers, are rows of the training data.
 
-    Nothing is said of built-in corpora, which have parts of their own, and of data without rows.
+    Nothing is said of built-in corpora, which have parts of their own, of a part of the training data, which has no row
+    of the rest, and of data without rows.
     """
     spec = task.validation_spec() or ""
-    if spec.startswith("builtin:") or not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
+    if spec.startswith("builtin:") or share_of(spec):
+        return
+    if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
         return
     known, held_out = train.row_digests(), valid.row_digests()
     if known is None or held_out is None or not len(held_out):

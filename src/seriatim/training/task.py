@@ -289,6 +289,10 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
         self.refuse_format(file_format)
         return read_items(sources)
 
+    def items_for(self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
+        """Read the items that a model with this vocabulary answers; by default, `items`."""
+        return self.items(sources, file_format)
+
     def refuse_format(self, file_format: str | None) -> None:
         """Raise InputError for a format other than plain lines, whose lines would be answered as something else."""
         if file_format not in (None, "auto", "text", "jsonl"):
