@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from seriatim.comparison.comparison_figures import pareto_front
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.comparison_tables import summary_table
 from seriatim.comparison.distances import gain, summed
@@ -159,6 +160,19 @@ def test_pages_name_files_without_folders() -> None:
     text = check_page(report(values)).text()
     assert "2 sequence models on train.en, train.de" in text
     assert "measured on (v.tsv, 100,000 tokens" in text
+
+
+def test_the_pareto_front_has_the_layers_that_no_cheaper_one_equals() -> None:
+    results = Results(made_up())
+    costs = {row.layer: float(i + 1) for i, row in enumerate(results.rows[::-1])}
+    costs["prior"] = 0.0  # a cost of 0 has no place on the axis
+    front = pareto_front(results, lambda row: costs[row.layer])
+    for row in results.measured:
+        cheaper = [other for other in results.measured if 0 < costs[other.layer] < costs[row.layer]]
+        beaten = any(results.of(other) <= results.of(row) for other in cheaper)
+        assert (row in front) == (costs[row.layer] > 0 and not beaten)
+    values = [results.of(row) for row in front]
+    assert values == sorted(values, reverse=True)
 
 
 def test_ranks_stand_in_the_summary() -> None:

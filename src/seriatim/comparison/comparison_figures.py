@@ -81,20 +81,23 @@ def held_out_curves(results: Results, against: str, *, key: str, name: str) -> F
 def quality_against(
     results: Results, cost: Callable[[ResultRow], float | None], *, name: str, written: Format = in_short
 ) -> Figure | None:
-    """Draw the metric of each layer against a cost, on a logarithmic axis; None with fewer than two layers.
+    """Draw the metric of each layer with its interval against a cost, and the Pareto front.
 
-    ``name`` is that of the cost with its unit, and ``written`` writes the numbers at its axis. Rows whose cost is None
-    or not positive are left out.
+    The axis of the cost is logarithmic; ``name`` is that of the cost with its unit, and ``written`` writes its numbers.
+    Rows whose cost is None or not positive are left out; None with fewer than two rows.
     """
-    points = [
-        (row.layer, x, results.of(row)) for row in results.rows if row in results.measured and (x := cost(row) or 0) > 0
-    ]
+    rows = [row for row in results.rows if row in results.measured and (cost(row) or 0) > 0]
+    points = [(row.layer, float(cost(row) or 0), results.of(row)) for row in rows]
     if len(points) < 2:
         return None
     figure, grid = new_figure()
     axes = grid[0, 0]
-    for layer, x, y in points:
+    front = [(float(cost(row) or 0), results.of(row)) for row in pareto_front(results, cost)]
+    axes.plot(*zip(*front, strict=True), color=SOFT, linewidth=1, linestyle=":", drawstyle="steps-post", zorder=1)
+    for row, (layer, x, y) in zip(rows, points, strict=True):
         show(axes.plot(x, y, **layer_style(layer) | {"markersize": 7}), layer)
+        if ends := row.interval(results.metric.key):
+            show(axes.plot([x, x], ends, color=layer_style(layer)["color"], linewidth=0.8), layer, is_interval=True)
     if _is_wide([y for *_, y in points], results.metric):
         logarithmic(axes.yaxis, "{:g}".format)
     axes.margins(0.12)
@@ -103,6 +106,16 @@ def quality_against(
     axes.set_ylabel(plain(results.metric.name))
     point_labels(axes, points)
     return figure
+
+
+def pareto_front(results: Results, cost: Callable[[ResultRow], float | None]) -> list[ResultRow]:
+    """Return the rows that no other row equals or exceeds in the metric at a smaller cost, smallest cost first."""
+    front: list[ResultRow] = []
+    known = [row for row in results.measured if (cost(row) or 0) > 0]  # best metric first, also among equal costs
+    for row in sorted(known, key=lambda row: cost(row) or 0):
+        if not front or results.metric.best([results.of(row), results.of(front[-1])]) != results.of(front[-1]):
+            front.append(row)
+    return front
 
 
 def growth(results: Results, field: str, *, x: str, y: str, written: Format = in_short) -> Figure | None:

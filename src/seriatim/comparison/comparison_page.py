@@ -1,7 +1,7 @@
 """The report of a comparison: ``report.html``, one file, made of what ``results.json`` holds."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,25 +142,26 @@ def _learning(results: Results) -> list[Part]:
 
 
 def _quality_against_cost(results: Results) -> list[Part]:
-    def training_speed(row: ResultRow) -> float | None:
-        return None if row.counted else row.tokens_per_second
-
-    def generating_speed(row: ResultRow) -> float | None:
-        return 1000 / row.milliseconds_per_token if row.milliseconds_per_token else None
-
     plots, equal = list[Drawn](), []
     work = "generating" if results.continues_text else str(results.values.get("timed_work"))
-    for name, axis, cost, written, side in (
-        ("training speed", tables.SPEED, training_speed, in_short, "right"),
-        (f"speed of {work}", f"tokens per second, {work}", generating_speed, in_short, "right"),
-        ("memory in training", "peak memory in training", lambda row: row.memory_bytes, in_bytes, "left"),
-    ):
+    costs: Sequence[tuple[str, str, Callable[[ResultRow], float | None], Callable[[float], str]]] = (
+        ("training time", "training time (seconds)", lambda row: row.training_seconds, in_short),
+        ("time per token", f"milliseconds per token, {work}", lambda row: row.milliseconds_per_token, "{:.3g}".format),
+        ("memory in training", "peak memory in training", lambda row: row.memory_bytes, in_bytes),
+        ("size on disk", "size on disk", lambda row: row.disk_bytes, in_bytes),
+        ("size of the state", "state after 1,000 tokens", lambda row: row.state_bytes.get("1000"), in_bytes),
+    )
+    for name, axis, cost, written in costs:
         known = [value for row in results.measured if (value := cost(row))]
         if len(known) > 1 and max(known) < MIN_RATIO * min(known):
             equal.append(name)
         else:
             figure = figures.quality_against(results, cost, name=axis, written=written)
-            caption = f"Better is {_better(results)} and to the {side}."
+            front = listed([row.layer for row in figures.pareto_front(results, cost)])
+            caption = (
+                f"Better is {_better(results)} and to the left. Lines are 95 % intervals. {front}: no other layer "
+            )
+            caption += "is as good at a smaller cost (the dotted line)."
             plots.append((figure, f"{_sentence(results.metric.name)} against {name}", caption))
     remarks = [Prose(f"Not drawn, because the layers differ by less than 10 %: {listed(equal)}.")] if equal else []
     return [*_plots(results, plots, "Fewer than two layers have the values for these plots."), *remarks]
