@@ -19,6 +19,7 @@ from seriatim.evaluation.intervals import (
     with_intervals,
     written,
 )
+from seriatim.training.task_data import Metric
 
 
 def values_and_ones(values: np.ndarray) -> np.ndarray:
@@ -75,7 +76,9 @@ def test_the_same_seed_gives_the_same_interval() -> None:
 def test_one_item_has_no_interval_and_none_is_refused() -> None:
     assert interval(np.array([[3.0, 1.0]]), mean) == (3.0, None, None)
     assert with_interval("x", np.array([[3.0, 1.0]]), mean) == {"x": 3.0, "x_low": None, "x_high": None}
-    assert interval(np.array([[3.0, 1.0]]), mean, counts=np.array([2])) == (3.0, None, None)  # equal items say nothing
+    assert interval(np.array([[3.0, 1.0]]), mean, counts=np.array([2])) == (3.0, 3.0, 3.0)
+    metric = Metric("x", "x", 4)
+    assert metric.interval({"x": 3.0, "x_low": 3.0, "x_high": 3.0}) == ""  # equal items say nothing
 
 
 @pytest.mark.parametrize("share", [0, 1])

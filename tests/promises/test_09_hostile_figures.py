@@ -160,7 +160,7 @@ def test_progress_is_checked_where_its_sum_is_right(tmp_path: Path) -> None:
     values = ("1", [1], {}, None, True, *numbers)
     for name, known in kept.items():
         for value in values:
-            fits = name in ("best_valid", "best_loss", "previous_loss") and value in (None, *numbers)
+            fits = name in ("best_valid", "loss_of_best", "best_loss", "previous_loss") and value in (None, *numbers)
             fits |= isinstance(known, float) and isinstance(value, int | float) and value in numbers
             fits |= isinstance(known, str) and isinstance(value, str)
             fits |= name == "held_out" and (value is None or isinstance(value, str))

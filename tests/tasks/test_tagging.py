@@ -225,7 +225,10 @@ def test_what_cannot_begin_from_a_language_model_is_refused(folder: Path) -> Non
     for changes, message in (
         ({"model.options.vectors": "v.txt"}, "training.init gives the embedding already"),
         ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but it is words"),
-        ({"training.init": language_model(folder, "lm")}, "set model.bidirectional to false"),
+        (
+            {"training.init": language_model(folder, "lm"), "model.bidirectional": True},
+            "set model.bidirectional to false",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             seriatim.train(settings, overrides={"out": str(folder / "none"), **changes})

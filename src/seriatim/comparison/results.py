@@ -123,9 +123,9 @@ class ResultRow(FromJson):
         return value if value is not None and math.isfinite(value) else None
 
     def interval(self, key: str) -> tuple[float, float] | None:
-        """Return the 95 % interval of a figure, or None."""
+        """Return the 95 % interval of a figure, or None; an empty one says nothing."""
         low, high = self.value(f"{key}_low"), self.value(f"{key}_high")
-        return None if low is None or high is None else (low, high)
+        return None if low is None or high is None or low == high else (low, high)
 
     @cached_property
     def at_distance(self) -> Distance:

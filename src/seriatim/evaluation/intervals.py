@@ -72,7 +72,7 @@ def interval(
         return value, None, None
     bounds = _bounds(compute(_resampled_sums(statistics, counts, resamples, seed)))
     present = statistics if counts is None else statistics[counts > 0]
-    return value, *(bounds or _exact_bounds(present, compute, int(items)))
+    return value, *(bounds or _exact_bounds(present, compute, int(items), value))
 
 
 def with_interval(name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None) -> Metrics:
@@ -93,7 +93,7 @@ def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
         low, high = None, None
         if drawn is not None and not np.isnan(value):
             bounds = _bounds(measure.compute(drawn[:, start:stop]))
-            low, high = bounds or _exact_bounds(statistics[:, start:stop], measure.compute, len(statistics))
+            low, high = bounds or _exact_bounds(statistics[:, start:stop], measure.compute, len(statistics), value)
         metrics |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return metrics
 
@@ -192,15 +192,16 @@ def _bounds(values: np.ndarray) -> tuple[float, float] | None:
     return None if low == high else (float(low), float(high))
 
 
-def _exact_bounds(statistics: np.ndarray, compute: Compute, items: int) -> tuple[float | None, float | None]:
-    """Return the interval of a share that is 0 or 1 in every item, else no interval; ``statistics`` are ``(rows, 2)``.
+def _exact_bounds(statistics: np.ndarray, compute: Compute, items: int, value: float) -> tuple[float, float]:
+    """Return the interval of a share that is 0 or 1 in every item, else twice the value; see `_bounds`.
 
-    Resamples of equal items are equal, whatever the population is; the interval of Wilson is not empty.
+    Resamples of equal items are equal, whatever the population is. The interval of Wilson is not empty; where it does
+    not apply, pages show no interval.
     """
     for share in (0, 1):
         if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == share * statistics[:, 1]):
             return wilson(share * items, items)
-    return None, None
+    return value, value
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:

@@ -66,8 +66,8 @@ def trend(rows: Sequence[Tensor]) -> Trend | None:
         return None
     slopes, totals, rests, lags = np.array(lines).T
     value, low, high = interval(np.stack([slopes, np.ones(len(slopes))], axis=1), mean)
-    if low is None or high is None:  # all windows have the same slope
-        low = high = value
+    assert low is not None
+    assert high is not None
     fit = 1 - float(rests.sum() / totals.sum()) if totals.any() else 0.0
     return Trend(math.exp(value), math.exp(low), math.exp(high), fit, float(lags.mean()), len(lines))
 

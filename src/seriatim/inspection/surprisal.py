@@ -79,7 +79,7 @@ def _mean_with_interval(bits: Sequence[float]) -> str:
     """Return a mean in bits, with its 95 % interval if there are enough tokens for one."""
     values = np.array(bits)
     mean, low, high = interval(np.stack([values, np.ones(len(values))], 1), mean_of)
-    if low is None or high is None:
+    if low is None or high is None or low == high:
         return f"{mean:.2f} bits on average"
     digits = supported_digits(low, high, 2)
     return f"{mean:.{digits}f} bits on average (95 % interval {low:.{digits}f} to {high:.{digits}f})"

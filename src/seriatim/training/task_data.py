@@ -1,11 +1,14 @@
 """The interfaces of the data that tasks read, and how metrics are displayed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from ..evaluation.intervals import supported_digits, written
+
+Figures: TypeAlias = Mapping[str, Any]
+"""Metrics by name, each with its interval as ``NAME_low`` and ``NAME_high``, if it has one."""
 
 
 class TaskBatch(Protocol):
@@ -73,16 +76,16 @@ class Metric(NamedTuple):
         """Return a value as a table shows it, with the digits that its interval ``bounds`` supports."""
         return written(value, self.digits if bounds is None else supported_digits(*bounds, self.digits))
 
-    def bounds(self, metrics: Mapping[str, Any]) -> tuple[float, float] | None:
-        """Return the confidence interval, or None if the metrics have none."""
+    def bounds(self, metrics: Figures) -> tuple[float, float] | None:
+        """Return the confidence interval; None if the metrics have none, or an empty one, which says nothing."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
-        return None if low is None or high is None else (low, high)
+        return None if low is None or high is None or low == high else (low, high)
 
-    def text(self, metrics: Mapping[str, Any]) -> str:
+    def text(self, metrics: Figures) -> str:
         """Return the value among some metrics as a table shows it."""
         return self.written(metrics[self.key], self.bounds(metrics))
 
-    def interval(self, metrics: Mapping[str, Any]) -> str:
+    def interval(self, metrics: Figures) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""
         bounds = self.bounds(metrics)
         return "" if bounds is None else " to ".join(self.written(bound, bounds) for bound in bounds)
