@@ -65,7 +65,7 @@ def test_targets_may_be_missing_where_none_are_asked_for(tmp_path: Path) -> None
     ("content", "name", "message"),
     [
         ("a\tb\nc\n", "a.tsv", r"a\.tsv:2: no tab"),
-        ("a\tb\tc\n", "a.tsv", r"a\.tsv:1: 2 tabs"),
+        ("a\tb\tc\n", "a.tsv", r"a\.tsv:1: 3 columns"),
         ("a line\n", "a.txt", r"a\.txt:1: no tab.*two files"),
         ("source\ttarget\na\tb\n", "a.tsv", r"a\.tsv:1: a header"),
         ("", "a.tsv", r"a\.tsv:1: no pairs"),
@@ -111,6 +111,14 @@ def test_parallel_files_that_are_not_there(tmp_path: Path) -> None:
         InputError, match="builtin:copy: texts with labels, not pairs; give this data to the task classify"
     ):
         pairs("builtin:copy")
+
+
+def test_more_columns_than_two_are_refused_with_an_example_of_a_pair(tmp_path: Path) -> None:
+    lines = {"go\twent\tV;PST\n": 3, "go\twent\tV\tPST\t\n": 4, "go\t\twent\n": 3}
+    for line, columns in lines.items():
+        message = rf"a\.tsv:1: {columns} columns, but a pair has 2; write SOURCE<TAB>TARGET, for example the lemma and"
+        with pytest.raises(InputError, match=message):
+            pairs(written(tmp_path, line, "a.tsv"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What taggers read: files in columns and vectors, and the errors that name what does not fit."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,16 @@ def test_a_tag_never_seen_is_named_and_counts_as_wrong(run: seriatim.Run, tmp_pa
     assert found["accuracy"] == pytest.approx(0.5)
     assert found["entities"]["ORG"]["recall"] == 0
     assert np.isfinite(found["loss"])
+
+
+def test_a_tag_never_seen_is_named_once_however_often_its_file_is_read(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "odd.conll").write_text("the\tx\tO\nAbcd\tx\tB-ORG\n")
+    command = ["check", "tag", "--data", str(folder / "train.conll"), "--valid", str(tmp_path / "odd.conll")]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # as outside tests: each warning of a place once
+        assert main(command) == 0
+    (message,) = (str(warning.message) for warning in caught if "ORG" in str(warning.message))
+    assert message.endswith("odd.conll:2: the tag 'B-ORG' does not occur in the training data; 1 word counts as wrong")
 
 
 def test_a_loss_over_no_words_is_null_and_not_zero(run: seriatim.Run, tmp_path: Path, capsys) -> None:

@@ -134,10 +134,12 @@ def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator
                 raise InputError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
             raise InputError(f"{where}: a header, but files of pairs have none; {remedy}")
         if len(fields) > 2:
+            if fields[2].strip(BLANKS):
+                remedy = "for example the lemma and the features joined by a space, then a tab and the form"
+                columns = f"{line.rstrip(BLANKS).count(TAB) + 1} columns, but a pair has 2"
+                raise InputError(f"{where}: {columns}; write SOURCE<TAB>TARGET, {remedy}")
             problem = f"{line.count(TAB)} tabs, but only one may separate source and target"
             remedy = "delete the others, or write JSONL"
-            if fields[2].strip(BLANKS):
-                raise InputError(f"{where}: {problem}; {remedy}")
             reading = "read without the tabs at the end"
             repairs.add("trailing separators", source.name, number, problem=problem, reading=reading, remedy=remedy)
         if len(fields) < 2 and labelled and not line.strip(BLANKS):

@@ -156,9 +156,13 @@ def name_unseen(noun: str, unseen: Mapping[str, str]) -> str:
     return f"{where}: the {noun} {which} not occur in the training data"
 
 
-def warn_of_unseen(noun: str, unseen: Mapping[str, str], items: str) -> None:
-    """Warn of labels that do not occur in the training data, and of the ``items`` that have them, in words."""
-    warnings.warn(f"{name_unseen(noun, unseen)}; {items} count as wrong", DataWarning, stacklevel=3)
+def warn_of_unseen(noun: str, unseen: Mapping[str, str], count: int, items: str) -> None:
+    """Warn of labels that do not occur in the training data, and of the ``count`` items that have them.
+
+    ``items`` are these items in words. The warning names the same place for every reading, so that it is shown once.
+    """
+    verb = "counts" if count == 1 else "count"
+    warnings.warn(f"{name_unseen(noun, unseen)}; {items} {verb} as wrong", DataWarning, stacklevel=2)
 
 
 def split_options(kind: type[Options], config: Config) -> tuple[Options, dict[str, Any]]:

@@ -190,7 +190,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
                 raise InputError(
                     f"{name_unseen('label', first)}, nor does any other here; give data with the same labels"
                 )
-            warn_of_unseen("label", first, f"{count:,} of {len(labels):,} texts")
+            warn_of_unseen("label", first, count, f"{count:,} of {len(labels):,} texts")
         return data
 
     def encode(self, texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:

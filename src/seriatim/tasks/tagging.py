@@ -162,7 +162,8 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         corpus.repairs = repairs
         repairs.warn()
         if corpus.unseen:
-            warn_of_unseen("tag", corpus.unseen, f"{corpus.unseen_tags():,} words")
+            count = corpus.unseen_tags()
+            warn_of_unseen("tag", corpus.unseen, count, f"{count:,} word{'s' if count != 1 else ''}")
         return corpus
 
     def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
