@@ -93,9 +93,9 @@ class Model(Section):
 class Training(Section):
     """How the model is trained.
 
-    Training ends when the first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` is reached. If none is given, it
-    ends when the held-out metric stops improving, and after a number of minutes at the latest; both are chosen from the
-    amount of training data, as are all fields that are None (`seriatim.training.adaptive_defaults`).
+    Training ends when the first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` is reached. If none
+    of the first three is given, it also ends when the held-out metric stops improving. What is None is chosen from the
+    amount of training data (`seriatim.training.adaptive_defaults`), ``minutes`` included if no budget is given.
 
     ``batch_size`` is the number of sequences, ``sequence_length`` the number of tokens of each (the reach of truncated
     backpropagation), and ``accumulate`` the number of batches of a step. ``learning_rate`` None is the rate that the
