@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import seriatim
 from seriatim.core.errors import InputError
 from seriatim.evaluation.error_analysis import Mistakes
-from seriatim.inspection.mistakes import calibration_figure, confusion_figure, most_confused
-from seriatim.inspection.subject import view_of
+from seriatim.inspection.mistakes import calibration_figure, confusion_figure, mistakes_section, most_confused
+from seriatim.inspection.subject import prepare, view_of
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.runs.run import Run
 
@@ -103,3 +104,14 @@ def test_data_of_another_format_is_refused(inspected, tmp_path: Path) -> None:
     for name in ("classify", "seq2seq"):
         with pytest.raises(InputError):
             find_mistakes(inspected[name], str(path))
+
+
+def test_held_out_data_are_named_with_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "labelled.tsv"
+    path.write_text("label\ttext\n" + "".join(f"{'ab'[i % 2]}\ttext {i} {'ab'[i % 2]}\n" for i in range(100)))
+    model = {"layer": "rnn", "embedding_size": 4, "hidden_size": 4}
+    config = {"task": "classify", "data": {"train": str(path)}, "model": model, "training": {"steps": 1}}
+    run = seriatim.train({**config, "out": str(tmp_path / "run")})
+    content = mistakes_section(prepare(run, "text 1", beam=1, data=None, file_format=None))
+    (summary,) = content.summary
+    assert summary.endswith(f" on 10% of {path}")

@@ -140,6 +140,6 @@ def _measured(subject: Subject) -> tuple[list[object], str]:
     if tokens < 2 * (LAGS + 1):
         items = subject.held_out_items(WINDOWS, LAGS + 1)
         if items and len(subject.run.tokenizer.encode(str(items[0]))) > tokens:
-            data = subject.held_out()
+            data = subject.run.task.name_of(subject.held_out())
             return items, f"the held-out data {data}, since the given text is too short for this measurement"
     return [subject.text], GIVEN

@@ -38,18 +38,19 @@ def mistakes_section(subject: Subject) -> Content:
         if subject.data:
             raise
         return Content([Prose(f"Not shown: the run's own data cannot be read; give some with --data. ({error})")])
+    name = subject.run.task.name_of(spec)
     share = mistakes.correct / max(1, mistakes.total)
     result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({share:.1%})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
     if spec == subject.run.config.data.valid:
         caveat = " These data also selected the weights of the run, so that results on other data may be worse."
-    parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {spec}: {result}.{caveat}")]
+    parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {name}: {result}.{caveat}")]
     if mistakes.chrf is not None:
         parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
     if plots := list(_plots(mistakes, subject.layer)):
         parts.append(Plots(plots))
-    return Content([*parts, *_tables(mistakes)], [f"errors: {result} on {spec}"])
+    return Content([*parts, *_tables(mistakes)], [f"errors: {result} on {name}"])
 
 
 def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:
