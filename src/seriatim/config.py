@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args,
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
 
 from .core.errors import InputError, nearest, shown
 from .storage.plain_yaml import dump_plain, load_plain
@@ -336,13 +337,13 @@ def explain(error: ValidationError) -> str:
 
 def explain_all(error: ValidationError) -> list[str]:
     """Return each problem of an error in one line. Of a field of several types, the reasons of all are one problem."""
-    grouped: dict[str, list[Any]] = {}
+    grouped: dict[str, list[ErrorDetails]] = {}
     for problem in error.errors():
         grouped.setdefault(_field_of(problem), []).append(problem)
     return [_explain(name, problems) for name, problems in grouped.items()]
 
 
-def _field_of(problem: Mapping[str, Any]) -> str:
+def _field_of(problem: ErrorDetails) -> str:
     """Return the dotted name of the field of a problem, without pydantic's names of the types that it can have."""
     path = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":  # the last part is the user's
@@ -355,7 +356,7 @@ def _field_of(problem: Mapping[str, Any]) -> str:
     return ".".join(path[:end])
 
 
-def _explain(name: str, problems: Sequence[Mapping[str, Any]]) -> str:
+def _explain(name: str, problems: Sequence[ErrorDetails]) -> str:
     problem = problems[0]
     if problem["type"] == "extra_forbidden":
         known, section = fields(), name.rpartition(".")[0]
