@@ -46,7 +46,7 @@ def test_a_better_counted_model_is_named_with_its_size_and_how_often_the_others_
     assert "it has 3.46M parameters, the trained layers have 1M" in sentences
     assert "they read the training data 1.5 to 2.5 times" in sentences
     results.values["rows"][NGRAM]["beside_best_trained"] = p | {"p_value": 0.2}
-    assert "not significantly different" in finding(Results(results.values))
+    assert "the difference from lstm is not significant" in finding(Results(results.values))
     worse = with_metric(results, ngram=50.0)
     assert "not trained by steps" not in finding(worse)
 

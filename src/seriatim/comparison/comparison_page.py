@@ -106,7 +106,7 @@ def _distance_plot(results: Results) -> Drawn:
             "Use of context",
             f"Perplexity of {places} of the text where only the last tokens are seen, each time from the initial "
             "state. Lines are 95 % intervals, which neighbouring tokens share; Table 1 has paired ones. Where a curve "
-            "becomes level, earlier tokens are not used.",
+            "is level, earlier tokens add little.",
         ),
         "distance": (
             "Memory over a distance",
@@ -134,9 +134,8 @@ def _learning(results: Results) -> list[Part]:
             caption = f"On held-out data, during training. {LEARNING_CAPTIONS[against]}"
             plots.append((figure, f"{_sentence(name)} against {other}", caption))
     caption = (
-        "Smoothed, without the steep start. A low training loss can also mean that a model has learned its data by "
+        "Smoothed, without the steep start. A model that memorizes its training data also has a low training loss."
     )
-    caption += "heart, so it does not rank the layers."
     plots.append((figures.learning_curves(results, "tokens"), "Training loss against tokens read", caption))
     return _plots(results, plots, "No layer was trained by steps, so there are no learning curves.")
 

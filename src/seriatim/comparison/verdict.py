@@ -70,8 +70,11 @@ def _best_counted(results: Results) -> str:
     trained = results.trained[0]
     p_value = _p_value(best, trained) if best.beside_best_trained else _p_value(trained, best)
     if p_value is None or p_value > SIGNIFICANT:
-        tested = "not significantly different" if p_value is not None else "not tested against it"
-        return f"{best.layer}, which is not trained by steps, has {results.text(best)}, {tested}."
+        tested = "was not tested" if p_value is None else "is not significant"
+        value = f"{metric.name} {results.text(best)}"
+        return (
+            f"{best.layer}, which is not trained by steps, has {value}; the difference from {trained.layer} {tested}."
+        )
     sizes = [row.parameters for row in results.trained if row.parameters]
     notes = []
     if best.parameters and sizes:

@@ -90,11 +90,10 @@ def _overflow(norms: Sequence[float]) -> str:
 
 def _factors(trend: Trend) -> tuple[str, str, str]:
     """Return the factor and its interval, with the digits that the interval supports."""
-    values = trend.factor, trend.low, trend.high
-    if not 0.1 <= trend.factor < 1000:
-        return tuple(f"{value:.1g}" for value in values)  # type: ignore[return-value]
-    digits = max(2, supported_digits(trend.low, trend.high, 4))
-    return tuple(f"{value:.{digits}f}" for value in values)  # type: ignore[return-value]
+    form = ".1g"
+    if 0.1 <= trend.factor < 1000:
+        form = f".{max(2, supported_digits(trend.low, trend.high, 4))}f"
+    return format(trend.factor, form), format(trend.low, form), format(trend.high, form)
 
 
 def _reach(norms: Sequence[float], trend: Trend | None) -> str:
