@@ -75,3 +75,13 @@ def test_dead_before_the_first_checkpoint(configs: dict[str, dict], tmp_path: Pa
         shutil.copy(tmp_path / "whole" / file, tmp_path / "begun" / file)
     seriatim.resume(tmp_path / "begun")
     assert outcome(tmp_path / "begun") == outcome(tmp_path / "whole")
+
+
+def test_dead_before_the_summary(configs: dict[str, dict], tmp_path: Path) -> None:
+    config = {**configs["tagger"], "training": {**configs["tagger"]["training"], **FEW, "baseline_weight": 0.5}}
+    seriatim.train({**config, "out": str(tmp_path)})
+    expected = outcome(tmp_path)
+    assert '"network"' in (tmp_path / "summary.json").read_text()
+    (tmp_path / "summary.json").unlink()
+    seriatim.resume(tmp_path)
+    assert outcome(tmp_path) == expected

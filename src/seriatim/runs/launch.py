@@ -219,14 +219,19 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
         if simple is not None:
             run.summary["valid"], baseline[KEY] = beside_baseline(run, simple, job.valid)
         else:
-            partial = type(task).validate is not Task.validate  # validations measured fewer metrics
-            run.summary["valid"] = (None if partial else estimator.metrics) or task.evaluate(run.model, job.valid)
+            run.summary["valid"] = _metrics(run, job, estimator)
         run.summary["baseline"] = baseline
     with saving(part_of or job.folder):
         write_whole(job.folder / "README.md", _model_card(run))
         write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: the run is complete
     estimator.report("end", run.summary)
     return run
+
+
+def _metrics(run: Run, job: Job[AnyTask], estimator: Estimator) -> Metrics:
+    """Return the held-out metrics of a run, from its last validation if that measured all of them on its weights."""
+    partial = type(job.task).validate is not Task.validate
+    return (None if partial else estimator.metrics) or job.task.evaluate(run.model, job.valid)
 
 
 def _blend(run: Run, simple: Run, job: Job[AnyTask], estimator: Estimator) -> None:
@@ -240,11 +245,12 @@ def _blend(run: Run, simple: Run, job: Job[AnyTask], estimator: Estimator) -> No
     _set_weight(job, weight)
     run.config.training.baseline_weight = weight
     if weight:
+        if job.valid is not None:
+            figure = main_figure(task, job.vocabulary)
+            alone = _metrics(run, job, estimator)
+            run.summary["network"] = {"name": figure.name, "value": figure.text(alone)}
         run.blend(simple, weight)
         run.summary["baseline_weight"] = weight
-        figure = main_figure(task, job.vocabulary)
-        if estimator.metrics and figure.key in estimator.metrics:
-            run.summary["network"] = {"name": figure.name, "value": figure.text(estimator.metrics)}
 
 
 def _set_weight(job: Job[AnyTask], weight: float) -> None:
