@@ -116,7 +116,7 @@ def test_a_budget_shorter_than_a_step() -> None:
 
 def test_options_go_to_the_layers_that_know_them() -> None:
     shared = share_options(["ngram", "transformer", "rnn"], {"order": 3, "num_heads": 2}, "lm")
-    assert shared == {"ngram": {"order": 3}, "transformer": {"num_heads": 2}, "rnn": {}}
+    assert shared == {"ngram": {"order": 3, "word_dropout": 0.8}, "transformer": {"num_heads": 2}, "rnn": {}}
     assert share_options(["rnn"], {"pooling": "mean"}, "classify") == {"rnn": {"pooling": "mean"}}
     with pytest.raises(InputError, match="none of rnn, gru has such an option; did you mean 'activation'"):
         share_options(["rnn", "gru"], {"activaton": "relu"}, "lm")

@@ -8,6 +8,7 @@ import pytest
 from seriatim.core.errors import InputError
 from seriatim.evaluation import intervals
 from seriatim.evaluation.intervals import (
+    SIGNIFICANT,
     Measure,
     interval,
     mean,
@@ -183,3 +184,11 @@ def test_large_numbers_are_shown_with_an_exponent() -> None:
     assert written(-3e300, 2, signed=True) == "-3.0e+300"
     assert written(float("inf"), 2) == "inf"
     assert written(0.25, 3, signed=True) == "+0.250"
+
+
+@pytest.mark.parametrize("differing", [1, 3, 5, 6, 40])
+def test_few_items_are_no_evidence(differing: int) -> None:
+    first = values_and_ones(np.concatenate([np.ones(differing), np.zeros(30)]))
+    found = paired(first, values_and_ones(np.zeros(differing + 30)), mean)
+    assert found.p_value >= 2.0 ** (1 - differing)
+    assert (found.p_value <= SIGNIFICANT) == (differing >= 6)

@@ -135,19 +135,22 @@ def test_every_baseline_is_a_standalone_model_of_its_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "more_is_better", "expected"),
+    ("low", "high", "p_value", "more_is_better", "expected"),
     [
-        (0.1, 0.3, True, "is better than"),
-        (0.1, 0.3, False, "is worse than"),
-        (-0.3, -0.1, True, "is worse than"),
-        (-0.3, -0.1, False, "is better than"),
-        (-0.1, 0.3, True, "cannot be told apart"),
-        (None, None, True, "cannot be told apart"),
+        (0.1, 0.3, 0.01, True, "is better than"),
+        (0.1, 0.3, 0.01, False, "is worse than"),
+        (-0.3, -0.1, 0.01, True, "is worse than"),
+        (-0.3, -0.1, 0.01, False, "is better than"),
+        (-0.1, 0.3, 0.2, True, "cannot be told apart"),
+        (0.1, 0.3, 0.25, True, "cannot be told apart"),  # only three items differ
+        (None, None, None, True, "cannot be told apart"),
     ],
 )
-def test_the_verdict(low: float | None, high: float | None, more_is_better: bool, expected: str) -> None:
+def test_the_verdict(
+    low: float | None, high: float | None, p_value: float | None, more_is_better: bool, expected: str
+) -> None:
     figure = Metric("key", "figure", 2, headline=True, more_is_better=more_is_better)
-    result = Paired(0.0 if low is None or high is None else (low + high) / 2, low, high, None)
+    result = Paired(0.0 if low is None or high is None else (low + high) / 2, low, high, p_value)
     sentence = verdict(figure, {"key": 0.5}, {"key": 0.25}, result, "a bag")
     assert expected in sentence
     assert sentence.endswith("figure 0.50 against 0.25.")

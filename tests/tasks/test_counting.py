@@ -14,6 +14,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
+from seriatim.tasks import shared_options
 
 from ..conftest import small_config
 
@@ -57,6 +58,22 @@ def test_it_scores_streams_and_writes(run: seriatim.Run, texts: dict[str, str], 
     first, second = (list(one.generate(max_tokens=8, seed=3)) for one in (stream, other))
     assert first == second
     assert len(run.samples(3, max_tokens=5, seed=1)) == 3
+
+
+def test_unknown_words_are_learned_from_words_that_occur_once(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("".join(f"the cat saw name{i}\n" for i in range(40)))
+    (tmp_path / "valid.txt").write_text("".join(f"the cat saw other{i}\n" for i in range(20)))
+    texts = {"train": str(tmp_path / "train.txt"), "valid": str(tmp_path / "valid.txt")}
+    runs = {
+        rate: seriatim.train(config(texts, tmp_path / f"run-{rate}", word_dropout=rate)) for rate in (0.0, 0.5, 0.8)
+    }
+    losses = {rate: run.summary["valid"]["loss"] for rate, run in runs.items()}
+    assert losses[0.0] > losses[0.5] > losses[0.8]
+    assert runs[0.0].summary["baseline"]["perplexity"] > runs[0.8].summary["baseline"]["perplexity"]
+    network = {**config(texts, tmp_path / "network"), "training": {"steps": 2}, "model": {"hidden_size": 8}}
+    simple = seriatim.train(network).path / "baseline"
+    assert seriatim.load(simple).config.model.options["word_dropout"] == 0.8
+    assert shared_options("lm", "ngram", {"word_dropout": 0.3}) == {"word_dropout": 0.3}
 
 
 @pytest.mark.parametrize("options", [{"order": 5}, {"order": 50}, {"order": 1}, {"order": 4, "memory": 1e-6}])

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..data.holding_out import share_of
-from ..evaluation.intervals import Metrics
+from ..evaluation.intervals import SIGNIFICANT, Metrics
 from ..layers import find as find_layer
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors
@@ -22,7 +22,6 @@ from ..training.task_data import Metric
 from ..version import __version__
 from .metric import choose_metric, difference
 from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
-from .results import SIGNIFICANT
 
 OF_FIRST_RUN = (
     *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),

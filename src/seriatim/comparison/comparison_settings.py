@@ -12,7 +12,7 @@ from ..core.errors import InputError, nearest
 from ..layers import current, options_of
 from ..layers.origins import register_reference
 from ..layers.outside_code import is_reference
-from ..tasks import STANDALONE, check_own_layers, layer_names, task_type
+from ..tasks import STANDALONE, check_own_layers, layer_names, shared_options, task_type
 from ..training.optimizers import default_rate
 from .metric import choose_metric
 from .plan import BASELINE, WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
@@ -186,7 +186,8 @@ def share_options(rows: Sequence[str], options: Mapping[str, Any], task: str) ->
         if name not in names:
             hint = nearest(name, sorted(names))
             raise InputError(f"model.options.{name}: none of {', '.join(rows)} has such an option; {hint}")
-    return {row: {name: value for name, value in options.items() if name in known[row]} for row in rows}
+    given = {row: {name: value for name, value in options.items() if name in known[row]} for row in rows}
+    return {row: shared_options(task, row) | given[row] if is_counted(row) else given[row] for row in rows}
 
 
 def _option_names(row: str, options: Mapping[str, Any], task: str) -> set[str]:

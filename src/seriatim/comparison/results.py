@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Self
 
+from ..evaluation.intervals import SIGNIFICANT
 from ..training.task_data import Metric
 
 Json = Mapping[str, Any]  # an object of a JSON file
 SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence
 DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
-SIGNIFICANT = 0.05  # the largest p-value at which a row is said to differ from the best
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,9 @@ Every sentence follows from figures of the rows; a difference is only claimed wh
 
 from collections.abc import Sequence
 
+from ..evaluation.intervals import SIGNIFICANT
 from ..report.number_formats import in_short, in_time, listed, percent, rounded
-from .results import SIGNIFICANT, Json, ResultRow, Results
+from .results import Json, ResultRow, Results
 
 CLOSE = 0.05  # relative difference from the best value up to which another value is close to it
 STILL_FALLING = 0.01  # relative gain of the last validation from which a training counts as still improving

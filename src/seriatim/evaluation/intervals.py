@@ -19,6 +19,8 @@ from ..core.errors import InputError
 RESAMPLES = 1000
 BOUNDS, Z = (0.025, 0.975), 1.959964
 """Quantiles of an interval of 95 %, and the corresponding quantile of the normal distribution."""
+SIGNIFICANT = 0.05
+"""The largest p-value of a difference that is called significant."""
 BLOCK = 1 << 21  # draws held in memory at once; limits the memory to about 50 MB for any number of items
 
 Metrics = dict[str, Any]  # metrics by name, as JSON holds them: numbers, lists and dictionaries of them
@@ -105,8 +107,9 @@ def paired(
 
     Both are measured on the same resamples. The p-value is the share of resamples whose difference deviates from the
     observed difference by at least as much as the observed difference deviates from zero. The observed sample counts as
-    one of them, so that the p-value is at least ``1 / (resamples + 1)``. No items, or different shapes, are an
-    InputError.
+    one of them, so that the p-value is at least ``1 / (resamples + 1)``. It is also at least 2 / 2ⁿ, where n items
+    differ, as in a test that exchanges the systems of each item (R. Fisher, *The Design of Experiments*, 1935): fewer
+    than 6 items are no evidence. No items, or different shapes, are an InputError.
     """
     first, second = _checked(first), _checked(second)
     if first.shape != second.shape:
@@ -120,7 +123,9 @@ def paired(
     drawn = drawn - other
     as_far = int((np.abs(drawn - difference) >= abs(difference)).sum())
     low, high = np.nanquantile(drawn, BOUNDS)
-    return Paired(difference, float(low), float(high), (as_far + 1) / (resamples + 1))
+    differing = min(int(np.any(first != second, axis=1).sum()), 1000)
+    least = min(1.0, 2.0 ** (1 - differing))
+    return Paired(difference, float(low), float(high), max(least, (as_far + 1) / (resamples + 1)))
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

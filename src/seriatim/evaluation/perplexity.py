@@ -63,9 +63,16 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
     }
 
 
-def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int) -> Metrics:
-    """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text."""
+def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, word_dropout: float = 0.0) -> Metrics:
+    """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text.
+
+    ``word_dropout`` is the share of the tokens that occur once which count as the unknown token, as models learn it.
+    """
     counts, held_out_counts = (corpus.counts(vocabulary_size) for corpus in (train, held_out))
+    once = train.seen_once() if word_dropout else None
+    if once is not None and train.tokenizer is not None:
+        counts = np.where(once, 1 - word_dropout, counts)
+        counts[train.tokenizer.unknown_id] += word_dropout * once.sum()
     cost = math.log(counts.sum() + vocabulary_size) - np.log(counts + 1)
     statistics, total = held_out.statistics, float(held_out_counts @ cost)
     return {

@@ -14,8 +14,8 @@ from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.arguments import data_name
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metrics, Paired, paired
-from ..tasks import STANDALONE, find, task_type
+from ..evaluation.intervals import SIGNIFICANT, Measure, Metrics, Paired, paired
+from ..tasks import STANDALONE, find, shared_options
 from ..training.task import AnyTask, Task
 from ..training.task_data import Metric
 from .run import BASELINE, Run, load
@@ -34,9 +34,7 @@ def baseline_task(task: AnyTask) -> AnyTask | None:
     config, name = task.config, task.simple_baseline
     if name is None or config.training.baseline == "none":
         return None
-    sections = [kind.own_options for kind in (task_type(config.task), STANDALONE[name])]
-    shared = set.intersection(*(set(section.model_fields) for section in sections if section is not None))
-    options = {key: value for key, value in config.model.options.items() if key in shared}
+    options = shared_options(config.task, name, config.model.options)
     return find(
         Config(
             task=config.task,
@@ -173,7 +171,8 @@ def verdict(figure: Metric, metrics: Metrics, baseline: Metrics, result: Paired,
     ``advice`` follows where the model is worse.
     """
     values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
-    if result.low is None or result.high is None or result.low <= 0 <= result.high:
+    clear = result.p_value is not None and result.p_value <= SIGNIFICANT
+    if not clear or result.low is None or result.high is None or result.low <= 0 <= result.high:
         return f"The model and its simple baseline, {name}, cannot be told apart: {values}."
     better = (result.difference > 0) == figure.more_is_better
     sentence = f"The model is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."

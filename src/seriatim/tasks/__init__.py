@@ -4,7 +4,7 @@ To add a task, write a subclass of `seriatim.training.task.Task` in a file of th
 task outside the package is added by `register`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -73,6 +73,19 @@ def task_type(task: str, layer: str | None = None) -> type[AnyTask]:
         names_of = ", ".join(name for name, kind in TASKS.items() if issubclass(model, kind))
         raise InputError(f"model.layer: {layer} is a model for task {names_of}; take that task, or another layer")
     return model
+
+
+def shared_options(task: str, layer: str, options: Mapping[str, object] | None = None) -> dict[str, object]:
+    """Return options of a standalone model that is compared with networks of a task.
+
+    An option that both have by name gets the value of the networks: that of ``options``, or the default of the task.
+    """
+    sections = [kind.own_options for kind in (task_type(task), task_type(task, layer))]
+    if any(section is None for section in sections):
+        return {}
+    usual, own = (section.model_fields for section in sections if section is not None)
+    given = options or {}
+    return {name: given[name] if name in given else usual[name].get_default() for name in usual if name in own}
 
 
 def find(config: Config) -> AnyTask:

@@ -59,6 +59,10 @@ class Options(Section):
     n-grams."""
     closed: bool = False
     """Give the unknown token no probability beyond its own occurrences in the training text."""
+    word_dropout: Rate = 0.0
+    """Rate at which a token that occurs once in the training text is counted as the unknown token, so that the model
+    learns where unknown tokens occur; only if the training text itself has no unknown tokens. The simple baseline of a
+    network, and a comparison, have the value of the networks."""
     cache: Rate = 0.0
     """Weight of a unigram model of the last tokens of the text."""
     cache_size: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 200
@@ -117,11 +121,21 @@ class Counting(LanguageModelling):
             arrays = ArrayAllocator(half)
             part_size = max(1, min(PART_SIZE, half // SORTING // (1 + torch.get_num_threads())))
         record: list[tuple[int, int, np.ndarray]] = []
-        levels = count_ngrams(train.ids, self.options.order, size, arrays=arrays, part_size=part_size)
+        levels = count_ngrams(self._with_unknown(train), self.options.order, size, arrays=arrays, part_size=part_size)
         levels = tallied(levels, record)
         pieces = smoothed(levels, size, self.options.smoothing_settings(), unknown=tokenizer.unknown_id, arrays=arrays)
         stream_tensors(itertools.chain(pieces, seen_pieces(record)), weights, metadata)
         return Written(len(train.ids), "counting is one pass over the text")
+
+    def _with_unknown(self, train: Corpus) -> np.ndarray:
+        """Return the ids of a text ``(tokens,)``, where some tokens that occur once are unknown."""
+        rate, once = self.options.word_dropout, train.seen_once() if self.options.word_dropout else None
+        if once is None or train.tokenizer is None or train.tokenizer.unknown_id is None:
+            return train.ids
+        ids, generator = np.array(train.ids), np.random.default_rng(self.config.training.seed)
+        places = np.flatnonzero(once[ids])
+        ids[places[generator.random(len(places)) < rate]] = train.tokenizer.unknown_id
+        return ids
 
     def with_cache(self, model: NGram) -> TextModel:
         """Return the model, mixed with a cache of the last tokens if the options ask for one."""

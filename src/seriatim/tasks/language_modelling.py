@@ -153,7 +153,8 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
 
     def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of a unigram model."""
-        return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size)
+        rate = self.config.model.options.get("word_dropout", 0.0)
+        return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size, word_dropout=rate)
 
     def describe(self, data: Corpus) -> str:
         """Return the number of tokens and words."""

@@ -1,0 +1,56 @@
+"""The typed configuration of a run: `sections` declares its fields, and `resolving` reads it.
+
+An unknown key or a value that does not fit is reported in one line that names the key (`config_errors`).
+"""
+
+from .config_errors import explain
+from .resolving import (
+    ConfigSource,
+    parse_value,
+    read_settings,
+    read_yaml,
+    resolve,
+    resolve_leniently,
+    set_fields,
+)
+from .sections import (
+    BATCH_SIZE,
+    Config,
+    Count,
+    Data,
+    Fields,
+    Model,
+    NonNegative,
+    Positive,
+    Rate,
+    Section,
+    Tokenizer,
+    Training,
+    fields,
+    text_fields,
+)
+
+__all__ = [
+    "BATCH_SIZE",
+    "Config",
+    "ConfigSource",
+    "Count",
+    "Data",
+    "Fields",
+    "Model",
+    "NonNegative",
+    "Positive",
+    "Rate",
+    "Section",
+    "Tokenizer",
+    "Training",
+    "explain",
+    "fields",
+    "parse_value",
+    "read_settings",
+    "read_yaml",
+    "resolve",
+    "resolve_leniently",
+    "set_fields",
+    "text_fields",
+]
