@@ -21,6 +21,8 @@ PLAIN_SECONDS = 10.0
 """The time between two lines of progress where there is no terminal."""
 SENTENCES = ("repairs", "skipped_files")
 """Keys of lists whose items contain spaces."""
+MAX_CELL = 40
+"""The largest number of characters of an entry that is shown in a column."""
 PATH_STEPS = 1_000
 """The number of steps over which the table of layers shows path lengths."""
 
@@ -121,12 +123,17 @@ def print_differences(first: Metrics, second: Metrics, differences: Mapping[str,
 
 
 def print_statistics(report: Mapping[str, Any]) -> None:
-    """Print the counts of every part of the data, side by side."""
+    """Print the counts of every part of the data side by side, and longer entries below them."""
     parts = [part for part in ("train", "valid", "test") if part in report]
-    table = table_of("", *parts)
+    table, below = table_of("", *parts), []
     for key in dict.fromkeys(key for part in parts for key in report[part]):
-        table.add_row(key.replace("_", " "), *[_cell(key, report[part]) for part in parts])
+        name, cells = key.replace("_", " "), [_cell(key, report[part]) for part in parts]
+        if max(map(len, cells)) <= MAX_CELL:
+            table.add_row(name, *cells)
+        else:
+            below += [f"{name} ({part}): {printable(cell)}" for part, cell in zip(parts, cells, strict=True)]
     show(table)
+    print(*below, sep="\n", end="\n" if below else "")
     tokenizer = report["tokenizer"]
     print(f"tokenizer {tokenizer['kind']}: {tokenizer['vocabulary_size']:,} in the vocabulary of the training text")
 

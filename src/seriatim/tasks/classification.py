@@ -30,7 +30,7 @@ from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from ..training.adaptive_defaults import small_batches
-from ..training.task import WEIGHTS
+from ..training.task import USUAL_WEIGHT, WEIGHTS
 from ..training.task_data import Metric
 from .base_tasks import LabelledTask, listed, name_unseen, token_kind, warn_of_unseen, with_kind, with_model
 from .classification_view import ClassifierView
@@ -39,8 +39,8 @@ from .overlong import read_lengths, warn_of_long
 
 INDEX_ALONE: Mapping[str, object] = {"characters": "none", "word_features": []}
 """Options of a classifier that reads no more of a token than its index."""
-USUAL_WEIGHT, CLEARLY = 0.65, 2.0
-"""Weight of the simple baseline that is kept unless another one has a loss that is lower by so many standard errors."""
+CLEARLY = 2.0
+"""The usual weight of the simple baseline is kept unless another has a loss lower by so many standard errors."""
 MAX_PROBABILITIES = 1000
 """The largest number of labels whose probabilities an answer gives."""
 

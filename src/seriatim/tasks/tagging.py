@@ -28,7 +28,7 @@ from ..layers.positions import learned_positions
 from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
 from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
-from ..training.task import evaluating
+from ..training.task import USUAL_WEIGHT, evaluating
 from ..training.task_data import Metric
 from .base_tasks import LabelledTask, listed, warn_of_unseen, with_model
 from .overlong import parts_of, warn_of_long
@@ -52,7 +52,7 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     suffixes = TAGGED_SUFFIXES
     baseline_name = "each word's commonest tag"
     simple_baseline: ClassVar[str | None] = "features"
-    usual_weight = 0.65
+    usual_weight = USUAL_WEIGHT
     answer_batch_size = 1024
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
