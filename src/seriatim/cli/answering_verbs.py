@@ -203,7 +203,7 @@ def add_inspect(verbs: Verbs) -> None:
     text = "write a page that shows what a model does with a text: surprisal, attention, gates, memory"
     parser = add_verb(verbs, "inspect", inspect, text, epilog=COLUMNS_HELP)
     add = parser.add_argument
-    add("run", metavar="RUN", help="the run to inspect")
+    add("run", metavar="RUN", help="the run to inspect; or a comparison, whose layers all read the text")
     add("--text", metavar="S", help="the text to read")
     add("--text-file", metavar="FILE", help="a file with the text; - for standard input")
     add(
@@ -224,6 +224,7 @@ def add_inspect(verbs: Verbs) -> None:
 
 def inspect(options: argparse.Namespace) -> None:
     """Write a page on a model and a text, and print its main findings."""
+    from ..comparison.inspected_rows import inspect_rows, is_comparison
     from ..inspection.inspection import inspect as write_page
     from ..inspection.inspection import read_whole
     from ..training.run_files import PAGE, check_file
@@ -233,15 +234,19 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
-    result = write_page(
-        options.run,
-        text,
-        out=options.out,
-        data=options.data,
-        file_format=options.format,
-        fields=options.fields,
-        beam=options.beam,
-        permute=options.permute,
-        allow_code=allowed(options),
-    )
+    settings = {
+        "data": options.data,
+        "file_format": options.format,
+        "fields": options.fields,
+        "beam": options.beam,
+        "permute": options.permute,
+        "allow_code": allowed(options),
+    }
+    if is_comparison(options.run):
+        if options.out is not None:
+            raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
+        pages = inspect_rows(options.run, text, **settings)
+        write_out([f"{page.path}\n" for page in pages])
+        return
+    result = write_page(options.run, text, out=options.out, **settings)
     write_out([f"{printable(str(line))}\n" for line in (*result.summary, result.path)])

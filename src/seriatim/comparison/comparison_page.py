@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..inspection.unseen_ngrams import sparsity_parts
@@ -12,6 +13,7 @@ from . import comparison_figures as figures
 from . import comparison_tables as tables
 from .plan import REPORT
 from .results import Json, ResultRow, Results, short_name
+from .run_pages import inspected_pages
 from .sentences import held_equal, state_sizes
 from .verdict import beside_baseline, beside_simplest, finding
 
@@ -34,14 +36,15 @@ LEARNING_CAPTIONS = {
 
 def write_report(folder: Path, results: Json) -> Path:
     """Write ``report.html`` into the folder of a comparison, and return its path."""
-    write_page(folder / REPORT, report(results))
+    write_page(folder / REPORT, report(results, inspected_pages(folder, results)))
     return folder / REPORT
 
 
-def report(values: Json) -> str:
+def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the page as HTML, which is the same for the same results.
 
-    ``values`` is what ``results.json`` holds; rows may lack anything but the name of their layer.
+    ``values`` is what ``results.json`` holds; rows may lack anything but the name of their layer. ``pages`` has the
+    address of the page that inspects a layer, by the name of the layer.
     """
     results = Results(values)
     name = short_name(str(results.section("data").get("train") or "a text"))
@@ -59,7 +62,7 @@ def report(values: Json) -> str:
         caption = "Each row alone, from the folder in which the comparison was started:"
         reproduce.append(Code("\n".join(commands), caption))
     sections = [
-        Section("summary", "Summary", _summary(results)),
+        Section("summary", "Summary", _summary(results, pages)),
         Section("words", "In words", [tables.words_table(results)]),
         Section("learning", "Learning", _learning(results)),
         Section("trade", "Quality against cost", _quality_against_cost(results)),
@@ -77,7 +80,7 @@ def report(values: Json) -> str:
     return render(title, lead, sections)
 
 
-def _summary(results: Results) -> list[Part]:
+def _summary(results: Results, pages: Mapping[str, str]) -> list[Part]:
     caption = "Dots are measured values, lines are 95 % intervals over the items of the data."
     if any(row.is_tested for row in results.rows):
         caption += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
@@ -95,7 +98,9 @@ def _summary(results: Results) -> list[Part]:
         plots.append((figure, f"{name} against size", f"Better is {_better(results)} and to the left."))
     notes = " ".join(f"{row.layer}: {row.note}." for row in results.rows if row.note)
     drawn = _plots(results, plots, "No layer has a value of the metric.")
-    return [tables.summary_table(results), *([Prose(notes)] if notes else []), *drawn, *remarks]
+    if pages:
+        notes = f"{notes} The names of layers lead to pages that inspect their runs.".strip()
+    return [tables.summary_table(results, pages), *([Prose(notes)] if notes else []), *drawn, *remarks]
 
 
 def _distance_plot(results: Results) -> Drawn:
@@ -137,7 +142,9 @@ def _learning(results: Results) -> list[Part]:
         "Smoothed, without the steep start. A model that memorizes its training data also has a low training loss."
     )
     plots.append((figures.learning_curves(results, "tokens"), "Training loss against tokens read", caption))
-    return _plots(results, plots, "No layer was trained by steps, so there are no learning curves.")
+    drawn = _plots(results, plots, "No layer was trained by steps, so there are no learning curves.")
+    longer = tables.longer_budget_table(results)
+    return drawn if longer is None else [*drawn, longer]
 
 
 def _quality_against_cost(results: Results) -> list[Part]:

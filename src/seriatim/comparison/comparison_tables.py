@@ -1,12 +1,15 @@
 """The tables of a comparison page."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..report.number_formats import in_bytes, in_time, percent, rounded
 from ..report.page import Cell, Table
 from ..training.task_data import Metric
 from . import sentences
+from .extrapolation import FACTOR, HELD_BACK, extrapolate
 from .results import DEVIATION, ResultRow, Results
 
 SPEED, TRAINING = "training tokens/s", "training time"
@@ -14,6 +17,8 @@ BEYOND = 4
 GAIN = f"perplexity lowered by context beyond {BEYOND} tokens"
 """The number of tokens beyond which the gain from context stands in the summary, and its heading."""
 MISSING = "–"
+EXPONENTIAL = ("perplexity", "word_perplexity")
+"""Figures whose logarithm is extrapolated."""
 Cells = list[str | Cell]
 
 
@@ -26,8 +31,11 @@ class Column(NamedTuple):
     best: Callable[[Sequence[float]], float] | None = None
 
 
-def summary_table(results: Results) -> Table:
-    """Return one row for each layer, best first; the best value of each column is marked."""
+def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType({})) -> Table:
+    """Return one row for each layer, best first; the best value of each column is marked.
+
+    ``pages`` has the address that the name of a layer leads to.
+    """
     columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.rows)]
     ranked = any(row.rank for row in results.rows)
     cells: list[Cells] = []
@@ -37,7 +45,7 @@ def summary_table(results: Results) -> Table:
             figures = [_summary_cell(row, column, results) for column in columns]
         notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted]
         rank: Cells = [MISSING if row.rank is None else str(row.rank)] if ranked else []
-        cells.append([Cell(row.layer, note=", ".join(notes)), *rank, *figures])
+        cells.append([Cell(row.layer, note=", ".join(notes), address=pages.get(row.layer, "")), *rank, *figures])
     caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
     if ranked:
         caption += (
@@ -168,6 +176,36 @@ def trials_table(results: Results) -> Table | None:
         "Learning rates that were tried within the budget, with the held-out figure; the chosen one is underlined."
     )
     return _table(["layer", *(f"{rate:g}" for rate in rates)], cells, caption) if rows else None
+
+
+def longer_budget_table(results: Results) -> Table | None:
+    """Return the held-out metric of each trained layer with `FACTOR` times the budget, extrapolated, with its error."""
+    metric, cells = results.metric, list[Cells]()
+    is_exponential = metric.key in EXPONENTIAL
+    for row in results.ranked:
+        points = [(each["tokens"], each["value"]) for each in row.held_out if each.get("key") == metric.key]
+        if is_exponential:
+            points = [(tokens, math.log(value)) for tokens, value in points if value and value > 0]
+        found = extrapolate(points, more_is_better=metric.more_is_better)
+        if found is not None:
+            now, later = (
+                None if value is None else math.exp(value) if is_exponential else value
+                for value in (found.now, found.value)
+            )
+            error = math.expm1(found.error) if is_exponential else found.error / max(abs(found.now), 1e-9)
+            value = "not known" if later is None else metric.written(later)
+            cells.append([row.layer, metric.written(now or 0.0), Cell(value, value=later), percent(error)])
+    if not cells:
+        return None
+    caption = (
+        f"An extrapolation, not a measurement: the held-out {metric.name} of the first seed with {FACTOR} times the "
+        "budget, by a power law with a floor through the validations. The error is that of the same law at the last "
+        f"{HELD_BACK} validations when it is fitted without them. Where it is as large as the change, the value is not "
+        "known. The law does not know whether a layer will overfit, and a longer training lowers its learning rate "
+        "more slowly."
+    )
+    headings = ["layer", f"{metric.name} at the end", f"with {FACTOR} times the budget", "error at held-back points"]
+    return _table(headings, cells, caption)
 
 
 def shapes_table(results: Results) -> Table:

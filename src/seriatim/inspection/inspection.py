@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
 from ..layers.origins import AllowCode
 from ..report.notebook_display import framed
-from ..report.page import Code, Prose, Section, Table, render, write_page
+from ..report.page import Code, Link, Prose, Section, Table, render, write_page
 from ..runs.run import Run
 from ..training import run_files
 from .alignment import alignment_section
@@ -78,6 +78,7 @@ def inspect(
     beam: int = 5,
     permute: int | bool = 0,
     allow_code: AllowCode = False,
+    links: Sequence[Link] = (),
 ) -> Inspection:
     """Inspect what a run does with a text, and write one HTML page about it that loads nothing else.
 
@@ -91,6 +92,7 @@ def inspect(
         beam: width of beam search, for tasks that search for answers.
         permute: number of other orders of the words to try, True for 20; 0 leaves out the section on word order.
         allow_code: whether code outside the library may be imported; see `seriatim.load`.
+        links: related pages, which the page names below its main results.
 
     Returns:
         The path of the page and its main results.
@@ -104,14 +106,15 @@ def inspect(
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)
     settings = opened.config.data
-    run_files.check_file(path, run_files.PAGE, (data, settings.train, settings.valid, settings.test))
+    inputs = (data, settings.train, settings.valid, settings.test)
+    run_files.check_file(path, run_files.PAGE, inputs, of_run=opened.path)
     _refuse_unwritable(path)
     orders = PERMUTATIONS if permute is True else int(permute)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
     sections, summary = _sections(subject)
     first = " ".join([_lead(subject), *notes, *subject.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
-    write_page(path, render(f"{opened.path.name}: inside the model", lead, sections))
+    write_page(path, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
     return Inspection(path, summary)
 
 

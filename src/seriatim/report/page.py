@@ -64,7 +64,8 @@ class Cell(NamedTuple):
     """A cell of a table that spans a number of columns, with a small note below its text.
 
     The mark ``"best"``, ``"wrong"`` or ``"right"`` is shown by a sign as well as by colour. Columns are sorted by the
-    value of their cells, or by the number in the text where no value is given.
+    value of their cells, or by the number in the text where no value is given. The text is a link if there is an
+    ``address``, which is relative to the page.
     """
 
     text: str
@@ -72,6 +73,14 @@ class Cell(NamedTuple):
     note: str = ""
     span: int = 1
     value: float | None = None
+    address: str = ""
+
+
+class Link(NamedTuple):
+    """The name of another page, and its address relative to this one."""
+
+    name: str
+    address: str
 
 
 @dataclass(frozen=True)
@@ -160,11 +169,11 @@ class Section:
     parts: Sequence[Part] = field(default_factory=tuple)
 
 
-def render(title: str, lead: str, sections: Sequence[Section]) -> str:
+def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequence[Link] = ()) -> str:
     """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
-    The lead is the main result in a few sentences. Sections without parts are left out. The same parts give the same
-    bytes.
+    The lead is the main result in a few sentences; ``links`` to related pages follow it. Sections without parts are
+    left out. The same parts give the same bytes.
     """
     css, *scripts = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", *SCRIPTS))
     script = "\n".join(scripts)
@@ -172,6 +181,7 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
     return page.render(
         title=title,
         lead=lead,
+        links=links,
         sections=[section for section in sections if section.parts],
         light=LIGHT,
         dark=DARK,

@@ -54,13 +54,14 @@ def _check_text(out: str) -> None:
         raise InputError(f"{out}: the name is not UTF-8; choose another --out")
 
 
-def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = ()) -> None:
+def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = (), *, of_run: Path | None = None) -> None:
     """Check that a file can be written without loss.
 
     Args:
         out: the file.
         kind: the kind of file to write. An existing file is replaced only if it is of this kind, or empty.
         inputs: the data that is read, named as in ``data.train``.
+        of_run: a run whose folder the file may lie in, even if the run is part of a comparison.
 
     Raises:
         InputError: the file is part of a run or a comparison, is read, or is of another kind; or its name is not UTF-8.
@@ -71,7 +72,8 @@ def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = ()) -
         part = path.relative_to(folder).parts[0]
         if part in (*RUN_FILES, *RUN_FOLDERS, LOCK) and is_run(folder):
             raise InputError(f"--out: {out} is part of the run {folder}; choose another file")
-        if part in COMPARISON and (folder / COMPARISON[-1]).is_file():
+        is_own = of_run is not None and path.parent == of_run.resolve()
+        if part in COMPARISON and not is_own and (folder / COMPARISON[-1]).is_file():
             raise InputError(f"--out: {out} is part of the comparison {folder}; choose another file")
     names = [name for spec in inputs if spec for name in (spec, *spec.split(","))]
     if any(Path(name).exists() and Path(name).resolve() == path for name in names):

@@ -1,0 +1,39 @@
+"""The runs of a comparison are inspected on one text, and their pages lead to each other."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.comparison.comparison_page import write_report
+from seriatim.comparison.inspected_rows import inspect_rows
+from seriatim.core.errors import InputError
+
+from .comparisons import small
+
+
+def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: None) -> None:
+    folder = tmp_path / "out"
+    done = seriatim.compare(small(texts, folder), layers=["window", "rnn"], steps=2)
+    report = write_report(folder, done.results)
+    assert "inspect.html" not in report.read_text()
+    assert main(["inspect", str(folder), "--text", "the cat"]) == 0
+    pages = {name: folder / "runs" / f"{name}-1" / "inspect.html" for name in ("window", "rnn")}
+    assert set(capsys.readouterr().out.splitlines()) == {str(page) for page in pages.values()}
+    for name, other in (("window", "rnn"), ("rnn", "window")):
+        html = pages[name].read_text()
+        assert f'href="../{other}-1/inspect.html"' in html
+        assert 'href="../../report.html"' in html
+        assert f'<a href="runs/{name}-1/inspect.html">{name}</a>' in report.read_text()
+    shutil.rmtree(folder / "runs" / "rnn-1")
+    with pytest.warns(UserWarning, match="rnn is left out"):
+        (left,) = inspect_rows(folder, "the cat")
+    assert left.path == pages["window"]
+    assert "rnn-1/inspect.html" not in report.read_text()
+    shutil.rmtree(folder / "runs")
+    with pytest.warns(UserWarning, match="is left out"), pytest.raises(InputError, match=r"(rnn|window)-1"):
+        inspect_rows(folder, "the cat")
+    assert main(["inspect", str(folder), "--text", "the cat", "--out", "page.html"]) == 2
+    assert "--out: the pages of a comparison lie in the folders of its runs" in capsys.readouterr().err
