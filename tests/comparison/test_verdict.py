@@ -184,3 +184,11 @@ def test_ranks_stand_in_the_summary() -> None:
         "transformer": "1",
         "ngram": "3",
     }
+
+
+@pytest.mark.parametrize(("spread", "said"), [([0.20, 0.22], True), ([0.20, 0.95], False)])
+def test_the_fastest_is_named_where_repetitions_differ_less(spread: list[float], said: bool) -> None:
+    fast = {"milliseconds_per_token": 0.21, "milliseconds_spread": spread}
+    slow = {"milliseconds_per_token": 0.9, "milliseconds_spread": [0.85, 1.0]}
+    results = with_metric(changed(lstm=fast, ngram=slow), ngram=5.0, lstm=5.1)
+    assert ("lstm needs the least time per token" in finding(results)) == said

@@ -26,7 +26,7 @@ from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, wi
 OF_FIRST_RUN = (
     *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
     *("precision", "curve", "held_out", "ngrams", "state_bytes", "state_at_length", "step_milliseconds"),
-    *("milliseconds_per_token", "reading_milliseconds", "distance", "samples", "disk_bytes"),
+    *("milliseconds_per_token", "milliseconds_spread", "reading_milliseconds", "distance", "samples", "disk_bytes"),
 )
 """Fields that the first run of a layer gives for all of its runs."""
 OF_EVERY_RUN = (
@@ -82,6 +82,7 @@ def _machine() -> Metrics:
     return {
         "processor": described["processor"],
         "device": described["device"],
+        "processors": os.cpu_count(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_bytes": machine_memory(),

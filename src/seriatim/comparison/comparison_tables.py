@@ -12,7 +12,7 @@ from . import sentences
 from .extrapolation import FACTOR, HELD_BACK, extrapolate
 from .results import DEVIATION, ResultRow, Results
 
-SPEED, TRAINING = "training tokens/s", "training time"
+SPEED, TRAINING, TOKEN = "training tokens/s", "training time", "time per token"
 BEYOND = 4
 GAIN = f"perplexity lowered by context beyond {BEYOND} tokens"
 """The number of tokens beyond which the gain from context stands in the summary, and its heading."""
@@ -72,7 +72,7 @@ def _columns(results: Results) -> list[Column]:
         Column(SPEED, lambda row: row.tokens_per_second, rounded, max),
         Column("memory", lambda row: row.memory_bytes, in_bytes, min),
         Column("state at 1,000 tokens", lambda row: row.state_bytes.get("1000"), in_bytes, min),
-        Column("time per token", lambda row: row.milliseconds_per_token, in_time, min),
+        Column(TOKEN, lambda row: row.milliseconds_per_token, in_time, min),
     ]
     if distance.kind == "context":
         return [*columns, Column(GAIN, lambda row: (row.at_distance.gain_beyond(BEYOND) or {}).get("share"), percent)]
@@ -100,6 +100,8 @@ def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | st
     if column.heading == TRAINING:
         text = f"≠ {text}" if row.missed_budget else text
         note = "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs"
+    if column.heading == TOKEN and row.milliseconds_spread:
+        note = " to ".join(map(in_time, row.milliseconds_spread))
     if column.heading == GAIN:
         text, _, bounds = sentences.in_share(row.at_distance.gain_beyond(BEYOND) or {}).partition(" (")
         text, note = f"−{text}" if value < 0 and text != "0 %" else text, bounds.removesuffix(")")
@@ -265,7 +267,8 @@ def meanings_table(results: Results) -> Table:
         "memory": "the peak of resident memory of the training process, with the data, above that of the idle program",
         "on disk": "the size of the file of the weights",
         "state": "bytes that must be kept of one text to continue it; 1 kB is 1,000 bytes",
-        "time per token": f"the time of {work}, one text at a time, divided by the number of tokens",
+        TOKEN: f"the time of {work}, one text at a time, divided by the number of tokens: the median of the "
+        "repetitions, and below it the range of the middle half of them",
     }
     distance = results.at_distance()
     if distance.kind:

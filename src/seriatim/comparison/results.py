@@ -103,6 +103,7 @@ class ResultRow(FromJson):
     state_at_length: Mapping[str, int] = field(default_factory=dict)
     step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
     milliseconds_per_token: float | None = None
+    milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
     distance: Json = field(default_factory=dict)
     difference: Json = field(default_factory=dict)

@@ -113,6 +113,9 @@ def _fastest_close(results: Results) -> str:
     fastest = min(close, key=lambda row: row.milliseconds_per_token or 0.0)
     if fastest is best or 1.1 * (fastest.milliseconds_per_token or 0.0) > best.milliseconds_per_token:
         return ""
+    spreads = fastest.milliseconds_spread, best.milliseconds_spread
+    if all(spreads) and spreads[0][1] >= spreads[1][0]:
+        return ""  # the repetitions differ as much as the layers
     return (
         f"Within {percent(CLOSE)} of the best {results.metric.name}, {fastest.layer} needs the least time per token: "
         f"{in_time(fastest.milliseconds_per_token or 0.0)}, {best.layer} needs {in_time(best.milliseconds_per_token)}."
@@ -203,7 +206,8 @@ def beside_simplest(results: Results) -> str:
 
 def busy(results: Results) -> str:
     """Return in which trainings other programs kept the processors busy, so that times say little; else empty."""
-    cores = results.section("machine").get("cores") or 1
+    machine = results.section("machine")
+    processors = machine.get("processors") or machine.get("cores") or 1
     shares = {}
     for row in results.ran:
         loads = [load for run in row.runs if (load := run.get("load")) and load.get("other_cpu_seconds") is not None]
@@ -211,14 +215,14 @@ def busy(results: Results) -> str:
             shares[row.layer] = sum(load["other_cpu_seconds"] for load in loads) / sum(
                 load["seconds"] for load in loads
             )
-    disturbed = [layer for layer, share in shares.items() if share > BUSY * cores]
+    disturbed = [layer for layer, share in shares.items() if share > BUSY * processors]
     if not disturbed:
         return ""
     most = max(shares[layer] for layer in disturbed)
     fewer = ", and a budget in minutes gave fewer steps" if results.section("budget").get("minutes") else ""
     who = "all layers were" if len(disturbed) == len(shares) else f"{listed(disturbed)} {_were(disturbed)}"
     return (
-        f"The machine was busy: while {who} trained, other programs used up to {most:.1f} of {cores} processors. "
+        f"The machine was busy: while {who} trained, other programs used up to {most:.1f} of {processors} processors. "
         f"The measured times are too long{fewer}."
     )
 

@@ -1,6 +1,7 @@
 """The costs of using a trained model: the size of its state, and the time of a step, a token and a whole text."""
 
 import functools
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ STATE_SECONDS, READING_SECONDS, GENERATING_SECONDS = 1.5, 1.0, 1.0
 """Limits of the measurements in seconds; what would come later is left out."""
 MAX_STEPS, MAX_READINGS, GENERATED, ANSWERED = 15, 3, 200, 8
 """Repetitions of a step and of reading a text; tokens that are generated, and texts that are answered."""
+STRETCH = 10
+"""Tokens of a stretch that is timed while a language model generates."""
 SOURCE = 20  # tokens of the source that a decoder writes from, and of the prompt of a language model
 MAX_LENGTH, RUNNING = 10_000, 1_000
 """Tokens of the longest input that are read at most, and of a running text."""
@@ -40,12 +43,15 @@ def costs(run: Run, texts: Sequence[str]) -> Metrics:
     Returns:
         ``state_bytes`` and ``step_milliseconds`` by the number of tokens read, empty where a layer needs later inputs;
         ``state_at_length``, the ``bytes`` of the state after the ``tokens`` of the longest input, or None;
-        ``milliseconds_per_token`` to write or to answer, or None; ``reading_milliseconds`` by the length of a text.
+        ``milliseconds_per_token`` to write or to answer, the median of the repetitions or None, and their quartiles
+        ``milliseconds_spread``, None for fewer than 4; ``reading_milliseconds`` by the length of a text.
     """
     with evaluating(run.model), torch.inference_mode():
+        times = _generating(run.model) if run.task.continues_text else _answering(run, texts)
         return {
             **_state_and_steps(run, texts),
-            "milliseconds_per_token": _per_token(run, texts),
+            "milliseconds_per_token": statistics.median(times) if times else None,
+            "milliseconds_spread": statistics.quantiles(times, n=4)[::2] if len(times) > 3 else None,
             "reading_milliseconds": _reading(run),
         }
 
@@ -94,32 +100,33 @@ def _reading(run: Run) -> dict[str, float]:
     return milliseconds
 
 
-def _per_token(run: Run, texts: Sequence[str]) -> float | None:
-    """Return the milliseconds of a token that is written or answered, one text at a time; None without answers."""
-    if run.task.continues_text:
-        return _generating(run.model)
-    spent, tokens, started = 0.0, 0, time.perf_counter()
-    for text in evenly(texts, ANSWERED):
+def _answering(run: Run, texts: Sequence[str]) -> list[float]:
+    """Return the milliseconds per token of each text that is answered, one at a time, after one that is not counted."""
+    times, started, texts = list[float](), time.perf_counter(), evenly(texts, ANSWERED)
+    for text in [*texts[:1], *texts]:
         before = time.perf_counter()
         (answer,) = run.task.answer(run.model, run.vocabulary, [text])
-        spent += time.perf_counter() - before
-        tokens += run.task.timed_tokens(run.vocabulary, text, answer)
+        spent = time.perf_counter() - before
+        if tokens := run.task.timed_tokens(run.vocabulary, text, answer):
+            times.append(1000 * spent / tokens)
         if time.perf_counter() - started > GENERATING_SECONDS:
             break
-    return 1000 * spent / tokens if tokens else None
+    return times[1:] or times
 
 
-def _generating(model: TextModel) -> float:
-    """Return the mean milliseconds of a token that a language model generates."""
+def _generating(model: TextModel) -> list[float]:
+    """Return the mean milliseconds of a token in each of several stretches that a language model generates."""
     logits, state = read(model, any_ids(model, SOURCE), model.initial_state(1))
     tokens = sample(model, logits, state, Sampling(), max_tokens=GENERATED, seeds=[0], stop=None)
     next(tokens)  # compiles the step
-    count, started = 0, time.perf_counter()
-    for _ in tokens:
-        count += 1
-        if time.perf_counter() - started > GENERATING_SECONDS:
+    times, started = list[float](), time.perf_counter()
+    while time.perf_counter() - started < GENERATING_SECONDS:
+        before = time.perf_counter()
+        count = sum(1 for _ in itertools.islice(tokens, STRETCH))
+        if not count:
             break
-    return 1000 * (time.perf_counter() - started) / count
+        times.append(1000 * (time.perf_counter() - before) / count)
+    return times
 
 
 def median_milliseconds(function: Callable[[], object], *, times: int, seconds: float) -> float:
