@@ -10,6 +10,7 @@ from ..report.number_formats import in_bytes, in_short, listed
 from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Sample, Samples, Section, Table, render, write_page
 from . import comparison_figures as figures
 from . import comparison_tables as tables
+from .differences_section import differences_section
 from .plan import REPORT
 from .results import Json, ResultRow, Results, short_name
 from .sentences import held_equal, state_sizes
@@ -61,6 +62,7 @@ def report(values: Json) -> str:
     sections = [
         Section("summary", "Summary", _summary(results)),
         Section("words", "In words", [tables.words_table(results)]),
+        Section("differ", "Where models differ", differences_section(results)),
         Section("learning", "Learning", _learning(results)),
         Section("trade", "Quality against cost", _quality_against_cost(results)),
         Section("growth", "Cost and length of the text", _growth(results)),
