@@ -84,11 +84,11 @@ def test_infinite_losses_have_no_mean_and_are_no_error() -> None:
 def test_a_disagreement_of_two_models_is_the_opposite_of_the_exchanged_one() -> None:
     random = np.random.default_rng(0)
     first, second = random.gamma(2, 1, 50), random.gamma(2, 1, 50)
-    assert most_different(first, second) == most_different(second, first)[::-1]
-    assert most_different(first, first) == ([], [])
+    assert most_different(first, second, range(50)) == most_different(second, first, range(50))[::-1]
+    assert most_different(first, first, range(50)) == ([], [])
     first[3], second[4] = math.inf, math.inf
     first[5] = second[5] = math.inf
-    for_first, for_second = most_different(first, second)
+    for_first, for_second = most_different(first, second, range(50))
     assert (for_first[0], for_second[0]) == (4, 3)
     assert 5 not in for_first + for_second
     one, other = token_losses(0), token_losses(1)

@@ -11,6 +11,7 @@ from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table,
 from .bucket_figures import bucket_figure
 from .class_table import class_sentence, class_table, short
 from .disagreements import LOSS
+from .loss_buckets import UNKNOWN_NAME
 from .results import SIGNIFICANT, Json, Results
 
 MAX_LABEL = 24  # characters of a label in a figure
@@ -57,17 +58,13 @@ def _confusion(layer: str, confused: Json, unit: str) -> Part:
 
 def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[Part]:
     """Return the losses by the place and by the frequency of a token, and what is significant."""
-    explained = {
-        "position": "A line ends with a line end or with the text; the first token of a line has place 1.",
-        "frequency": "Words outside the vocabulary are one token, <unk>, which all layers predict as one word.",
-    }
     plots, sentences = list[Plot](), list[str]()
     for each in buckets:
         figure = bucket_figure(each)
         if figure is None:
             continue
         counts = ", ".join(f"{each['names'][i]}: {each['tokens'][i]:,}" for i in each["shown"])
-        caption = f"{explained[each['by']]} Lines are 95 % intervals. Tokens: {counts}."
+        caption = f"{_explained(each)}Lines are 95 % intervals. Tokens: {counts}."
         title = f"Loss by {each['name']}"
         plots.append(Plot(figure, title, caption, f"{title}, one line for each layer. Tokens: {counts}."))
         sentences += filter(None, [_bucket_sentence(each)])
@@ -76,28 +73,36 @@ def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[Part]:
         yield Plots(plots)
 
 
+def _explained(buckets: Json) -> str:
+    if buckets["by"] == "position":
+        return "The first token of a line has place 1; the line end is its last token. "
+    if any(buckets["names"][i] == UNKNOWN_NAME for i in buckets["shown"]):
+        return "Unknown are words outside the vocabulary, which are read and predicted as one word, <unk>. "
+    return ""
+
+
 def _bucket_sentence(buckets: Json) -> str:
-    """Return for which tokens the second layer differs significantly from the best one, in nats with an interval."""
+    """Return in how many ranges the second layer differs significantly from the best one, and where by most."""
     tests = buckets.get("tests")
     if not tests:
         return ""
     clear = [each for each in tests["results"] if each["p_value"] <= SIGNIFICANT and each["low"] is not None]
-    of = {"position": "at place", "frequency": "for tokens that occur in training"}[buckets["by"]]
-    names, first, second = buckets["names"], tests["first"], tests["second"]
+    first, second, ranges = tests["first"], tests["second"], len(tests["results"])
     if not clear:
         return f"By {buckets['name']}, no difference between {first} and {second} is significant."
     clauses = []
     for sign, verb in ((1, "higher"), (-1, "lower")):
         chosen = [each for each in clear if sign * each["difference"] > 0]
         if chosen:
-            spans = listed([f"{names[each['bucket']]} ({_nats(each)})" for each in chosen])
-            clauses.append(f"{verb} {of}: {spans}")
-    return f"The loss of {second} is significantly different from that of {first}: {'; '.join(clauses)}."
+            most = max(chosen, key=lambda each: sign * each["difference"])
+            where = f"in {len(chosen)} of {ranges} ranges, most in {buckets['names'][most['bucket']]} ({_nats(most)})"
+            clauses.append(f"a significantly {verb} loss than {first} {where}")
+    return f"By {buckets['name']}, {second} has {listed(clauses)}."
 
 
 def _nats(test: Json) -> str:
     low, high = sorted((abs(test["low"]), abs(test["high"])))
-    return f"by {abs(test['difference']):.2f} nats, {low:.2f} to {high:.2f}"
+    return f"by {abs(test['difference']):.2f} nats, 95 % interval {low:.2f} to {high:.2f}"
 
 
 def _disagreement(found: Json, results: Results) -> Iterator[Part]:
@@ -114,8 +119,12 @@ def _disagreement(found: Json, results: Results) -> Iterator[Part]:
         rule += (
             " Each token below is shaded by its surprisal, −log₂ of its probability; select a token to see it. Full "
             f"shade is {math.log2(max(2, _outcomes(found, results))):.1f} bits, the cost if all tokens were equally "
-            "likely. A word in brackets is not in the vocabulary, and is read as <unk>."
+            "likely."
         )
+        if any(
+            token.startswith("[") for text in (*found["for_first"], *found["for_second"]) for token in text["tokens"]
+        ):
+            rule += " A word in brackets is not in the vocabulary, and is read as <unk>."
     yield Prose(rule)
     for better, worse, key in ((first, second, "for_first"), (second, first, "for_second")):
         title = f"Texts on which {better} is better than {worse} by the largest difference in {figure}"
@@ -134,7 +143,7 @@ def _outcomes(found: Json, results: Results) -> int:
 def _token_texts(found: Json, key: str, title: str, outcomes: int) -> Iterator[Part]:
     """Return each text under both models, side by side."""
     yield Prose(f"{title}:")
-    for text in found[key]:
+    for i, text in enumerate(found[key]):
         parts: list[tuple[str, Part]] = []
         for layer, bits, nats in zip((found["first"], found["second"]), text["bits"], text["figures"], strict=True):
             values = [math.inf if value is None else value for value in bits]
@@ -142,7 +151,7 @@ def _token_texts(found: Json, key: str, title: str, outcomes: int) -> Iterator[P
                 Token.of_surprisal(name, value, outcomes) for name, value in zip(text["tokens"], values, strict=True)
             ]
             total = "infinite" if nats is None else f"{nats / math.log(2):.1f} bits"
-            parts.append((f"{layer}: {total}", Tokens(tokens, scale=None)))
+            parts.append((f"{layer}: {total}", Tokens(tokens, scale=None if i else Tokens.scale)))
         yield Beside(parts)
 
 

@@ -1,7 +1,7 @@
 """The held-out texts on which two models differ most, in both directions."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,17 +15,24 @@ SHOWN = 6  # texts of each direction
 LOSS = "loss"
 
 
-def most_different(first: np.ndarray, second: np.ndarray, count: int = SHOWN) -> tuple[list[int], list[int]]:
+def most_different(
+    first: np.ndarray, second: np.ndarray, texts: Sequence[Hashable], count: int = SHOWN
+) -> tuple[list[int], list[int]]:
     """Return the items on which the first model is better by most, and those on which the second one is.
 
     ``first`` and ``second`` are a figure of each item, of which less is better and which may be infinite ``(items,)``;
-    ``count`` is the largest number of items of each direction.
+    ``count`` is the largest number of items of each direction, whose ``texts`` are different.
     """
     with np.errstate(invalid="ignore"):
         gain = np.nan_to_num(second - first, nan=0.0, posinf=math.inf, neginf=-math.inf)
 
     def largest(gain: np.ndarray) -> list[int]:
-        return [i for i in np.argsort(-gain, kind="stable")[:count].tolist() if gain[i] > 0]
+        chosen = dict[Hashable, int]()
+        for i in np.argsort(-gain, kind="stable").tolist():
+            if len(chosen) == count or not gain[i] > 0:
+                break
+            chosen.setdefault(texts[i], i)
+        return list(chosen.values())
 
     return largest(gain), largest(-gain)
 
@@ -44,7 +51,7 @@ def compare_answers(answers: Mapping[str, ItemAnswers], statistics: Mapping[str,
     rows = np.array([text["row"] for text in one.texts], np.int64)
     figures = [_of_items(statistics[layer][key][rows], key) for layer in (first, second)]
     sign = -1 if key == metric.key and metric.more_is_better else 1
-    for_first, for_second = most_different(sign * figures[0], sign * figures[1])
+    for_first, for_second = most_different(sign * figures[0], sign * figures[1], [text["text"] for text in one.texts])
 
     def shown(i: int) -> Metrics:
         text = {name: one.texts[i][name] for name in ("text", "truth")}
@@ -72,8 +79,9 @@ def compare_texts(losses: Mapping[str, TokenLosses]) -> Metrics:
     """
     (first, one), (second, other) = list(losses.items())[:2]
     figures = one.of_pieces(), other.of_pieces()
-    for_first, for_second = most_different(*figures)
     starts = np.concatenate([[0], one.piece_ends[:-1]]).astype(int)
+    texts = [one.ids[start:end].tobytes() for start, end in zip(starts.tolist(), one.piece_ends.tolist(), strict=True)]
+    for_first, for_second = most_different(*figures, texts)
 
     def shown(i: int) -> Metrics:
         span = range(int(starts[i]), int(one.piece_ends[i]))

@@ -107,16 +107,21 @@ def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, A
 
 
 def stored(arrays: Arrays) -> Arrays:
-    """Return arrays as the file of a row has them: with their names there, and whole numbers in 32 bits."""
-    return {
-        f"{PREFIX}{name}": array.astype(np.int32) if array.dtype.kind == "i" else array
-        for name, array in arrays.items()
-    }
+    """Return arrays as the file of a row has them: with their names there, and whole numbers in 16 or 32 bits."""
+    return {f"{PREFIX}{name}": _small(array) if array.dtype.kind == "i" else array for name, array in arrays.items()}
+
+
+def _small(numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.int16 if numbers.max(initial=0) <= np.iinfo(np.int16).max else np.int32)
 
 
 def read_arrays(tensors: Mapping[str, np.ndarray]) -> Arrays:
     """Return the arrays of single items among those of a row."""
-    return {name.removeprefix(PREFIX): array for name, array in tensors.items() if name.startswith(PREFIX)}
+    return {
+        name.removeprefix(PREFIX): array.astype(np.int64) if array.dtype.kind == "i" else array
+        for name, array in tensors.items()
+        if name.startswith(PREFIX)
+    }
 
 
 def with_equal_names(answers: Mapping[str, ItemAnswers]) -> dict[str, ItemAnswers]:

@@ -13,6 +13,7 @@ from ..evaluation.token_losses import UNKNOWN, TokenLosses
 POSITIONS = (1, 4, 16, 64, 256, 1024, 4096)
 FREQUENCIES = (UNKNOWN, 0, 1, 10, 100, 1000)
 """The largest value of each bucket but the last."""
+UNKNOWN_NAME = "unknown"
 MIN_BLOCKS = 10  # lines or blocks with a token of a bucket that is shown
 
 
@@ -27,7 +28,7 @@ class Buckets(NamedTuple):
 
 def buckets_of(losses: TokenLosses) -> list[Buckets]:
     """Return the tokens of a text sorted by place in the line, and by frequency in the training text."""
-    named = ["not in the vocabulary", "never", "1", *_spans(FREQUENCIES[2:])]
+    named = [UNKNOWN_NAME, "never", "1", *_spans(FREQUENCIES[2:])]
     return [
         Buckets("position", "place in the line", ["1", *_spans(POSITIONS)], _sorted_into(losses.positions, POSITIONS)),
         Buckets("frequency", "occurrences in the training text", named, _sorted_into(losses.frequencies, FREQUENCIES)),

@@ -11,6 +11,7 @@ from ..training.task_view import NotOfferedError
 from .item_answers import Arrays
 from .results import Json
 
+LARGEST = 1 << 14  # places and frequencies that are kept; larger ones are alike
 ARRAYS = ("nats", "ids", "positions", "frequencies", "piece_ends", "piece_blocks")
 
 
@@ -24,7 +25,8 @@ def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[Metrics, 
     spelled = {str(place): word for place, word in losses.spelled.items()}
     fields = {"token_losses": {"names": names, "spelled": spelled, "measured": losses.measured}}
     arrays = {name: getattr(losses, name) for name in ARRAYS}
-    return fields, arrays | {"nats": losses.nats.astype(np.float32)}
+    small = {name: np.minimum(arrays[name], LARGEST) for name in ("positions", "frequencies")}
+    return fields, arrays | small | {"nats": losses.nats.astype(np.float32)}
 
 
 def read_tokens(row: Json, arrays: Arrays) -> TokenLosses | None:

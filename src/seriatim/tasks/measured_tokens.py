@@ -46,10 +46,10 @@ def choose_lines(whole: Corpus) -> ChosenPart:
     lines = lines[: max(1, int(np.searchsorted(limits, 2 * MAX_TOKENS, side="right")))]
     at = np.concatenate([np.arange(starts[line], ends[line]) for line in lines.tolist()])
     ids = np.asarray(whole.ids[at])
-    some = f"{len(lines):,} of {len(ends):,} lines, evenly spread" if len(lines) < len(ends) else "all lines"
+    some = f"in {len(lines):,} of {len(ends):,} lines, evenly spread" if len(lines) < len(ends) else "in all lines"
     ends = lengths[lines].cumsum()
     part = Corpus(ids, ends, Statistics(), tokenizer=whole.tokenizer)
-    return ChosenPart(part, np.arange(len(ids)), at, ends, f"{len(ids):,} tokens: {some}")
+    return ChosenPart(part, np.arange(len(ids)), at, ends, f"{len(ids):,} tokens {some}")
 
 
 def choose_blocks(whole: Corpus, read: int) -> ChosenPart:
@@ -61,10 +61,13 @@ def choose_blocks(whole: Corpus, read: int) -> ChosenPart:
     blocks = np.arange(kept) * count // kept
     spans = [np.arange(block * size, min(len(ids), (block + 1) * size)) for block in blocks.tolist()]
     ends, places = np.cumsum([len(span) for span in spans]), np.concatenate(spans)
-    first = "" if len(ids) == len(whole.ids) else f" of the first {len(ids):,} of {len(whole.ids):,}"
-    some = f"{len(places):,} tokens" if len(places) == len(ids) else f"{len(places):,} tokens in {kept} blocks"
+    total = "" if len(ids) == len(whole.ids) else f" of {len(whole.ids):,}"
+    measured = f"all {len(ids):,} tokens" if not total else f"the first {len(ids):,}{total} tokens"
+    if len(places) < len(ids):
+        first = "the first " * bool(total)
+        measured = f"{len(places):,} of {first}{len(ids):,} tokens, in {kept} blocks that are evenly spread"
     part = Corpus(ids, None, Statistics(), tokenizer=whole.tokenizer)
-    return ChosenPart(part, places, places, ends, f"{some}{first}")
+    return ChosenPart(part, places, places, ends, measured)
 
 
 def with_losses(part: ChosenPart, nats: np.ndarray, whole: Corpus, train: Corpus, tokenizer: Tokenizer) -> TokenLosses:
