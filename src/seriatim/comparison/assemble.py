@@ -78,7 +78,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "machine": _machine(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "failures": [{"layer": layer, "seed": seed, "reason": str(error)} for (layer, seed), error in failures.items()],
-        "differ": differences(folder, first_runs, metric, tags=task.tags_words),
+        "differ": differences(folder, first_runs, figures, tags=task.tags_words),
         "rows": rows,
     }
 

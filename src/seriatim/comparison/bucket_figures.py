@@ -1,4 +1,4 @@
-"""Figures of the loss of each layer in buckets of tokens."""
+"""Figures of the quality of each layer in buckets of tokens or of items."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,12 +15,12 @@ WIDEST = 0.5  # the largest distance of all intervals of a bucket
 
 
 def bucket_figure(buckets: Json) -> Figure | None:
-    """Draw the loss of each layer in each shown bucket, with 95 % intervals; None with fewer than two buckets.
+    """Draw the figure of each layer in each shown bucket, with 95 % intervals; None with fewer than two buckets.
 
-    ``buckets`` is a result of `seriatim.comparison.loss_buckets.compare_buckets`.
+    ``buckets`` is a result of `loss_buckets.compare_buckets` or `length_buckets.compare_lengths`.
     """
     shown, names = list(buckets["shown"]), buckets["names"]
-    values = {layer: [losses[i] for i in shown] for layer, losses in buckets["losses"].items()}
+    values = {layer: [each[i] for i in shown] for layer, each in buckets["values"].items()}
     drawn = {layer: each for layer, each in values.items() if any(value is not None for value, *_ in each)}
     if len(shown) < 2 or not drawn:
         return None
@@ -39,6 +39,6 @@ def bucket_figure(buckets: Json) -> Figure | None:
     labels = [plain(names[bucket]) for bucket in shown]
     axes.set_xticks(range(len(shown)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center")
     axes.set_xlabel(plain(buckets["name"]))
-    axes.set_ylabel("loss (nats per token)")
+    axes.set_ylabel(plain(buckets["of"]))
     end_labels(axes, ends)
     return figure

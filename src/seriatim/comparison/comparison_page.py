@@ -87,6 +87,8 @@ def _summary(results: Results) -> list[Part]:
         caption += " Small strokes are single seeds."
     name = _sentence(results.metric.name)
     plots = [(figures.metric_plot(results), f"{name} of each layer", caption), _distance_plot(results)]
+    if any(buckets["by"] == results.at_distance().kind for buckets in results.section("differ").get("buckets") or ()):
+        plots.pop()  # drawn among the differences, with more ranges
     sizes = [row.parameters for row in results.measured if row.parameters and not row.counted]
     remarks: list[Part] = []
     if sizes and max(sizes) < MIN_RATIO * min(sizes):

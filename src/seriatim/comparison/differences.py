@@ -12,6 +12,7 @@ from ..training.task_data import Metric
 from .class_differences import compare_classes, confusions
 from .disagreements import compare_answers, compare_texts
 from .item_answers import ItemAnswers, read_arrays, with_equal_names
+from .length_buckets import compare_lengths
 from .loss_buckets import compare_buckets
 from .results import Json
 from .text_losses import read_tokens
@@ -19,14 +20,16 @@ from .text_losses import read_tokens
 Kept = TypeVar("Kept")
 
 
-def differences(folder: Path, rows: Sequence[Json], metric: Metric, *, tags: bool) -> Metrics:
+def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *, tags: bool) -> Metrics:
     """Compare the first runs of some layers, whose finished ``rows`` are given best first.
 
-    Rows that were measured on other items than the first one are left out.
+    ``figures`` are those of the task, that of the ranking first; ``tags`` says whether answers are tags of words. Rows
+    that were measured on other items than the first one are left out.
 
     Returns:
-        What `results.json` holds as ``differ``: ``classes`` and ``confusions`` of labels, ``buckets`` and ``measured``
-        of tokens, and ``disagreement`` of the first two layers; all are missing where nothing of it was measured.
+        What `results.json` holds as ``differ``: ``classes`` and ``confusions`` of labels, ``buckets`` of items or of
+        tokens, which part of the text was ``measured``, and ``disagreement`` of the first two layers; all are missing
+        where nothing of it was measured.
     """
     arrays = {
         row["layer"]: {
@@ -43,10 +46,12 @@ def differences(folder: Path, rows: Sequence[Json], metric: Metric, *, tags: boo
     result: Metrics = {}
     if any(each.names for each in answers.values()):
         result |= {"classes": compare_classes(answers, tags=tags), "confusions": confusions(answers)}
+    if answers and (found := compare_lengths(answers, arrays, figures[0])):
+        result["buckets"] = [found]
     if losses:
         measured = next(iter(losses.values())).measured
         result |= {"buckets": compare_buckets(losses), "measured": measured}
-    if len(answers) > 1 and (found := compare_answers(answers, arrays, metric)):
+    if len(answers) > 1 and (found := compare_answers(answers, arrays, figures)):
         result["disagreement"] = found
     elif len(losses) > 1:
         result["disagreement"] = compare_texts(losses)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..evaluation.intervals import supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
 from ..report.number_formats import listed, percent
 from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
@@ -57,19 +58,21 @@ def _confusion(layer: str, confused: Json, unit: str) -> Part:
 
 
 def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[Part]:
-    """Return the losses by the place and by the frequency of a token, and what is significant."""
+    """Return the quality by length of the input, or by place and frequency of a token, and what is significant."""
     plots, sentences = list[Plot](), list[str]()
     for each in buckets:
         figure = bucket_figure(each)
         if figure is None:
             continue
-        counts = ", ".join(f"{each['names'][i]}: {each['tokens'][i]:,}" for i in each["shown"])
-        caption = f"{_explained(each)}Lines are 95 % intervals. Tokens: {counts}."
-        title = f"Loss by {each['name']}"
-        plots.append(Plot(figure, title, caption, f"{title}, one line for each layer. Tokens: {counts}."))
+        counts = ", ".join(f"{each['names'][i]}: {each['counts'][i]:,}" for i in each["shown"])
+        caption = f"{_explained(each)}Lines are 95 % intervals. Numbers of {each['counted']}: {counts}."
+        name = _figure_of(each)
+        title = f"{name[:1].upper()}{name[1:]} by {each['name']}"
+        plots.append(Plot(figure, title, caption, f"{title}, one line for each layer. Numbers: {counts}."))
         sentences += filter(None, [_bucket_sentence(each)])
     if plots:
-        yield Prose(" ".join([f"The losses of single tokens are those of {measured}.", *sentences]))
+        part = [f"The losses of single tokens are those of {measured}."] if measured else []
+        yield Prose(" ".join([*part, *sentences]))
         yield Plots(plots)
 
 
@@ -95,14 +98,23 @@ def _bucket_sentence(buckets: Json) -> str:
         chosen = [each for each in clear if sign * each["difference"] > 0]
         if chosen:
             most = max(chosen, key=lambda each: sign * each["difference"])
-            where = f"in {len(chosen)} of {ranges} ranges, most in {buckets['names'][most['bucket']]} ({_nats(most)})"
-            clauses.append(f"a significantly {verb} loss than {first} {where}")
+            name = buckets["names"][most["bucket"]]
+            where = f"in {len(chosen)} of {ranges} ranges, most in {name} ({_difference(most, buckets)})"
+            clauses.append(f"a significantly {verb} {_figure_of(buckets)} than {first} {where}")
     return f"By {buckets['name']}, {second} has {listed(clauses)}."
 
 
-def _nats(test: Json) -> str:
-    low, high = sorted((abs(test["low"]), abs(test["high"])))
-    return f"by {abs(test['difference']):.2f} nats, 95 % interval {low:.2f} to {high:.2f}"
+def _figure_of(buckets: Json) -> str:
+    """Return the name of the figure without its unit."""
+    return str(buckets["of"]).partition(" (")[0]
+
+
+def _difference(test: Json, buckets: Json) -> str:
+    sign = 1 if test["difference"] > 0 else -1
+    low, high = sorted((sign * test["low"], sign * test["high"]))
+    digits = supported_digits(low, high, 3)
+    unit = " nats" if "(nats" in buckets["of"] else ""
+    return f"by {abs(test['difference']):.{digits}f}{unit}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
 
 
 def _disagreement(found: Json, results: Results) -> Iterator[Part]:
@@ -121,9 +133,7 @@ def _disagreement(found: Json, results: Results) -> Iterator[Part]:
             f"shade is {math.log2(max(2, _outcomes(found, results))):.1f} bits, the cost if all tokens were equally "
             "likely."
         )
-        if any(
-            token.startswith("[") for text in (*found["for_first"], *found["for_second"]) for token in text["tokens"]
-        ):
+        if found.get("spelled"):
             rule += " A word in brackets is not in the vocabulary, and is read as <unk>."
     yield Prose(rule)
     for better, worse, key in ((first, second, "for_first"), (second, first, "for_second")):

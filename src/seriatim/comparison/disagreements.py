@@ -8,11 +8,14 @@ import numpy as np
 from ..evaluation.intervals import Metrics, interval, mean, wilson
 from ..evaluation.token_losses import TokenLosses
 from ..training.task_data import Metric
-from .item_answers import MAX_ITEMS, Arrays, ItemAnswers
+from .item_answers import Arrays, ItemAnswers, has_all
 from .metric import FIGURE_OF_SUMS
 
 SHOWN = 6  # texts of each direction
 LOSS = "loss"
+NOT_OF_ITEMS = ("bleu",)
+"""Figures that say little of a single text: BLEU of an exact answer is 0 if it has fewer than 4 words."""
+LOSS_OF_ITEMS = Metric(LOSS, "loss", 2)
 
 
 def most_different(
@@ -37,33 +40,43 @@ def most_different(
     return largest(gain), largest(-gain)
 
 
-def compare_answers(answers: Mapping[str, ItemAnswers], statistics: Mapping[str, Arrays], metric: Metric) -> Metrics:
+def compare_answers(
+    answers: Mapping[str, ItemAnswers], statistics: Mapping[str, Arrays], figures: Sequence[Metric]
+) -> Metrics:
     """Compare two models by their answers; the layers are given best first, with the statistics of every item.
+
+    The figure of single items is the loss, or the first of the ``figures`` of the task that has more than two values.
 
     Returns:
         ``first`` and ``second``, the figure ``of`` single items, which of them has the better figure how often, and the
         items; empty where the rows have no figure in common.
     """
     (first, one), (second, other) = list(answers.items())[:2]
-    key = _common_figure(statistics[first], statistics[second], metric, one.total)
-    if key is None:
-        return {}
     rows = np.array([text["row"] for text in one.texts], np.int64)
-    figures = [_of_items(statistics[layer][key][rows], key) for layer in (first, second)]
-    sign = -1 if key == metric.key and metric.more_is_better else 1
-    for_first, for_second = most_different(sign * figures[0], sign * figures[1], [text["text"] for text in one.texts])
+    of_items = {
+        figure: [_of_items(statistics[layer][figure.key][rows], figure.key) for layer in (first, second)]
+        for figure in (LOSS_OF_ITEMS, *figures)
+        if figure.key not in NOT_OF_ITEMS
+        and all(has_all(statistics[layer], figure.key, one.total) for layer in (first, second))
+    }
+    if not of_items:
+        return {}
+    graded = (figure for figure, values in of_items.items() if len(np.unique(values)) > 2)
+    chosen = next(graded, next(iter(of_items)))
+    values, sign = of_items[chosen], -1 if chosen.more_is_better else 1
+    for_first, for_second = most_different(sign * values[0], sign * values[1], [text["text"] for text in one.texts])
 
     def shown(i: int) -> Metrics:
         text = {name: one.texts[i][name] for name in ("text", "truth")}
         given = [each.texts[i]["answer"] for each in (one, other)]
-        return {**text, "answers": given, "figures": [float(each[i]) for each in figures]}
+        return {**text, "answers": given, "figures": [float(each[i]) for each in values]}
 
-    better, worse = (int((sign * (figures[b] - figures[a]) > 0).sum()) for a, b in ((0, 1), (1, 0)))
+    better, worse = (int((sign * (values[b] - values[a]) > 0).sum()) for a, b in ((0, 1), (1, 0)))
     return {
         "kind": "answers",
         "first": first,
         "second": second,
-        "of": key,
+        "of": chosen.key,
         "items": len(rows),
         "better": _share(better, len(rows)),
         "worse": _share(worse, len(rows)),
@@ -98,6 +111,7 @@ def compare_texts(losses: Mapping[str, TokenLosses]) -> Metrics:
         "of": LOSS,
         "items": len(gain),
         "outcomes": len(one.names),
+        "spelled": bool(one.spelled),
         "better": _share_of_blocks(gain > 0, one.piece_blocks),
         "worse": _share_of_blocks(gain < 0, one.piece_blocks),
         "for_first": [shown(i) for i in for_first],
@@ -118,15 +132,6 @@ def _share(count: int, total: int) -> list[float]:
 def _share_of_blocks(hits: np.ndarray, blocks: np.ndarray) -> list[float | None]:
     sums = np.stack([np.bincount(blocks, hits), np.bincount(blocks)], axis=1)
     return list(interval(sums[sums[:, 1] > 0], mean))
-
-
-def _common_figure(first: Arrays, second: Arrays, metric: Metric, total: int) -> str | None:
-    """Return the loss, or else the metric, if both layers have it for every item."""
-    for key in (LOSS, metric.key):
-        sizes = {min(MAX_ITEMS, len(each[key])) if key in each else None for each in (first, second)}
-        if sizes == {total}:
-            return key
-    return None
 
 
 def _of_items(statistics: np.ndarray, key: str) -> np.ndarray:

@@ -12,6 +12,7 @@ from ..core.errors import InputError
 from ..evaluation.intervals import Metrics
 from ..inspection.cost import evenly
 from ..runs.run import Run
+from .metric import FIGURE_OF_SUMS
 from .results import Json
 
 PREFIX = "items."
@@ -20,6 +21,7 @@ MAX_ITEMS = 100_000  # items that are read
 MAX_UNITS = 40_000  # labels that are kept
 MAX_TEXTS, MAX_CHARACTERS = 1_000, 300
 """Items whose texts are kept, and characters of each."""
+ARRAYS = ("rows", "sizes", "lengths", "truth", "predicted")
 Arrays = dict[str, np.ndarray]
 
 
@@ -33,6 +35,7 @@ class ItemAnswers:
         unit: plural noun for what has a label.
         names: the labels; empty if answers are no labels.
         sizes: numbers of labels of each item ``(items,)``.
+        lengths: numbers of tokens of each input ``(items,)``.
         truth, predicted: the label of each text or word, as its place in ``names`` ``(sum of sizes,)``.
         texts: ``row``, ``text``, ``truth`` and ``answer`` of some of the items, shortened.
     """
@@ -42,6 +45,7 @@ class ItemAnswers:
     unit: str
     names: Sequence[str]
     sizes: np.ndarray
+    lengths: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
     texts: Sequence[Json]
@@ -50,10 +54,11 @@ class ItemAnswers:
     def read(cls, row: Json, arrays: Arrays) -> "ItemAnswers | None":
         """Return what `answer_items` has kept, given the result of `read_arrays`; None if there is nothing."""
         kept = row.get("answers")
-        if not kept or not {"rows", "sizes", "truth", "predicted"} <= arrays.keys():
+        if not kept or not set(ARRAYS) <= arrays.keys():
             return None
-        sizes, truth, predicted = (arrays[name] for name in ("sizes", "truth", "predicted"))
-        return cls(kept["total"], arrays["rows"], kept["unit"], kept["names"], sizes, truth, predicted, kept["texts"])
+        rows, sizes, lengths, truth, predicted = (arrays[name] for name in ARRAYS)
+        labels = kept["unit"], kept["names"], sizes, lengths, truth, predicted
+        return cls(kept["total"], rows, *labels, kept["texts"])
 
     def labels(self) -> tuple[list[list[str]], list[list[str]]]:
         """Return the true and the predicted labels of each item."""
@@ -100,6 +105,7 @@ def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, A
     arrays = {
         "rows": np.array([chosen[i] for i in kept], np.int64),
         "sizes": np.array([len(row) for row in true], np.int64),
+        "lengths": np.array([len(run.tokenizer.encode(items[chosen[i]][0])) for i in kept], np.int64),
         "truth": np.array([numbers[label] for row in true for label in row], np.int64),
         "predicted": np.array([numbers[label] for row in predicted for label in row], np.int64),
     }
@@ -122,6 +128,11 @@ def read_arrays(tensors: Mapping[str, np.ndarray]) -> Arrays:
         for name, array in tensors.items()
         if name.startswith(PREFIX)
     }
+
+
+def has_all(statistics: Arrays, key: str, total: int) -> bool:
+    """Return whether there are statistics of a figure for each of the ``total`` items that were read."""
+    return key in statistics and key in FIGURE_OF_SUMS and min(MAX_ITEMS, len(statistics[key])) == total
 
 
 def with_equal_names(answers: Mapping[str, ItemAnswers]) -> dict[str, ItemAnswers]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..evaluation.class_counts import holm
-from ..evaluation.intervals import Measure, Metrics, mean, paired, with_intervals
+from ..evaluation.intervals import Compute, Measure, Metrics, mean, paired, with_intervals
 from ..evaluation.token_losses import UNKNOWN, TokenLosses
 
 POSITIONS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -53,10 +53,14 @@ def compare_buckets(losses: Mapping[str, TokenLosses]) -> list[Metrics]:
                 "by": buckets.key,
                 "name": buckets.name,
                 "names": buckets.names,
-                "tokens": counts.sum(0).astype(int).tolist(),
+                "counts": counts.sum(0).astype(int).tolist(),
                 "shown": shown,
-                "losses": {layer: _losses(each) for layer, each in sums.items()},
-                "tests": _tests(sums, shown),
+                "of": "loss (nats per token)",
+                "counted": "tokens",
+                "values": {layer: _losses(each) for layer, each in sums.items()},
+                "tests": tested_buckets(
+                    {layer: list(np.moveaxis(each, 1, 0)) for layer, each in sums.items()}, shown, mean
+                ),
             }
         )
     return results
@@ -81,12 +85,19 @@ def _losses(sums: np.ndarray) -> list[list[float | None]]:
     return [[figures.get(f"{i}{end}") for end in ("", "_low", "_high")] for i in range(sums.shape[1])]
 
 
-def _tests(sums: Mapping[str, np.ndarray], shown: Sequence[int]) -> Metrics | None:
-    """Return how far the loss of the second layer is above that of the first one in each shown bucket."""
-    if len(sums) < 2 or not shown:
+def tested_buckets(
+    statistics: Mapping[str, Sequence[np.ndarray]], shown: Sequence[int], compute: Compute
+) -> Metrics | None:
+    """Return how far a figure of the second layer is above that of the first one in each of the ``shown`` buckets.
+
+    ``statistics`` are those of the items of each bucket ``(items, k)`` by layer, best first. The p-values are adjusted
+    for the number of buckets. None with fewer than two layers.
+    """
+    if len(statistics) < 2 or not shown:
         return None
-    (first, one), (second, other) = list(sums.items())[:2]
-    results = {i: paired(other[:, i], one[:, i], mean) for i in shown if np.isfinite([one[:, i], other[:, i]]).all()}
+    (first, one), (second, other) = list(statistics.items())[:2]
+    finite = [i for i in shown if np.isfinite(one[i]).all() and np.isfinite(other[i]).all()]
+    results = {i: paired(other[i], one[i], compute) for i in finite}
     adjusted = holm([1.0 if result.p_value is None else result.p_value for result in results.values()])
     return {
         "first": first,
