@@ -92,7 +92,7 @@ def _bucket_sentence(buckets: Json) -> str:
     clear = [each for each in tests["results"] if each["p_value"] <= SIGNIFICANT and each["low"] is not None]
     first, second, ranges = tests["first"], tests["second"], len(tests["results"])
     if not clear:
-        return f"By {buckets['name']}, no difference between {first} and {second} is significant."
+        return f"By {_unit_left_out(buckets['name'])}, no difference between {first} and {second} is significant."
     clauses = []
     for sign, verb in ((1, "higher"), (-1, "lower")):
         chosen = [each for each in clear if sign * each["difference"] > 0]
@@ -101,12 +101,15 @@ def _bucket_sentence(buckets: Json) -> str:
             name = buckets["names"][most["bucket"]]
             where = f"in {len(chosen)} of {ranges} ranges, most in {name} ({_difference(most, buckets)})"
             clauses.append(f"a significantly {verb} {_figure_of(buckets)} than {first} {where}")
-    return f"By {buckets['name']}, {second} has {listed(clauses)}."
+    return f"By {_unit_left_out(buckets['name'])}, {second} has {listed(clauses)}."
+
+
+def _unit_left_out(name: str) -> str:
+    return name.partition(" (")[0]
 
 
 def _figure_of(buckets: Json) -> str:
-    """Return the name of the figure without its unit."""
-    return str(buckets["of"]).partition(" (")[0]
+    return _unit_left_out(str(buckets["of"]))
 
 
 def _difference(test: Json, buckets: Json) -> str:
