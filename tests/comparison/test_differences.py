@@ -185,7 +185,13 @@ def test_rows_of_earlier_versions_give_a_page_without_this_section() -> None:
 def test_hostile_labels_and_texts_stay_text() -> None:
     truth, other = [HOSTILE, "\u202eabc"] * 20, [HOSTILE] * 40
     given = with_equal_names({"rnn": answers(truth, truth), "lstm": answers(truth, other)})
-    item = {"text": HOSTILE, "truth": HOSTILE, "answers": [HOSTILE, "b"], "figures": [None, 2.0]}
+    item = {
+        "text": HOSTILE,
+        "truth": HOSTILE,
+        "answers": [HOSTILE, "b"],
+        "right": [True, False],
+        "figures": [None, 2.0],
+    }
     tokens = {"tokens": [HOSTILE, "e\u0301", "x" * 10_000], "bits": [[None, 0.0, 1.0]] * 2, "figures": [None, 1.0]}
     base = {"first": "rnn", "second": "lstm", "of": "loss", "items": 3, "outcomes": 9}
     base |= {"better": [0.5, 0.4, 0.6], "worse": [0.5, 0.4, 0.6]}

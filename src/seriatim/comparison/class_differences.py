@@ -83,7 +83,7 @@ def class_counts(answers: ItemAnswers, *, chunks: bool) -> ClassCounts:
     truth, predicted = answers.labels()
     if not chunks:
         return count_labels(truth, predicted, answers.names)
-    kinds = sorted({name.partition("-")[2] for name in answers.names})
+    kinds = sorted({name.partition("-")[2] for name in answers.names if name != "O"})
     return count_chunks(truth, predicted, kinds)
 
 

@@ -172,21 +172,33 @@ def _answer_table(found: Json, key: str, title: str, figure: str, *, tags: bool)
     """Return the texts with the right answers, and the answer of each model with its figure."""
     layers, rows = (found["first"], found["second"]), list[list[str | Cell]]()
     for item in found[key]:
-        cells: list[str | Cell] = [item["text"], item["truth"]]
-        for answer, value in zip(item["answers"], item["figures"], strict=True):
+        truth = _marked_words(item["text"], item["truth"]) if tags else item["truth"]
+        cells: list[str | Cell] = [item["text"], truth]
+        for answer, value, right in zip(item["answers"], item["figures"], item["right"], strict=True):
             note = f"{figure} {'infinite' if value is None else f'{value:.2f}'}"
-            mark = "right" if answer == item["truth"] else "wrong"
-            shown = _wrong_tags(item["text"], item["truth"], answer) if tags and mark == "wrong" else answer
-            cells.append(Cell(shown, mark, note))
+            shown = (
+                answer if not tags else "no wrong tag" if right else _wrong_tags(item["text"], item["truth"], answer)
+            )
+            cells.append(Cell(shown, "right" if right else "wrong", note))
         rows.append(cells)
-    caption = f"{title}." + (" Of wrong answers, the wrong tags are shown, with their words." if tags else "")
+    caption = f"{title}." + (" Of the answers, only the wrong tags are shown, with their words." if tags else "")
     return Table(["text", "right answer", *layers], rows, caption, stacked=True)
 
 
+def _marked_words(text: str, truth: str) -> str:
+    """Return the words with their tags, without those that are outside of all chunks."""
+    return " ".join(f"{word}/{tag}" for word, tag in zip(_whole(text), _whole(truth), strict=False) if tag != "O")
+
+
 def _wrong_tags(text: str, truth: str, answer: str) -> str:
-    """Return the words whose tags are wrong, with these tags."""
-    aligned = zip(text.split(), truth.split(), answer.split(), strict=False)
-    return ", ".join(f"{word}/{given}" for word, true, given in aligned if true != given) or answer
+    """Return the words whose tags are wrong, with these tags, as far as the shortened texts go."""
+    aligned = zip(_whole(text), _whole(truth), _whole(answer), strict=False)
+    return ", ".join(f"{word}/{given}" for word, true, given in aligned if true != given) or "wrong further on"
+
+
+def _whole(shortened: str) -> list[str]:
+    """Return the words of a text, without the last one of a text that is cut."""
+    return shortened.split()[: -1 if shortened.endswith("…") else None]
 
 
 def _share(share: Sequence[float | None]) -> str:

@@ -68,8 +68,8 @@ def compare_answers(
 
     def shown(i: int) -> Metrics:
         text = {name: one.texts[i][name] for name in ("text", "truth")}
-        given = [each.texts[i]["answer"] for each in (one, other)]
-        return {**text, "answers": given, "figures": [float(each[i]) for each in values]}
+        given, right = ([each.texts[i][name] for each in (one, other)] for name in ("answer", "right"))
+        return {**text, "answers": given, "right": right, "figures": [float(each[i]) for each in values]}
 
     better, worse = (int((sign * (values[b] - values[a]) > 0).sum()) for a, b in ((0, 1), (1, 0)))
     return {

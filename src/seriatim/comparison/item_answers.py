@@ -37,7 +37,7 @@ class ItemAnswers:
         sizes: numbers of labels of each item ``(items,)``.
         lengths: numbers of tokens of each input ``(items,)``.
         truth, predicted: the label of each text or word, as its place in ``names`` ``(sum of sizes,)``.
-        texts: ``row``, ``text``, ``truth`` and ``answer`` of some of the items, shortened.
+        texts: ``row``, ``text``, ``truth`` and ``answer`` of some items, shortened, and whether it is ``right``.
     """
 
     total: int
@@ -94,6 +94,7 @@ def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, A
     numbers = {name: i for i, name in enumerate(names)}
     texts = [
         {"row": chosen[i], "text": items[chosen[i]][0], "truth": items[chosen[i]][1], "answer": answers[i]}
+        | {"right": answers[i] == items[chosen[i]][1]}
         for i in evenly(kept, MAX_TEXTS)
     ]
     fields = {
