@@ -42,7 +42,9 @@ def compare_classes(answers: Mapping[str, ItemAnswers], *, tags: bool) -> Metric
     results = [exchange_test(counts[best].of_class(i), counts[other].of_class(i)) for i, other in pairs]
     p_values = dict(zip(pairs, holm(results), strict=True))
     lowest = {i: min(p_values[i, other] for other in others) for i in tested} if others else {}
-    shown = choose_shown(by_support, [i for i in tested if lowest.get(i, 1.0) <= SIGNIFICANT], lowest)
+    values = {layer: f1(each.totals()) for layer, each in counts.items()}
+    gaps = np.max([np.abs(values[other] - values[best]) for other in counts], axis=0)
+    shown = choose_shown(by_support, [i for i in tested if lowest.get(i, 1.0) <= SIGNIFICANT], gaps)
     figures = {layer: _with_intervals(each, shown) for layer, each in counts.items()}
     first = next(iter(answers.values()))
     return {
@@ -68,11 +70,14 @@ def compare_classes(answers: Mapping[str, ItemAnswers], *, tags: bool) -> Metric
     }
 
 
-def choose_shown(by_support: Sequence[int], differing: Sequence[int], lowest: Mapping[int, float]) -> list[int]:
-    """Return the classes to show, in the order of ``by_support``: all, or some that differ and the most frequent."""
+def choose_shown(by_support: Sequence[int], differing: Sequence[int], gaps: np.ndarray) -> list[int]:
+    """Return the classes to show, in the order of ``by_support``: all, or those that differ most and the most frequent.
+
+    ``differing`` are the classes that differ significantly, and ``gaps`` the differences of all classes ``(classes,)``.
+    """
     if len(by_support) <= MAX_SHOWN:
         return list(by_support)
-    clearest = sorted(differing, key=lambda i: lowest[i])[:MAX_DIFFERING]
+    clearest = sorted(differing, key=lambda i: -gaps[i])[:MAX_DIFFERING]
     frequent = [i for i in by_support if i not in clearest][: MAX_SHOWN - len(clearest)]
     chosen = {*clearest, *frequent}
     return [i for i in by_support if i in chosen]

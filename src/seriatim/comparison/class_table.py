@@ -46,8 +46,8 @@ def class_table(classes: Json) -> Table:
         )
     if hidden := classes["classes"] - len(rows):
         caption += (
-            f" {hidden:,} of {classes['classes']:,} classes are left out: up to {MAX_DIFFERING} of the significantly "
-            "different ones are shown, and the most frequent ones."
+            f" {hidden:,} of {classes['classes']:,} classes are left out: shown are up to {MAX_DIFFERING} of those "
+            "that differ significantly, the largest differences first, and the most frequent ones."
         )
     return Table(["class", unit, *layers], cells, caption, range(1, 2 + len(layers)))
 
