@@ -20,6 +20,8 @@ from ..training.hardware import environment
 from ..training.resource_limits import machine_memory
 from ..training.task_data import Metric
 from ..version import __version__
+from .differences import differences
+from .item_answers import PREFIX
 from .metric import choose_metric, difference
 from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
 
@@ -47,6 +49,8 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
     _add_differences(folder, metric, rows, plan.baseline)
     any_row = next(iter(finished.values()), {})
+    ranked = sorted(_measured(rows, metric), key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
+    first_runs = [finished[row["layer"], row["runs"][0]["seed"]] for row in ranked]
     return {
         "format": FORMAT,
         "task": plan.base.task,
@@ -73,6 +77,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "machine": _machine(),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "failures": [{"layer": layer, "seed": seed, "reason": str(error)} for (layer, seed), error in failures.items()],
+        "differ": differences(folder, first_runs, figures, tags=task.tags_words),
         "rows": rows,
     }
 
@@ -144,7 +149,7 @@ def _run(folder: Path, row: Metrics) -> Metrics:
 
 def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], baseline: str | None) -> None:
     """Compare every row with the best one, with the best trained one, and with the baseline; and give ranks."""
-    measured = [row for row in rows if row["failed"] is None and row["metrics"].get(metric.key) is not None]
+    measured = _measured(rows, metric)
     measured.sort(key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
     statistics = {row["layer"]: _statistics(folder, row) for row in measured}
 
@@ -170,10 +175,16 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], base
             row["rank"] = leader["rank"]
 
 
+def _measured(rows: Sequence[Metrics], metric: Metric) -> list[Metrics]:
+    return [row for row in rows if row["failed"] is None and row["metrics"].get(metric.key) is not None]
+
+
 def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:
     """Return the statistics of every item by figure, summed over the seeds."""
     total: dict[str, np.ndarray] = {}
     for run in row["runs"]:
         for name, values in load_tensors(folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors").items():
+            if name.startswith(PREFIX):  # of single items, from the first seed only
+                continue
             total[name] = total.get(name, 0) + values.numpy()
     return total

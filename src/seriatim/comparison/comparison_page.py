@@ -11,6 +11,7 @@ from ..report.number_formats import in_bytes, in_short, listed
 from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Sample, Samples, Section, Table, render, write_page
 from . import comparison_figures as figures
 from . import comparison_tables as tables
+from .differences_section import differences_section
 from .plan import REPORT
 from .results import Json, ResultRow, Results, short_name
 from .run_pages import inspected_pages
@@ -64,6 +65,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     sections = [
         Section("summary", "Summary", _summary(results, pages)),
         Section("words", "In words", [tables.words_table(results)]),
+        Section("differ", "Where models differ", differences_section(results)),
         Section("learning", "Learning", _learning(results)),
         Section("trade", "Quality against cost", _quality_against_cost(results)),
         Section("growth", "Cost and length of the text", _growth(results)),
@@ -88,6 +90,8 @@ def _summary(results: Results, pages: Mapping[str, str]) -> list[Part]:
         caption += " Small strokes are single seeds."
     name = _sentence(results.metric.name)
     plots = [(figures.metric_plot(results), f"{name} of each layer", caption), _distance_plot(results)]
+    if any(buckets["by"] == results.at_distance().kind for buckets in results.section("differ").get("buckets") or ()):
+        plots.pop()  # drawn among the differences, with more ranges
     sizes = [row.parameters for row in results.measured if row.parameters and not row.counted]
     remarks: list[Part] = []
     if sizes and max(sizes) < MIN_RATIO * min(sizes):

@@ -17,13 +17,15 @@ from ..runs.run import Run
 from ..training.task_data import TaskData
 from ..version import __version__
 from .distances import distances
+from .item_answers import MAX_ITEMS, answer_items, stored
 from .metric import statistics_of
 from .plan import Plan, is_counted
+from .text_losses import measure_tokens
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most
-ANSWERS, INPUTS, MAX_ITEMS = 5, 200, 100_000
-"""Inputs that are answered in the report, that costs are measured on, and that are read, at most."""
+ANSWERS, INPUTS = 5, 200
+"""Inputs that are answered in the report, and that costs are measured on, at most."""
 PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
 """Words of a prompt, approximate characters of the text that follows, and how the text is drawn."""
 PROMPT_TOKENS = 400  # at the beginning of a text, from which the words of the prompt are taken
@@ -35,7 +37,8 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     With ``full``, costs, samples and distances are measured, too, for which one run of a layer is enough.
 
     Returns:
-        The row as `rows/LAYER-SEED.json` holds it, and the statistics of every item for paired tests.
+        The row as `rows/LAYER-SEED.json` holds it, and the arrays beside it: the statistics of every item for paired
+        tests, and with ``full`` those of `item_answers` and `text_losses`.
     """
     measured = plan.measured(run.task)
     data = run.task.read(*measured, run.vocabulary)
@@ -64,11 +67,14 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "version": __version__,
     }
     if full:
-        items = list(islice(run.task.labelled_items(*measured), MAX_ITEMS))
+        items = list(islice(run.task.labelled_items_for(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
         distance = distances(run, data, measured, plan.metric, statistics)
         row["distance"] = None if distance is None else asdict(distance)
         row["samples"] = samples(run, data, items)
+        for fields, arrays in (answer_items(run, items), measure_tokens(run, data, train)):
+            row |= fields
+            statistics |= stored(arrays)
         row["simplest"] = {"name": run.task.baseline_name, **run.task.baseline(train, data, run.vocabulary)}
     return row, statistics
 

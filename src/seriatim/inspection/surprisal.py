@@ -35,7 +35,7 @@ def surprisal_section(subject: Subject) -> Content:
     cut = f" Only the first {MAX_TOKENS:,} of {count:,} are shown." if count > MAX_TOKENS else ""
     full = f" Full shade is {max_bits:.1f} bits, the cost if all were equally likely."
     tokens = [
-        Token(score.text, score.bits, min(1.0, score.bits / max_bits), score.alternatives)
+        Token.of_surprisal(score.text, score.bits, result.outcomes, score.alternatives)
         for score in result.scores[:MAX_TOKENS]
     ]
     sentence = _mean_sentence(result)

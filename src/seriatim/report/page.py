@@ -118,17 +118,23 @@ class Token(NamedTuple):
     details: Sequence[tuple[str, float]] = ()
     note: str = ""
 
+    @classmethod
+    def of_surprisal(cls, text: str, bits: float, outcomes: int, details: Sequence[tuple[str, float]] = ()) -> "Token":
+        """Return a token with the full shade where it costs as much as one of so many ``outcomes``, equally likely."""
+        return cls(text, bits, min(1.0, bits / math.log2(max(2, outcomes))), details)
+
 
 @dataclass(frozen=True)
 class Tokens:
     """A text whose tokens are shaded by their values; the selected token shows its alternatives.
 
-    ``scale`` names the lightest and the darkest shade, and ``details_name`` introduces the alternatives.
+    ``scale`` names the lightest and the darkest shade, None if they are named elsewhere; ``details_name`` introduces
+    the alternatives.
     """
 
     tokens: Sequence[Token]
     caption: str = ""
-    scale: tuple[str, str] = ("expected", "surprising")
+    scale: tuple[str, str] | None = ("expected", "surprising")
     details_name: str = "Expected here:"
 
 
@@ -150,6 +156,14 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Parts side by side, as many as fit, each below its heading."""
+
+    parts: Sequence[tuple[str, "Part"]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Folded:
     """Parts below a title, which are shown when the title is selected."""
 
@@ -157,7 +171,7 @@ class Folded:
     parts: Sequence["Part"]
 
 
-Part = Prose | Plot | Plots | Table | Code | Tokens | Samples | Folded
+Part = Prose | Plot | Plots | Table | Code | Tokens | Samples | Beside | Folded
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         Metric("calibration_error", "calibration error", 4),
     )
     counts = ("texts", "tokens", "unknown_tokens")
+    label_unit = "texts"
+    max_compared = 10_000
 
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
@@ -156,6 +158,14 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield texts with their labels."""
         return ((row.text, str(row.label)) for row in self.rows(spec, split))
+
+    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield texts with their labels as the vocabulary spells them."""
+        return ((row.text, str(row.label)) for row in self.rows(spec, split, labels=vocabulary.labels))
+
+    def labels_of(self, answer: str) -> tuple[str]:
+        """Return the label, which is the whole answer."""
+        return (answer,)
 
     def why_undivided(self, share: str, *, none_held_out: bool) -> str:
         """Say also that the first text of each label, which is trained on, is the only one."""

@@ -57,6 +57,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
     former_options: ClassVar[Mapping[str, object]] = {"beam": 1, "length_penalty": 0.0}
     timed_work = "writing an answer"
     items_name = "pairs"
+    max_compared = 500  # an answer is a search
     suffixes = PAIRED_SUFFIXES
     baseline_name = "the source itself"
     simple_baseline: ClassVar[str | None] = "rules"

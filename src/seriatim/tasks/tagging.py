@@ -48,6 +48,8 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     former_options: ClassVar[Mapping[str, object]] = {"word_features": []}
     works_causally = True
     tags_words = True
+    label_unit = "words"
+    max_compared = 2_000
     items_name = "sentences"
     suffixes = TAGGED_SUFFIXES
     baseline_name = "each word's commonest tag"
@@ -153,6 +155,15 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield sentences with their tags, both as words in one line."""
         return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(spec, split))
+
+    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield sentences with their tags as the vocabulary spells them, both as words in one line."""
+        sentences = self.sentences(spec, split, labels=vocabulary.labels)
+        return ((" ".join(one.words), " ".join(one.tags)) for one in sentences)
+
+    def labels_of(self, answer: str) -> list[str]:
+        """Return the tag of each word."""
+        return answer.split()
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
         """Read and encode sentences; warn of repairs, and of tags that never occur in training and count as wrong."""

@@ -6,7 +6,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -15,19 +15,22 @@ from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.batching import Batches
+from ..data.batching import Batches, Windows
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.tokenizers import END
 from ..evaluation.context_use import ContextUse, by_context, context_sizes, last_logits
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
 from ..evaluation.intervals import Metrics
+from ..evaluation.perplexity import each_loss
+from ..evaluation.token_losses import TokenLosses
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name
 from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.ngram import NGram
 from ..models.ngrams.unseen import sparsity
 from ..training.task_view import Example, ModelT, StateReader, TaskView
+from .measured_tokens import choose_blocks, choose_lines, with_losses
 
 TextModelT = TypeVar("TextModelT", bound=TextModel, covariant=True)
 BLOCK = 50
@@ -45,6 +48,8 @@ class TextView(TaskView[ModelT]):
 
     correct_name = "tokens predicted correctly by the top guess"
     windowed = True
+    read_tokens: ClassVar[int] = 30_000
+    """Tokens of a running text that are read for `token_losses`."""
 
     @property
     def running_text(self) -> bool:
@@ -121,6 +126,20 @@ class TextView(TaskView[ModelT]):
         in_order = [scores[place] for place in range(len(corpus.ids))]
         return TokenScores(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
 
+    def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
+        """Return the losses of single tokens of a part of a text; see `measured_tokens`."""
+        whole, trained_on = (each.corpus if isinstance(each, Windows) else each for each in (data, train))
+        part = choose_blocks(whole, self.read_tokens) if whole.ends is None else choose_lines(whole)
+        return with_losses(part, self.losses(part.corpus), whole, trained_on, self.tokenizer)
+
+    def losses(self, corpus: Corpus) -> np.ndarray:
+        """Return −log P of each token of a text ``(tokens,)``, in nats."""
+        nats = np.zeros(len(corpus.ids))
+        for places, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
+            of_tokens = log_probabilities.cpu().numpy()[np.arange(len(places)), corpus.ids[places]]
+            nats[places] = -of_tokens
+        return nats
+
     def unknown_words(self, text: str, ids: Sequence[int] | np.ndarray) -> dict[int, str]:
         """Return the words of a text that its tokens ``ids``, or the first of them, hold as unknown, by their place."""
         places = [place for place, token in enumerate(ids) if token == self.tokenizer.unknown_id]
@@ -168,6 +187,11 @@ class CausalTextView(TextView[TextModelT]):
     title = "language model"
     prediction_name = "the distribution of the next token"
     max_tokens = 10_000
+    read_tokens = 100_000
+
+    def losses(self, corpus: Corpus) -> np.ndarray:
+        """Return −log P of each token, by which the model need not compute whole distributions."""
+        return each_loss(self.model, corpus)
 
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield the predictions window by window, with the state carried from one window to the next."""

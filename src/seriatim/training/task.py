@@ -64,6 +64,8 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     continues_text: ClassVar[bool] = False  # whether a model generates text, so that its speed is that of sampling
     tags_words: ClassVar[bool] = False  # whether an answer has one tag for each word of the input
     timed_work: ClassVar[str] = "reading and answering"  # what a comparison times, in words
+    label_unit: ClassVar[str] = "items"  # plural noun for what has a label; see `labels_of`
+    max_compared: ClassVar[int] = 1_000  # items whose answers a comparison keeps, at most
 
     def __init__(self, config: Config) -> None:
         self.config = self.with_defaults(config)
@@ -326,6 +328,17 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield inputs, as `answer` reads them, with the right answers; nothing where answers have no truth."""
         return iter(())
+
+    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield the items of `labelled_items` with labels as a model with this vocabulary spells them."""
+        return self.labelled_items(spec, split)
+
+    def labels_of(self, answer: str) -> Sequence[str] | None:
+        """Return the labels in an answer, or in a right answer of `labelled_items`; None if answers are no labels.
+
+        Two answers to one input have equal numbers of labels, which a comparison counts by class.
+        """
+        return None
 
     def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
         """Return the number of tokens that the time of an answer is divided by."""

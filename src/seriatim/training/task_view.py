@@ -21,6 +21,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.context_use import ContextUse
 from ..evaluation.error_analysis import Mistakes
 from ..evaluation.intervals import Metrics
+from ..evaluation.token_losses import TokenLosses
 from ..evaluation.token_scores import ALTERNATIVES, TokenScores
 from ..layers.positions import learned_positions
 from ..models.base_models import input_embedding, input_layer
@@ -263,6 +264,10 @@ class TaskView(Generic[ModelT]):
     def context_use(self, text: str) -> ContextUse:
         """Return the loss when only the last tokens are seen: of the text itself, or of the model's answer."""
         raise self.not_offered("no loss for shorter contexts")
+
+    def token_losses(self, data: Any, train: Any) -> TokenLosses:
+        """Return the losses of single tokens of a part of some data; both arguments are results of `Task.read`."""
+        raise self.not_offered("no losses of single tokens")
 
     def ngram_counts(self, text: str) -> Metrics:
         """Return how many n-grams of a text the training text lacks; see `seriatim.models.ngrams.unseen`."""

@@ -1,0 +1,209 @@
+"""The section of a comparison page on where models differ: by class, by token, and on single texts."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..evaluation.intervals import supported_digits
+from ..inspection.mistakes import MAX_LABELS, confusion_figure
+from ..report.number_formats import listed, percent
+from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
+from .bucket_figures import bucket_figure
+from .class_table import class_sentence, class_table, short
+from .disagreements import LOSS
+from .loss_buckets import UNKNOWN_NAME
+from .results import SIGNIFICANT, Json, Results
+
+MAX_LABEL = 24  # characters of a label in a figure
+
+
+def differences_section(results: Results) -> list[Part]:
+    """Return the parts, none of which exists where `results.json` has no ``differ``."""
+    differ = results.section("differ")
+    parts: list[Part] = []
+    if classes := differ.get("classes"):
+        parts += [Prose(class_sentence(classes)), class_table(classes)]
+    if confused := differ.get("confusions"):
+        parts += _confusions(confused, classes or {})
+    if buckets := differ.get("buckets"):
+        parts += _buckets(buckets, str(differ.get("measured", "")))
+    if disagreement := differ.get("disagreement"):
+        parts += _disagreement(disagreement, results)
+    return parts
+
+
+def _confusions(confused: Json, classes: Json) -> Iterator[Part]:
+    """Return what the best layer confuses, and what the others confuse, folded."""
+    best, *others = [_confusion(layer, each, str(classes.get("unit", ""))) for layer, each in confused.items()]
+    yield best
+    if others:
+        yield Folded("Confusions of the other layers", others)
+
+
+def _confusion(layer: str, confused: Json, unit: str) -> Part:
+    """Return the confusion matrix of a layer, or the most frequent confusions where there are many labels."""
+    wrong = f"{confused['wrong']:,} of {confused['total']:,} labels are wrong"
+    if "matrix" in confused:
+        caption = (
+            "Rows are true labels, columns predicted labels; each cell is a share of the true label. Correct "
+            f"predictions are on the diagonal; {wrong}."
+        )
+        labels = [short(label, MAX_LABEL) for label in confused["labels"]]
+        figure = confusion_figure(np.array(confused["matrix"]), labels)
+        return Plots([Plot(figure, f"Confusion matrix of {layer}", caption, f"Confusion matrix; {wrong}.")])
+    rows = [[short(true), short(predicted), f"{count:,}"] for true, predicted, count in confused["pairs"]]
+    caption = f"The most frequent confusions of {layer}; {wrong}. There are more than {MAX_LABELS} labels, so there is "
+    return Table(["true", "predicted", "count"], rows, f"{caption}no matrix.", {2})
+
+
+def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[Part]:
+    """Return the quality by length of the input, or by place and frequency of a token, and what is significant."""
+    plots, sentences = list[Plot](), list[str]()
+    for each in buckets:
+        figure = bucket_figure(each)
+        if figure is None:
+            continue
+        counts = ", ".join(f"{each['names'][i]}: {each['counts'][i]:,}" for i in each["shown"])
+        caption = f"{_explained(each)}Lines are 95 % intervals. Numbers of {each['counted']}: {counts}."
+        name = _figure_of(each)
+        title = f"{name[:1].upper()}{name[1:]} by {each['name']}"
+        plots.append(Plot(figure, title, caption, f"{title}, one line for each layer. Numbers: {counts}."))
+        sentences += filter(None, [_bucket_sentence(each)])
+    if plots:
+        part = [f"The losses of single tokens are those of {measured}."] if measured else []
+        yield Prose(" ".join([*part, *sentences]))
+        yield Plots(plots)
+
+
+def _explained(buckets: Json) -> str:
+    if buckets["by"] == "position":
+        return "The first token of a line has place 1; the line end is its last token. "
+    if any(buckets["names"][i] == UNKNOWN_NAME for i in buckets["shown"]):
+        return "Unknown are words outside the vocabulary, which are read and predicted as one word, <unk>. "
+    return ""
+
+
+def _bucket_sentence(buckets: Json) -> str:
+    """Return in how many ranges the second layer differs significantly from the best one, and where by most."""
+    tests = buckets.get("tests")
+    if not tests:
+        return ""
+    clear = [each for each in tests["results"] if each["p_value"] <= SIGNIFICANT and each["low"] is not None]
+    first, second, ranges = tests["first"], tests["second"], len(tests["results"])
+    if not clear:
+        return f"By {_unit_left_out(buckets['name'])}, no difference between {first} and {second} is significant."
+    clauses = []
+    for sign, verb in ((1, "higher"), (-1, "lower")):
+        chosen = [each for each in clear if sign * each["difference"] > 0]
+        if chosen:
+            most = max(chosen, key=lambda each: sign * each["difference"])
+            name = buckets["names"][most["bucket"]]
+            where = f"in {len(chosen)} of {ranges} ranges, most in {name} ({_difference(most, buckets)})"
+            clauses.append(f"a significantly {verb} {_figure_of(buckets)} than {first} {where}")
+    return f"By {_unit_left_out(buckets['name'])}, {second} has {listed(clauses)}."
+
+
+def _unit_left_out(name: str) -> str:
+    return name.partition(" (")[0]
+
+
+def _figure_of(buckets: Json) -> str:
+    return _unit_left_out(str(buckets["of"]))
+
+
+def _difference(test: Json, buckets: Json) -> str:
+    sign = 1 if test["difference"] > 0 else -1
+    low, high = sorted((sign * test["low"], sign * test["high"]))
+    digits = supported_digits(low, high, 3)
+    unit = " nats" if "(nats" in buckets["of"] else ""
+    return f"by {abs(test['difference']):.{digits}f}{unit}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
+
+
+def _disagreement(found: Json, results: Results) -> Iterator[Part]:
+    """Return the texts on which two models differ most, in both directions, and how often each is better."""
+    first, second = found["first"], found["second"]
+    names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
+    figure = "loss" if found["of"] == LOSS else names.get(found["of"], str(found["of"]))
+    what = "pieces of text" if found["kind"] == "tokens" else "held-out items"
+    rule = (
+        f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {found['items']:,} "
+        f"{what}, {first} has the better {figure} on {_share(found['better'])}, {second} on {_share(found['worse'])}."
+    )
+    if found["kind"] == "tokens":
+        rule += (
+            " Each token below is shaded by its surprisal, −log₂ of its probability; select a token to see it. Full "
+            f"shade is {math.log2(max(2, _outcomes(found, results))):.1f} bits, the cost if all tokens were equally "
+            "likely."
+        )
+        if found.get("spelled"):
+            rule += " A word in brackets is not in the vocabulary, and is read as <unk>."
+    yield Prose(rule)
+    for better, worse, key in ((first, second, "for_first"), (second, first, "for_second")):
+        title = f"Texts on which {better} is better than {worse} by the largest difference in {figure}"
+        if not found[key]:
+            yield Prose(f"There is no text on which {better} is better than {worse}.")
+        elif found["kind"] == "tokens":
+            yield from _token_texts(found, key, title, _outcomes(found, results))
+        else:
+            yield _answer_table(found, key, title, figure, tags=bool(results.values.get("tags_words")))
+
+
+def _outcomes(found: Json, results: Results) -> int:
+    return int(results.section("tokenizer").get("vocabulary_size") or found["outcomes"])
+
+
+def _token_texts(found: Json, key: str, title: str, outcomes: int) -> Iterator[Part]:
+    """Return each text under both models, side by side."""
+    yield Prose(f"{title}:")
+    for i, text in enumerate(found[key]):
+        parts: list[tuple[str, Part]] = []
+        for layer, bits, nats in zip((found["first"], found["second"]), text["bits"], text["figures"], strict=True):
+            values = [math.inf if value is None else value for value in bits]
+            tokens = [
+                Token.of_surprisal(name, value, outcomes) for name, value in zip(text["tokens"], values, strict=True)
+            ]
+            total = "infinite" if nats is None else f"{nats / math.log(2):.1f} bits"
+            parts.append((f"{layer}: {total}", Tokens(tokens, scale=None if i else Tokens.scale)))
+        yield Beside(parts)
+
+
+def _answer_table(found: Json, key: str, title: str, figure: str, *, tags: bool) -> Table:
+    """Return the texts with the right answers, and the answer of each model with its figure."""
+    layers, rows = (found["first"], found["second"]), list[list[str | Cell]]()
+    for item in found[key]:
+        truth = _marked_words(item["text"], item["truth"]) if tags else item["truth"]
+        cells: list[str | Cell] = [item["text"], truth]
+        for answer, value, right in zip(item["answers"], item["figures"], item["right"], strict=True):
+            note = f"{figure} {'infinite' if value is None else f'{value:.2f}'}"
+            shown = (
+                answer if not tags else "no wrong tag" if right else _wrong_tags(item["text"], item["truth"], answer)
+            )
+            cells.append(Cell(shown, "right" if right else "wrong", note))
+        rows.append(cells)
+    caption = f"{title}." + (" Of the answers, only the wrong tags are shown, with their words." if tags else "")
+    return Table(["text", "right answer", *layers], rows, caption, stacked=True)
+
+
+def _marked_words(text: str, truth: str) -> str:
+    """Return the words with their tags, without those that are outside of all chunks."""
+    return " ".join(f"{word}/{tag}" for word, tag in zip(_whole(text), _whole(truth), strict=False) if tag != "O")
+
+
+def _wrong_tags(text: str, truth: str, answer: str) -> str:
+    """Return the words whose tags are wrong, with these tags, as far as the shortened texts go."""
+    aligned = zip(_whole(text), _whole(truth), _whole(answer), strict=False)
+    return ", ".join(f"{word}/{given}" for word, true, given in aligned if true != given) or "wrong further on"
+
+
+def _whole(shortened: str) -> list[str]:
+    """Return the words of a text, without the last one of a text that is cut."""
+    return shortened.split()[: -1 if shortened.endswith("…") else None]
+
+
+def _share(share: Sequence[float | None]) -> str:
+    """Write a share with its interval: ``62 % (58 to 66 %)``."""
+    value, low, high = share
+    if value is None or low is None or high is None or low == high:
+        return percent(value or 0.0)
+    return f"{percent(value)} ({100 * low:.0f} to {100 * high:.0f} %)"

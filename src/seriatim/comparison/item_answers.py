@@ -1,0 +1,162 @@
+"""What a row keeps of single items, from which a comparison computes where its models differ.
+
+Labels are kept as numbers, beside the statistics of the row; a part of the texts is kept, shortened, in the row itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..core.errors import InputError
+from ..evaluation.intervals import Metrics
+from ..inspection.cost import evenly
+from ..runs.run import Run
+from .metric import FIGURE_OF_SUMS
+from .results import Json
+
+PREFIX = "items."
+"""The beginning of the names of these arrays in the file of a row, which also has the statistics for paired tests."""
+MAX_ITEMS = 100_000  # items that are read
+MAX_UNITS = 40_000  # labels that are kept
+MAX_TEXTS, MAX_CHARACTERS = 1_000, 300
+"""Items whose texts are kept, and characters of each."""
+ARRAYS = ("rows", "sizes", "lengths", "truth", "predicted")
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class ItemAnswers:
+    """The answers of one model to some items of the measured data.
+
+    Attributes:
+        total: number of items in the data.
+        rows: the places of the items in the data, in ascending order ``(items,)``.
+        unit: plural noun for what has a label.
+        names: the labels; empty if answers are no labels.
+        sizes: numbers of labels of each item ``(items,)``.
+        lengths: numbers of tokens of each input ``(items,)``.
+        truth, predicted: the label of each text or word, as its place in ``names`` ``(sum of sizes,)``.
+        texts: ``row``, ``text``, ``truth`` and ``answer`` of some items, shortened, and whether it is ``right``.
+    """
+
+    total: int
+    rows: np.ndarray
+    unit: str
+    names: Sequence[str]
+    sizes: np.ndarray
+    lengths: np.ndarray
+    truth: np.ndarray
+    predicted: np.ndarray
+    texts: Sequence[Json]
+
+    @classmethod
+    def read(cls, row: Json, arrays: Arrays) -> "ItemAnswers | None":
+        """Return what `answer_items` has kept, given the result of `read_arrays`; None if there is nothing."""
+        kept = row.get("answers")
+        if not kept or not set(ARRAYS) <= arrays.keys():
+            return None
+        rows, sizes, lengths, truth, predicted = (arrays[name] for name in ARRAYS)
+        labels = kept["unit"], kept["names"], sizes, lengths, truth, predicted
+        return cls(kept["total"], rows, *labels, kept["texts"])
+
+    def labels(self) -> tuple[list[list[str]], list[list[str]]]:
+        """Return the true and the predicted labels of each item."""
+        ends = self.sizes.cumsum().tolist()
+        spans = list(zip([0, *ends[:-1]], ends, strict=True))
+        names = ([self.names[label] for label in part.tolist()] for part in (self.truth, self.predicted))
+        true, predicted = ([all_names[start:end] for start, end in spans] for all_names in names)
+        return true, predicted
+
+
+def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, Arrays]:
+    """Answer inputs that are evenly spread over the data, given with their right answers.
+
+    Returns:
+        The fields of the row, and the arrays beside it; both are empty for tasks without answers.
+    """
+    task = run.task
+    try:
+        chosen = evenly(range(len(items)), _count(run, items))
+        answers: list[str] = []
+        for start in range(0, len(chosen), task.answer_batch_size):
+            part = [items[i][0] for i in chosen[start : start + task.answer_batch_size]]
+            answers += [str(answer["text"]) for answer in task.answer(run.model, run.vocabulary, part)]
+    except InputError:  # a task that does not answer
+        return {}, {}
+    if not answers:
+        return {}, {}
+    labels = [(task.labels_of(items[i][1]), task.labels_of(answer)) for i, answer in zip(chosen, answers, strict=True)]
+    labelled = all(true is not None and given is not None for true, given in labels)
+    kept = [i for i, (true, given) in enumerate(labels) if not labelled or len(true or ()) == len(given or ())]
+    true, predicted = ([list(labels[i][side] or ()) if labelled else [] for i in kept] for side in (0, 1))
+    names = sorted({label for row in (*true, *predicted) for label in row})
+    numbers = {name: i for i, name in enumerate(names)}
+    texts = [
+        {"row": chosen[i], "text": items[chosen[i]][0], "truth": items[chosen[i]][1], "answer": answers[i]}
+        | {"right": answers[i] == items[chosen[i]][1]}
+        for i in evenly(kept, MAX_TEXTS)
+    ]
+    fields = {
+        "total": len(items),
+        "unit": task.label_unit,
+        "names": names,
+        "texts": [{name: _shortened(value) for name, value in text.items()} for text in texts],
+    }
+    arrays = {
+        "rows": np.array([chosen[i] for i in kept], np.int64),
+        "sizes": np.array([len(row) for row in true], np.int64),
+        "lengths": np.array([len(run.tokenizer.encode(items[chosen[i]][0])) for i in kept], np.int64),
+        "truth": np.array([numbers[label] for row in true for label in row], np.int64),
+        "predicted": np.array([numbers[label] for row in predicted for label in row], np.int64),
+    }
+    return {"answers": fields}, arrays
+
+
+def stored(arrays: Arrays) -> Arrays:
+    """Return arrays as the file of a row has them: with their names there, and whole numbers in 16 or 32 bits."""
+    return {f"{PREFIX}{name}": _small(array) if array.dtype.kind == "i" else array for name, array in arrays.items()}
+
+
+def _small(numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.int16 if numbers.max(initial=0) <= np.iinfo(np.int16).max else np.int32)
+
+
+def read_arrays(tensors: Mapping[str, np.ndarray]) -> Arrays:
+    """Return the arrays of single items among those of a row."""
+    return {
+        name.removeprefix(PREFIX): array.astype(np.int64) if array.dtype.kind == "i" else array
+        for name, array in tensors.items()
+        if name.startswith(PREFIX)
+    }
+
+
+def has_all(statistics: Arrays, key: str, total: int) -> bool:
+    """Return whether there are statistics of a figure for each of the ``total`` items that were read."""
+    return key in statistics and key in FIGURE_OF_SUMS and min(MAX_ITEMS, len(statistics[key])) == total
+
+
+def with_equal_names(answers: Mapping[str, ItemAnswers]) -> dict[str, ItemAnswers]:
+    """Return the answers of several layers with labels that have the same numbers."""
+    names = sorted({name for each in answers.values() for name in each.names})
+    numbers = {name: i for i, name in enumerate(names)}
+
+    def renumbered(each: ItemAnswers) -> ItemAnswers:
+        table = np.array([numbers[name] for name in each.names], np.int64)
+        return replace(each, names=names, truth=table[each.truth], predicted=table[each.predicted])
+
+    return {layer: renumbered(each) for layer, each in answers.items()}
+
+
+def _count(run: Run, items: Sequence[tuple[str, str]]) -> int:
+    """Return how many items are answered: fewer if they have many labels."""
+    some = evenly(items, MAX_TEXTS)
+    sizes = [len(run.task.labels_of(truth) or ()) for _, truth in some]
+    mean = sum(sizes) / max(1, len(sizes))
+    return max(1, min(run.task.max_compared, int(MAX_UNITS / max(1.0, mean))))
+
+
+def _shortened(value: object) -> object:
+    if not isinstance(value, str) or len(value) <= MAX_CHARACTERS:
+        return value
+    return f"{value[: MAX_CHARACTERS - 1]}…"
