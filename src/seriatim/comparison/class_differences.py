@@ -7,11 +7,10 @@ import numpy as np
 
 from ..evaluation.class_counts import ClassCounts, count_chunks, count_labels, exchange_test, f1, holm
 from ..evaluation.error_analysis import MAX_CONFUSIONS
-from ..evaluation.intervals import Measure, Metrics, with_intervals
+from ..evaluation.intervals import SIGNIFICANT, Measure, Metrics, with_intervals
 from ..evaluation.label_metrics import marks_chunks
 from ..inspection.mistakes import MAX_LABELS
 from .item_answers import ItemAnswers
-from .results import SIGNIFICANT
 
 MAX_SHOWN = 30  # classes of the table
 MAX_DIFFERING = 15  # classes that are shown because they differ, where not all are shown

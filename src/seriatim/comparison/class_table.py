@@ -1,10 +1,10 @@
 """The table of F1 by class on a comparison page, and a sentence on the classes that differ."""
 
-from ..evaluation.intervals import supported_digits
+from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..report.number_formats import listed
 from ..report.page import Cell, Table
 from .class_differences import MAX_DIFFERING, MIN_SUPPORT
-from .results import SIGNIFICANT, Json
+from .results import Json
 
 MAX_CHARACTERS = 60  # of the name of a class
 LOWER, HIGHER = "▼", "▲"

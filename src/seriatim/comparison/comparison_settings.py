@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..config import Config, ConfigSource, resolve
+from ..config import Config, ConfigSource, Fields, resolve
 from ..core.errors import InputError, nearest
 from ..layers import current, options_of
 from ..layers.origins import register_reference
@@ -178,7 +178,7 @@ def _check_width(row: str) -> None:
         raise InputError(f"--layers: {row}: {name} has no width; give {name} alone")
 
 
-def share_options(rows: Sequence[str], options: Mapping[str, Any], task: str) -> dict[str, dict[str, Any]]:
+def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, Fields]:
     """Return for every row the model options that its layers or the task accept; refuse one that no row accepts."""
     known = {row: _option_names(row, options, task) for row in rows}
     names = set().union(*known.values())
@@ -190,7 +190,7 @@ def share_options(rows: Sequence[str], options: Mapping[str, Any], task: str) ->
     return {row: shared_options(task, row) | given[row] if is_counted(row) else given[row] for row in rows}
 
 
-def _option_names(row: str, options: Mapping[str, Any], task: str) -> set[str]:
+def _option_names(row: str, options: Fields, task: str) -> set[str]:
     """Return the options of the task, of a counted model, or of the layers of a row and of the decoder."""
     sections = [each.own_options for each in (task_type(task), task_type(task, row)) if each.own_options]
     decoder = options.get("decoder")
@@ -225,7 +225,7 @@ def _check_count(option: str, count: int, least: int, largest: int) -> None:
         raise InputError(f"{option}: must be from {least} to {largest}, got {count}")
 
 
-def _budget(settings: ComparisonSettings, training: Mapping[str, Any]) -> Budget:
+def _budget(settings: ComparisonSettings, training: Fields) -> Budget:
     """Return the one budget, given as ``--minutes M`` or as ``--training.minutes M``, and so for tokens and steps."""
     if "epochs" in training:
         raise InputError("training.epochs: a comparison gives every layer the same minutes, tokens or steps; give one")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..evaluation.intervals import supported_digits
+from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
 from ..report.number_formats import listed, percent
 from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
@@ -13,7 +13,7 @@ from .bucket_figures import bucket_figure
 from .class_table import class_sentence, class_table, short
 from .disagreements import LOSS
 from .loss_buckets import UNKNOWN_NAME
-from .results import SIGNIFICANT, Json, Results
+from .results import Json, Results
 
 MAX_LABEL = 24  # characters of a label in a figure
 
