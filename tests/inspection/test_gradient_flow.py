@@ -11,7 +11,7 @@ from torch import Tensor
 import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import flow_section
-from seriatim.inspection.gradient_flow import _mean, gradient_flow, norms_by_lag, reach
+from seriatim.inspection.gradient_flow import gradient_flow, norms_by_lag, reach
 from seriatim.inspection.gradient_trend import MIN_LAGS, trend
 from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
@@ -142,18 +142,6 @@ def test_reach_is_the_first_lag_below_a_hundredth_of_the_start() -> None:
     assert reach([1.0, 0.5]) is None
     assert reach([]) is None
     assert reach([0.0, 0.0]) == 1
-
-
-def test_lengths_and_losses_of_windows_do_not_change_the_reach() -> None:
-    """The mean of curves of the same shape has that shape, for windows of any length and losses of any size."""
-    short, long = 100 * 0.5 ** torch.arange(3.0), 0.01 * 0.5 ** torch.arange(9.0)
-    for rows in ([short, long], [0.01 * short, 100 * long]):
-        means = torch.tensor(_mean(rows))
-        torch.testing.assert_close(means / means[0], long / long[0])
-        assert reach(means.tolist()) == 8
-    alike = torch.rand(4, 5)
-    assert _mean(list(alike)) == pytest.approx(alike.mean(0).tolist())
-    assert _mean([torch.zeros(3)] * 2) == [0.0] * 3
 
 
 def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ..report.page import Part, Plot, Prose, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import SOFT, new_figure, plain, style
 from ..training.task_view import LabelEffect
+from .gold_answers import gold_parts
 from .subject import Content, Subject
 
 MAX_TOKENS = 1_000
@@ -30,7 +31,7 @@ MAX_LABELS = 5
 
 def surprisal_section(subject: Subject) -> Content:
     """Write the section on surprisal, or on the certainty of tags."""
-    result = subject.view.token_scores(subject.text)
+    result = subject.view.token_scores(subject.item)
     count, max_bits = len(result.scores), math.log2(result.outcomes)
     cut = f" Only the first {MAX_TOKENS:,} of {count:,} are shown." if count > MAX_TOKENS else ""
     full = f" Full shade is {max_bits:.1f} bits, the cost if all were equally likely."
@@ -42,7 +43,9 @@ def surprisal_section(subject: Subject) -> Content:
     parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
     finite = [score for score in result.scores if math.isfinite(score.bits)]
     if MIN_BARS <= len(result.scores) <= MAX_BARS and finite:
-        caption = f"{sentence}. A missing bar is a token of probability zero."
+        caption = f"{sentence}."
+        if len(finite) < count:
+            caption += " A missing bar is a token of probability zero."
         parts.append(
             Plot(
                 bars_figure(result.scores, subject.layer),
@@ -56,6 +59,8 @@ def surprisal_section(subject: Subject) -> Content:
         description = f"Share of {result.unit} against surprisal in bits."
         figure = surprisal_figure(finite, subject.layer)
         parts.append(Plot(figure, "Distribution of surprisal", f"{sentence}. {tail}", description))
+    if result.answers:
+        parts += gold_parts(subject, result.answers)
     return Content(parts, [f"surprisal: {sentence}"])
 
 
@@ -101,7 +106,7 @@ def label_effect_section(subject: Subject) -> Content:
         "Select a token to see the probabilities of the labels without it."
     )
     shaded = Tokens(tokens, caption, ("no effect", "large effect"), "Without this token:")
-    parts: list[Part] = [Prose(f"The predicted label is {label}: {shares}."), shaded]
+    parts: list[Part] = [Prose(f"The predicted label is {label}: {shares}."), *gold_parts(subject, [label]), shaded]
     if effect.prefixes is not None and len(effect.tokens) > 1:
         caption = "Probabilities of the labels if the text ended after each token."
         description = f"Probability of labels against tokens read; at the end {shares}."
@@ -124,13 +129,14 @@ def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[s
 def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
     """Draw the surprisal of each token as a bar above its name, in the colour of ``layer``, if one is named."""
     width = width_for(len(scores))
+    texts = [score.text.removesuffix(" ") or score.text for score in scores]  # words without the space after them
     figure, [[plot]] = new_figure(width=width)
     bits = [score.bits if math.isfinite(score.bits) else 0.0 for score in scores]
     bars = plot.bar(range(len(scores)), bits, width=0.8, color=model_style(layer)["color"])
-    show(bars.patches, "tokens", names=[visible(score.text) for score in scores])
+    show(bars.patches, "tokens", names=[visible(text) for text in texts])
     plot.set_axisbelow(True)
     plot.set(ylabel="surprisal (bits)", xlim=(-0.6, len(scores) - 0.4))
-    name_tokens(plot.xaxis, [score.text for score in scores], width - 0.8)
+    name_tokens(plot.xaxis, texts, width - 0.8)
     return figure
 
 

@@ -100,8 +100,9 @@ class TextView(TaskView[ModelT]):
         """Return in words which tokens each of so many tokens is predicted from."""
         return "the tokens before it"
 
-    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
         """Return the surprisal of every token of the text."""
+        text = str(item)
         corpus, scores = self.encode(text), dict[int, TokenScore]()
         for places, log_probabilities in self.log_probabilities(corpus):
             targets = torch.from_numpy(corpus.ids[places].astype("int64"))
@@ -167,6 +168,7 @@ class CausalTextView(TextView[TextModelT]):
 
     title = "language model"
     prediction_name = "the distribution of the next token"
+    target_place = "after"
     max_tokens = 10_000
 
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
@@ -196,6 +198,10 @@ class CausalTextView(TextView[TextModelT]):
             examples.append(Example(inputs, targets, tuple(names[: len(inputs)])))
         return examples
 
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tokens after the inputs."""
+        return (*example.tokens[1:], *self.token_names(example.targets[-1:]))
+
     def lines(self, text: str) -> list[str]:
         """Return the running text as a whole, or each line that is not blank."""
         return [text] if self.running_text else [line for line in text.split("\n") if line.strip()]
@@ -220,8 +226,9 @@ class CausalTextView(TextView[TextModelT]):
         """Return the inputs with the boundary symbol in front ``(batch, 1 + time)``."""
         return torch.tensor([[END, *example.inputs] for example in batch], device=self.device)
 
-    def context_use(self, text: str) -> ContextUse:
+    def context_use(self, item: object) -> ContextUse:
         """Return loss and accuracy when only the last tokens of the text are seen."""
+        text = str(item)
         corpus = self.encode(text)
         sizes = context_sizes(len(corpus.ids))
         return ContextUse(by_context(self.model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
@@ -250,8 +257,13 @@ class LanguageModelView(CausalTextView[LanguageModel]):
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of the last token of each example."""
-        logits = self.model.output(self.forward(batch)[:, -1])
-        return F.cross_entropy(logits.double(), self.tensors(batch)[1][:, -1], reduction="none")
+        return self.place_losses(batch, [len(example.targets) - 1 for example in batch])
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of the token after one input of each example."""
+        rows = range(len(batch))
+        logits = self.model.output(self.forward(batch)[rows, places])
+        return F.cross_entropy(logits.double(), self.tensors(batch)[1][rows, places], reduction="none")
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(next token) after each example, by one pass over all of its tokens."""
