@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..core.errors import InputError
 from ..evaluation.token_scores import visible
 from ..recurrence.obstacles import uncompiled
 from ..report.heat_map_data import name_cells
-from ..report.page import Plot, Plots, Prose
+from ..report.page import Folded, Part, Plot, Plots, Prose
 from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import HEAT, new_figure, plain
 from ..runs.run import Run
@@ -42,6 +42,8 @@ MAX_LAYERS = 12
 """Layers whose maps are drawn."""
 COLUMNS = 4
 """Heads side by side, at most."""
+TALLEST_CELL = 0.35
+"""Inches of a row of a map, at most."""
 COLUMN_MARGIN = 0.5
 """Inches beside the map of one head, for the names of tokens."""
 MARGINS = 1.2
@@ -195,7 +197,7 @@ def attention_figure(attention: AttentionMap) -> Figure:
     columns = _columns(heads, keys)
     rows, wide = -(-heads // columns), width_for(keys) if heads == 1 else WIDE
     width = (wide - 1) / columns - (COLUMN_MARGIN if heads > 1 else 0)
-    height = min(max(1.2, width * queries / keys), 1.5 * width)
+    height = min(max(1.2, width * queries / keys), 1.5 * width, max(1.2, TALLEST_CELL * queries))
     figure, grid = new_figure(rows, columns, width=wide, height=rows * (height + 0.3) + 0.8, sharex=True, sharey=True)
     for head, axes in enumerate(grid.flat):
         axes.set_visible(head < heads)
@@ -219,8 +221,8 @@ def blank_future(attention: AttentionMap) -> Tensor:
 
 
 def _columns(heads: int, keys: int) -> int:
-    """Return how many heads stand side by side: as many as leave room for the names of the tokens, if any does."""
-    fitting = [n for n in range(1, COLUMNS + 1) if keys * SPACED <= (WIDE - 1) / n - COLUMN_MARGIN]
+    """Return how many heads stand side by side: as many as leave room for the names of the tokens, if two do."""
+    fitting = [n for n in range(2, COLUMNS + 1) if keys * SPACED <= (WIDE - 1) / n - COLUMN_MARGIN]
     return min(heads, max(fitting, default=COLUMNS))
 
 
@@ -268,10 +270,22 @@ def attention_section(subject: Subject) -> Content:
         "Brightness grows with the square root of the weight. Places that a token must not see are blank. "
         f"{result.limits}{cut}"
     )
-    plots = []
-    for each in result.maps[:MAX_LAYERS]:
-        heads, queries, keys = each.weights.shape
-        caption = f"{heads} heads." if heads > 1 else "One head."
-        description = f"Weights of {each.layer} from {queries} to {keys} tokens."
-        plots.append(Plot(attention_figure(each), f"Attention of {each.layer}", caption, description))
-    return Content([Prose(intro.strip()), Plots(plots)])
+    drawn = result.maps[:MAX_LAYERS]
+    parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean_of_heads(each), len(each.weights)) for each in drawn])]
+    several = [each for each in drawn if len(each.weights) > 1]
+    if several:
+        parts.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
+    return Content(parts)
+
+
+def mean_of_heads(attention: AttentionMap) -> AttentionMap:
+    """Return the mean of the weights over the heads, as the map of a single head."""
+    return replace(attention, weights=attention.weights.mean(0, keepdim=True))
+
+
+def _plot(attention: AttentionMap, mean_of: int) -> Plot:
+    """Return the plot of a map, which is the mean of a number of heads."""
+    heads, queries, keys = attention.weights.shape
+    caption = f"Mean of {mean_of} heads." if mean_of > 1 else f"{heads} heads." if heads > 1 else "One head."
+    description = f"Weights of {attention.layer} from {queries} to {keys} tokens."
+    return Plot(attention_figure(attention), f"Attention of {attention.layer}", caption, description)

@@ -69,13 +69,13 @@ def _intro(result: GradientFlow, name: str) -> str:
         "step, k steps earlier: the norm of ∂loss/∂h against k. The solid line is the trained model; the dashed line "
         "is the same model before training. A curve that falls steeply is a vanishing gradient: this layer cannot "
         "learn from inputs so far back through its own state, although it may still remember them. A curve that rises "
-        "is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients that take "
-        "another route, through other layers, are not counted. "
+        "steadily is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients that "
+        "take another route, through other layers, are not counted. "
     )
     if result.windows > 1:
         intro += (
-            f"The curves are means over {result.windows} windows of {result.length:,} tokens each, from {name} "
-            f"({result.cut}); the bands are the 95 % intervals of the means over the windows."
+            f"The curves are means over {result.windows} windows of {result.length:,} tokens each, from {name}: "
+            f"{result.cut}. The bands are the 95 % intervals of the means over the windows."
         )
     else:
         intro += f"The curves are those of a single window of {result.length:,} tokens, from {name}."
@@ -165,6 +165,8 @@ def _summary(layer: LayerFlow) -> list[str]:
     after, before = _phrases(layer.trained, layer.trained_trend), _phrases(layer.fresh, layer.fresh_trend)
     if not after:
         return []
+    if after == before and reach(layer.trained) is None and not any("per step" in phrase for phrase in after):
+        return []  # neither curve falls within the windows
     if after == before:
         return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}, before and after training"]
     earlier = f" (before training: {', '.join(before)})" if before else ""
@@ -176,4 +178,4 @@ def _measured(subject: Subject) -> tuple[list[object], str]:
     items = subject.held_out_items(WINDOWS if subject.view.running_text else CANDIDATES, LAGS + 1)
     if not items:
         return [subject.item], GIVEN
-    return items, f"the held-out data {subject.run.task.name_of(subject.held_out())}"
+    return items, f"the held-out data ({subject.run.task.name_of(subject.held_out())})"

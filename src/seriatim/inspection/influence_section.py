@@ -58,7 +58,7 @@ def influence_section(subject: Subject) -> Content:
     if result.example.length < result.total:
         left = result.total - result.example.length
         limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
-    parts: list[Part] = [Prose(" ".join([_intro(view), *limits]))]
+    parts: list[Part] = [Prose(" ".join([_intro(view, result.example), *limits]))]
     parts.append(TokenLinks(place.texts, views, CAPTION))
     sentence = nearest_sentence(view, result)
     if sentence:
@@ -66,7 +66,7 @@ def influence_section(subject: Subject) -> Content:
     return Content(parts, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
 
 
-def _intro(view: TaskView[nn.Module]) -> str:
+def _intro(view: TaskView[nn.Module], example: Example) -> str:
     what = {
         "after": "the probability of the selected token depends on each token before it",
         "at": "the probability of the selected word's tag depends on each word",
@@ -74,6 +74,8 @@ def _intro(view: TaskView[nn.Module]) -> str:
     }[view.target_place]
     if view.masks:
         what = "the probability of the selected token, which is masked, depends on each other token"
+    if example.decoded:
+        what = "the probability of a token of the answer depends on the source and on the answer before it"
     return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
 
 
@@ -118,6 +120,11 @@ def influence_view(view: TaskView[nn.Module], result: Influence, place: Layout) 
     }[view.target_place]
     if view.masks:
         sentence = "Influence on the probability of the selected token when it is masked, divided between the others."
+    if result.example.decoded:
+        sentence = (
+            "Influence on the probability of the selected token of the answer, divided between the source and the "
+            "tokens before it."
+        )
     rows = [_trimmed(row) for row in result.shares]
     return LinkView("Influence", "influence on the selected token", sentence, rows, place.first_answer)
 

@@ -48,7 +48,7 @@ TASK_PROBES = {
 """Sections that only some tasks have, by the names in `TaskView.first_section` and `TaskView.sections`."""
 ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section)
 PROBES = (
-    Probe("influence", "What each token depends on", influence_section),
+    Probe("influence", "What each prediction depends on", influence_section),
     Probe("attention", "Attention", attention_section),
     Probe("gates", "Gates", gates_section),
     Probe("embeddings", "Which tokens are alike?", embeddings_section),

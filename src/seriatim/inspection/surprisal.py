@@ -23,8 +23,8 @@ MAX_TOKENS = 1_000
 """Tokens that are shown one by one."""
 MIN_BARS, MAX_BARS = 2, 60
 """Numbers of tokens with which the surprisal of each is drawn as a bar."""
-MIN_CURVE = 20
-"""Tokens from which on the distribution of surprisal is drawn otherwise."""
+MIN_TOKENS = 20
+"""Tokens from which on a mean has an interval and is stated in the summary, or its distribution is drawn."""
 MAX_LABELS = 5
 """Labels that are listed, or whose curves are drawn."""
 
@@ -54,14 +54,14 @@ def surprisal_section(subject: Subject) -> Content:
                 "Bits against the tokens.",
             )
         )
-    elif len(finite) >= MIN_CURVE:
+    elif len(finite) >= MIN_TOKENS:
         tail = f"Where the curve rises early and then flattens, a few {result.unit} carry most of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
         figure = surprisal_figure(finite, subject.layer)
         parts.append(Plot(figure, "Distribution of surprisal", f"{sentence}. {tail}", description))
     if result.answers:
         parts += gold_parts(subject, result.answers)
-    return Content(parts, [f"surprisal: {sentence}"])
+    return Content(parts, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
 
 
 def _mean_sentence(result: TokenScores) -> str:
@@ -84,7 +84,7 @@ def _mean_with_interval(bits: Sequence[float]) -> str:
     """Return a mean in bits, with its 95 % interval if there are enough tokens for one."""
     values = np.array(bits)
     mean, low, high = interval(np.stack([values, np.ones(len(values))], 1), mean_of)
-    if low is None or high is None or low == high:
+    if len(values) < MIN_TOKENS or low is None or high is None or low == high:
         return f"{mean:.2f} bits on average"
     digits = supported_digits(low, high, 2)
     return f"{mean:.{digits}f} bits on average (95 % interval {low:.{digits}f} to {high:.{digits}f})"
@@ -112,7 +112,9 @@ def label_effect_section(subject: Subject) -> Content:
         description = f"Probability of labels against tokens read; at the end {shares}."
         parts.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
     strongest = effect.tokens[int(gains.argmax())].strip()
-    adds = f"; {strongest!r} contributes most" if gains.max() > 0 else ""
+    adds = (
+        f"; without {strongest!r}, log₂ of its probability falls most, by {gains.max():.2f}" if gains.max() > 0 else ""
+    )
     return Content(parts, [f"answer: {label} ({effect.full[effect.predicted]:.0%}){adds}"])
 
 

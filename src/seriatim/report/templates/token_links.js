@@ -9,7 +9,7 @@ function tokenLinks(figure) {
 
   // The weights of a token for all tokens, from 0 to 1 relative to the largest; undefined for those that are left out.
   function weightsOf(place) {
-    const view = views[choice.value], row = view.rows[place - view.row];
+    const view = views[choice?.value ?? 0], row = view.rows[place - view.row];
     if (row === undefined) return { largest: 0, weights: tokens.map(() => undefined) };
     const weights = tokens.map((_, i) => {
       const at = 2 * (i - view.column), digits = row.slice(at, at + 2);
@@ -46,8 +46,8 @@ function tokenLinks(figure) {
     show(pinned);
   }
 
-  figure.querySelector(".choice").hidden = false;
-  choice.addEventListener("change", () => {
+  if (choice) choice.parentElement.hidden = false;
+  choice?.addEventListener("change", () => {
     const view = views[choice.value];
     about.textContent = view.sentence;
     pin(Math.max(view.row, Math.min(view.row + view.rows.length - 1, pinned)));
