@@ -267,9 +267,11 @@ def attention_section(subject: Subject) -> Content:
     intro = (
         "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. On the diagonal a "
         "token attends to itself, on a line beside it to a neighbour; a bright column is a token that all attend to. "
-        "Brightness grows with the square root of the weight. Places that a token must not see are blank. "
-        f"{result.limits}{cut}"
+        "Brightness grows with the square root of the weight. "
     )
+    if any(blank_future(each).isnan().any() for each in result.maps):
+        intro += "Places that a token must not see are blank. "
+    intro += f"{result.limits}{cut}"
     drawn = result.maps[:MAX_LAYERS]
     parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean_of_heads(each), len(each.weights)) for each in drawn])]
     several = [each for each in drawn if len(each.weights) > 1]

@@ -70,8 +70,12 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
         for line in str(item).split("\n"):
             if line.strip():
                 ids = find_gaps(line, self.tokenizer, self.model.mask, self.config.data.unit).ids.tolist()
-                windows = [tuple(ids[start : start + self.length]) for start in range(0, len(ids), self.length)]
-                examples += [Example(window, window, self.token_names(window)) for window in windows]
+                names = list(self.token_names(ids))
+                words = {} if self.model.mask in ids else self.unknown_words(line, ids)
+                for place, word in words.items():
+                    names[place] = f"[{word}]"
+                parts = [slice(start, start + self.length) for start in range(0, len(ids), self.length)]
+                examples += [Example(tuple(ids[part]), tuple(ids[part]), tuple(names[part])) for part in parts]
         return examples
 
     def forward(self, batch: Sequence[Example]) -> Tensor:

@@ -102,8 +102,8 @@ class TaggerView(TaskView[Tagger]):
             bits, rank = -math.log2(max(share, np.finfo(float).tiny)), int((row > share).sum()) + 1
             tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
         caption = (
-            "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. Select "
-            "a word to see the most likely tags."
+            "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. "
+            "Select a word to see the most likely tags."
         )
         answers = tuple(labels[tag] for tag in tags)
         scale = ("certain", "uncertain")

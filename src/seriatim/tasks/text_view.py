@@ -195,12 +195,12 @@ class CausalTextView(TextView[TextModelT]):
             inputs, names = (END, *targets)[: len(targets)], list(self.token_names((END, *targets)))
             for place, word in self.unknown_words(line, targets).items():
                 names[place + 1] = f"[{word}]"
-            examples.append(Example(inputs, targets, tuple(names[: len(inputs)])))
+            examples.append(Example(inputs, targets, tuple(names[:-1]), answers=tuple(names[1:])))
         return examples
 
     def target_names(self, example: Example) -> tuple[str, ...]:
         """Return the names of the tokens after the inputs."""
-        return (*example.tokens[1:], *self.token_names(example.targets[-1:]))
+        return example.answers or self.token_names(example.targets)
 
     def lines(self, text: str) -> list[str]:
         """Return the running text as a whole, or each line that is not blank."""

@@ -42,6 +42,7 @@ class Example:
     tokens: tuple[str, ...]  # names of the inputs
     decoded: tuple[str, ...] = ()  # names of the tokens that a decoder reads, if there is one
     words: tuple[str, ...] = ()  # the inputs, for models that read the characters of words
+    answers: tuple[str, ...] = ()  # names of the targets, one for each input, if they are not those of the vocabulary
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -77,6 +78,7 @@ class Example:
             targets=tuple(self.targets[i] for i in places) if aligned else self.targets,
             tokens=tuple(self.tokens[i * self.copies + copy] for i in places for copy in range(self.copies)),
             words=tuple(self.words[i] for i in places) if self.words else (),
+            answers=tuple(self.answers[i] for i in places) if self.answers else (),
         )
 
 

@@ -4,6 +4,7 @@ function tokenLinks(figure) {
   const views = JSON.parse(figure.querySelector("script.weights").textContent);
   const choice = figure.querySelector("select"), about = figure.querySelector(".about"), shares = figure.querySelector(".shares");
   const nameOf = (token) => (token.dataset.text ?? token.textContent).trim().replaceAll("\n", "") || "␣";
+  const inPercent = (share) => (share < 0.001 ? "under 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`); // two digits are stored
   const quoted = (token) => { const text = make("bdi"); text.append("“", make("bdi", nameOf(token)), "”"); return text; };
   let pinned = Number(figure.dataset.pinned);
 
@@ -32,7 +33,7 @@ function tokenLinks(figure) {
     const line = make("p");
     line.append("Selected: ", quoted(tokens[place]), ". ", most.length ? "Largest shares: " : "It has no shares here.");
     most.slice(0, 5).forEach(([weight, i], rank) => {
-      line.append(rank ? ", " : "", quoted(tokens[i]), ` ${percent(weight * largest)}`);
+      line.append(rank ? ", " : "", quoted(tokens[i]), ` ${inPercent(weight * largest)}`);
     });
     shares.replaceChildren(line);
   }
