@@ -11,13 +11,15 @@ from torch import Tensor
 import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import flow_section
-from seriatim.inspection.gradient_flow import _mean, gradient_flow, norms_by_lag, reach
+from seriatim.inspection.flow_windows import equal_windows
+from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure, norms_by_lag, reach
 from seriatim.inspection.gradient_trend import MIN_LAGS, trend
-from seriatim.inspection.subject import prepare
+from seriatim.inspection.subject import prepare, view_of
 from seriatim.recurrence.obstacles import uncompiled
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import build
+from .inspected import SENTENCE, TEXTS
 
 BATCH, TIME = 3, 7
 
@@ -144,18 +146,6 @@ def test_reach_is_the_first_lag_below_a_hundredth_of_the_start() -> None:
     assert reach([0.0, 0.0]) == 1
 
 
-def test_lengths_and_losses_of_windows_do_not_change_the_reach() -> None:
-    """The mean of curves of the same shape has that shape, for windows of any length and losses of any size."""
-    short, long = 100 * 0.5 ** torch.arange(3.0), 0.01 * 0.5 ** torch.arange(9.0)
-    for rows in ([short, long], [0.01 * short, 100 * long]):
-        means = torch.tensor(_mean(rows))
-        torch.testing.assert_close(means / means[0], long / long[0])
-        assert reach(means.tolist()) == 8
-    alike = torch.rand(4, 5)
-    assert _mean(list(alike)) == pytest.approx(alike.mean(0).tolist())
-    assert _mean([torch.zeros(3)] * 2) == [0.0] * 3
-
-
 def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:
     """The fresh model is the one before training, the trained model differs from it, and the run is unchanged."""
 
@@ -250,3 +240,69 @@ def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str
         parts, lines = flow_section.flow_section(prepare(run, "the cat sees it .", **given))
         assert said in parts[0].text
         assert bool(lines) == (said == "the held-out data")
+
+
+@pytest.mark.parametrize("name", ["lm", "lm-lines", "mlm", "classify", "tag", "seq2seq"])
+def test_windows_have_one_length(inspected, name: str) -> None:
+    run = inspected[name]
+    subject = prepare(run, TEXTS.get(name, SENTENCE), beam=1, data=None, file_format=None)
+    items = subject.held_out_items(40, 20)
+    found = equal_windows(subject.view, items, length=20, count=8)
+    assert 1 < len(found.examples) <= 8
+    assert {len(example.inputs) for example in found.examples} == {found.length}
+    if found.examples[0].decoded:
+        assert {len(example.decoded) for example in found.examples} == {found.length}
+    flow = gradient_flow(run, items, lags=19, max_windows=8)
+    assert (flow.windows, flow.length) == (len(found.examples), found.length)
+    for layer in flow.layers:
+        low, high = layer.trained_band
+        assert all(a <= mean <= b for a, mean, b in zip(low, layer.trained, high, strict=True) if a < b)
+
+
+def test_windows_of_a_running_text_do_not_overlap(inspected) -> None:
+    view = view_of(inspected["lm"])
+    text = SENTENCE * 9
+    found = equal_windows(view, [text], length=30, count=4)
+    assert found.length == 30
+    (whole,) = view.examples(text)
+    starts = [
+        next(i for i in range(0, len(whole.inputs), 30) if whole.inputs[i : i + 30] == each.inputs)
+        for each in found.examples
+    ]
+    assert len(set(starts)) == len(starts) == 4
+
+
+@pytest.mark.parametrize("activation", ["identity", "tanh", "relu"])
+def test_the_theory_of_elmans_network(activation: str) -> None:
+    """Of an orthogonal linear network it is exact; σ_max(U) times the mean of |g'| over the steps of the windows."""
+    torch.manual_seed(0)
+    layer = seriatim.layer("rnn", 4, 5, activation=activation).double().eval()
+    with torch.no_grad():
+        layer.cell.weight_hh_l0.copy_(0.9 * torch.linalg.qr(randn(5, 5))[0])
+    inputs = randn(BATCH, TIME, 4)
+    outputs, _ = layer(inputs)
+    growth = layer.cell.expected_growth(inputs[:, 1:].flatten(0, 1), outputs[:, :-1].flatten(0, 1))
+    slopes = {"identity": torch.ones_like(outputs), "tanh": 1 - outputs**2, "relu": (outputs > 0).double()}[activation]
+    assert growth == pytest.approx(0.9 * slopes[:, 1:].mean().item())
+    if activation == "identity":
+        norms = only(layer, inputs, randn(5))
+        expected = norms[:, :1] * growth ** torch.arange(TIME - 1.0)
+        torch.testing.assert_close(norms, expected.double())
+
+
+def test_the_norm_of_a_linear_network_is_at_most_the_theory() -> None:
+    torch.manual_seed(0)
+    layer = seriatim.layer("rnn", 4, 5, activation="identity").double().eval()
+    inputs = randn(BATCH, TIME, 4)
+    growth = layer.cell.expected_growth(inputs[0], randn(TIME, 5))
+    norms = only(layer, inputs, randn(5))
+    assert bool((norms[:, 1:] <= norms[:, :-1] * growth * (1 + 1e-9)).all())
+
+
+def test_only_cells_with_a_theory_have_a_line(texts: dict[str, str], tmp_path: Path) -> None:
+    for name, has_theory in (("rnn", True), ("gru", False)):
+        config = small_config(texts, tmp_path / name, model={"layer": name}, training={"steps": 1})
+        (flow,) = gradient_flow(seriatim.train(config), "the cat sees the moon . " * 9, lags=19).layers
+        assert (flow.trained_growth is not None) is (flow.fresh_growth is not None) is has_theory
+        lines = gradient_flow_figure([flow]).axes[0].lines
+        assert len(lines) == (4 if has_theory else 2)

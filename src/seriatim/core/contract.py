@@ -257,6 +257,14 @@ class RecurrentCell(Stateful):
         """Return a kernel such as cuDNN's, which runs on GPUs and where the equations cannot be compiled, or None."""
         return None
 
+    def expected_growth(self, inputs: Tensor, outputs_before: Tensor) -> float | None:
+        """Return the factor by which a step back multiplies the norm of a gradient, if a theory of the cell says so.
+
+        ``inputs`` ``(n, input_size)`` are inputs of single steps, ``outputs_before`` ``(n, output_size)`` the outputs
+        of the steps before them. By default None.
+        """
+        return None
+
 
 Architecture: TypeAlias = type[SequenceLayer] | type[RecurrentCell]
 

@@ -38,6 +38,7 @@ class TokenScores:
         unit: plural name of the tokens, such as ``words``.
         scale: meaning of the smallest and of the largest value.
         counts_correct: whether rank 1 means that the top guess was correct.
+        answers: predictions that have gold answers in labelled data, one for each score; empty for texts.
     """
 
     scores: list[TokenScore]
@@ -46,6 +47,7 @@ class TokenScores:
     caption: str
     scale: tuple[str, str] = ("expected", "surprising")
     counts_correct: bool = False
+    answers: tuple[str, ...] = ()
 
     @property
     def total_bits(self) -> float:

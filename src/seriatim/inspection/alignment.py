@@ -17,6 +17,7 @@ from ..report.page import Part, Plot, Plots, Prose, Samples
 from ..report.plot_labels import SPACED, name_tokens
 from ..runs.run import Run
 from .attention_maps import MAX_MAP, attention_maps, token_map
+from .gold_answers import gold_answer
 from .subject import Content, Subject, view_of
 
 BEAM = 5
@@ -86,7 +87,8 @@ def aligned_figure(aligned: Aligned) -> Figure:
     weights = np.asarray(aligned.weights, dtype=np.float32)
     height = max(2.4, 0.8 + SPACED * min(len(weights), 60) * 1.2)
     largest = float(weights.max())
-    figure = token_map(weights, aligned.source_tokens, aligned.search, "weight", largest=largest, height=height)
+    title, label = aligned.search, "weight, square-root scale"
+    figure = token_map(weights, aligned.source_tokens, title, label, largest=largest, height=height, power=0.5)
     name_tokens(figure.axes[0].yaxis, aligned.target_tokens, height - 0.8)
     return figure
 
@@ -96,6 +98,9 @@ def alignment_section(subject: Subject) -> Content:
     answers = align(subject.run, subject.text, beam=subject.beam)
     headings = [f"{each.search}, P = {math.exp(each.log_probability):.2g}" for each in answers]
     samples = [(heading, each.text or "(nothing)") for heading, each in zip(headings, answers, strict=True)]
+    gold = gold_answer(subject)
+    if gold is not None:
+        samples.append((f"gold answer in {gold.data}", gold.answers[0]))
     parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
     first, last = answers[0], answers[-1]
     if last.text != first.text and last.log_probability < first.log_probability:

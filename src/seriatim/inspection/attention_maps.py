@@ -8,12 +8,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor, nn
@@ -24,8 +25,8 @@ from ..core.errors import InputError
 from ..evaluation.token_scores import visible
 from ..recurrence.obstacles import uncompiled
 from ..report.heat_map_data import name_cells
-from ..report.page import Plot, Plots, Prose
-from ..report.plot_labels import NARROW, name_tokens, width_for
+from ..report.page import Folded, Part, Plot, Plots, Prose
+from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import HEAT, new_figure, plain
 from ..runs.run import Run
 from ..training.task_view import Example
@@ -40,7 +41,11 @@ MAX_MAP = 256
 MAX_LAYERS = 12
 """Layers whose maps are drawn."""
 COLUMNS = 4
-"""Heads side by side."""
+"""Heads side by side, at most."""
+TALLEST_CELL = 0.35
+"""Inches of a row of a map, at most."""
+COLUMN_MARGIN = 0.5
+"""Inches beside the map of one head, for the names of tokens."""
 MARGINS = 1.2
 """Inches of a figure's width beside its plot."""
 SOFTMAXES = {torch.softmax, torch.Tensor.softmax, F.softmax}
@@ -50,7 +55,8 @@ SOFTMAXES = {torch.softmax, torch.Tensor.softmax, F.softmax}
 class AttentionMap:
     """The weights ``(heads, queries, keys)`` of one layer, named as in `leaves.Leaf`; each row sums to one.
 
-    The tokens are empty where queries or keys are not tokens of the text. A map ``crosses`` from a decoder to a source.
+    The tokens are empty where queries or keys are not tokens of the text. A map ``crosses`` from a decoder to a source;
+    a layer ``decodes`` if it reads what a decoder writes.
     """
 
     layer: str
@@ -58,6 +64,7 @@ class AttentionMap:
     keys: tuple[str, ...]
     weights: Tensor
     crosses: bool = False
+    decodes: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,37 +187,62 @@ def _map(leaf: Leaf, weights: Tensor, example: Example) -> AttentionMap:
         heads = heads.flip(1) if crosses else heads.flip(1, 2)
     queries = queries if len(queries) == heads.shape[1] else ()
     keys = keys if len(keys) == heads.shape[2] else ()
-    return AttentionMap(leaf.name, queries, keys, heads, crosses)
+    return AttentionMap(leaf.name, queries, keys, heads, crosses, leaf.decodes)
 
 
 def attention_figure(attention: AttentionMap) -> Figure:
     """Draw a small map for every head: queries down, keys across."""
     heads, queries, keys = attention.weights.shape
-    columns = min(heads, COLUMNS)
-    rows, wide = -(-heads // columns), width_for(keys) if heads == 1 else min(columns, 2) * NARROW
-    width = (wide - 1) / columns
-    height = min(max(1.2, width * queries / keys), 1.5 * width)
+    visible_weights = blank_future(attention).numpy()
+    columns = _columns(heads, keys)
+    rows, wide = -(-heads // columns), width_for(keys) if heads == 1 else WIDE
+    width = (wide - 1) / columns - (COLUMN_MARGIN if heads > 1 else 0)
+    height = min(max(1.2, width * queries / keys), 1.5 * width, max(1.2, TALLEST_CELL * queries))
     figure, grid = new_figure(rows, columns, width=wide, height=rows * (height + 0.3) + 0.8, sharex=True, sharey=True)
     for head, axes in enumerate(grid.flat):
         axes.set_visible(head < heads)
         if head < heads:
-            image = _draw(axes, attention.weights[head].numpy(), attention.weights.max().item())
+            image = _draw(axes, visible_weights[head], attention.weights.max().item(), power=0.5)
             axes.set_title(f"head {head + 1}" if heads > 1 else "", fontsize=9.5)
             name_tokens(axes.xaxis, attention.keys, width)
             name_tokens(axes.yaxis, attention.queries, height)
             name_cells(image, *([visible(token) for token in tokens] for tokens in (attention.queries, attention.keys)))
     figure.suptitle(plain(attention.layer), fontsize=10)
-    figure.colorbar(image, ax=grid, label="weight")
+    figure.colorbar(image, ax=grid, label="weight, square-root scale")
     return figure
 
 
+def blank_future(attention: AttentionMap) -> Tensor:
+    """Return the weights with NaN in place of later tokens, if no token attends to a later one."""
+    queries, keys = attention.weights.shape[1:]
+    if attention.crosses or queries != keys or attention.weights.triu(1).any():
+        return attention.weights
+    return attention.weights.masked_fill(torch.ones(queries, keys, dtype=torch.bool).triu(1), torch.nan)
+
+
+def _columns(heads: int, keys: int) -> int:
+    """Return how many heads stand side by side: as many as leave room for the names of the tokens, if two do."""
+    fitting = [n for n in range(2, COLUMNS + 1) if keys * SPACED <= (WIDE - 1) / n - COLUMN_MARGIN]
+    return min(heads, max(fitting, default=COLUMNS))
+
+
 def token_map(
-    values: np.ndarray, tokens: Sequence[str], title: str, label: str, *, largest: float | None, height: float = 3.0
+    values: np.ndarray,
+    tokens: Sequence[str],
+    title: str,
+    label: str,
+    *,
+    largest: float | None,
+    height: float = 3.0,
+    power: float = 1.0,
 ) -> Figure:
-    """Draw values ``(rows, tokens)`` as a heat map with a colour bar, from 0 to ``largest``, or over their range."""
+    """Draw values ``(rows, tokens)`` as a heat map with a colour bar, from 0 to ``largest``, or over their range.
+
+    Colours stand for a ``power`` of the values.
+    """
     width = width_for(values.shape[1])
     figure, [[axes]] = new_figure(width=width, height=height)
-    image = _draw(axes, values, largest)
+    image = _draw(axes, values, largest, power=power)
     name_cells(image, (), [visible(token) for token in tokens])
     axes.set_title(plain(title))
     name_tokens(axes.xaxis, tokens, width - MARGINS)
@@ -218,15 +250,16 @@ def token_map(
     return figure
 
 
-def _draw(axes: Axes, values: np.ndarray, largest: float | None) -> AxesImage:
+def _draw(axes: Axes, values: np.ndarray, largest: float | None, *, power: float = 1.0) -> AxesImage:
+    """Draw values; colours stand for a ``power`` of them."""
     axes.grid(visible=False)
-    smallest = None if largest is None else 0.0
-    return axes.imshow(values, cmap=HEAT, vmin=smallest, vmax=largest, interpolation="none", aspect="auto")
+    norm = PowerNorm(power, None if largest is None else 0.0, largest)
+    return axes.imshow(values, cmap=HEAT, norm=norm, interpolation="none", aspect="auto")
 
 
 def attention_section(subject: Subject) -> Content:
     """Write the section on attention, layer by layer and head by head."""
-    result = attention_maps(subject.run, subject.text)
+    result = attention_maps(subject.run, subject.item)
     if not result.maps:
         return Content([Prose("Not shown: no layer of this model has attention.")])
     count = len(result.maps)
@@ -234,12 +267,27 @@ def attention_section(subject: Subject) -> Content:
     intro = (
         "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. On the diagonal a "
         "token attends to itself, on a line beside it to a neighbour; a bright column is a token that all attend to. "
-        f"{result.limits}{cut}"
+        "Brightness grows with the square root of the weight. "
     )
-    plots = []
-    for each in result.maps[:MAX_LAYERS]:
-        heads, queries, keys = each.weights.shape
-        caption = f"{heads} heads." if heads > 1 else "One head."
-        description = f"Weights of {each.layer} from {queries} to {keys} tokens."
-        plots.append(Plot(attention_figure(each), f"Attention of {each.layer}", caption, description))
-    return Content([Prose(intro.strip()), Plots(plots)])
+    if any(blank_future(each).isnan().any() for each in result.maps):
+        intro += "Places that a token must not see are blank. "
+    intro += f"{result.limits}{cut}"
+    drawn = result.maps[:MAX_LAYERS]
+    parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean_of_heads(each), len(each.weights)) for each in drawn])]
+    several = [each for each in drawn if len(each.weights) > 1]
+    if several:
+        parts.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
+    return Content(parts)
+
+
+def mean_of_heads(attention: AttentionMap) -> AttentionMap:
+    """Return the mean of the weights over the heads, as the map of a single head."""
+    return replace(attention, weights=attention.weights.mean(0, keepdim=True))
+
+
+def _plot(attention: AttentionMap, mean_of: int) -> Plot:
+    """Return the plot of a map, which is the mean of a number of heads."""
+    heads, queries, keys = attention.weights.shape
+    caption = f"Mean of {mean_of} heads." if mean_of > 1 else f"{heads} heads." if heads > 1 else "One head."
+    description = f"Weights of {attention.layer} from {queries} to {keys} tokens."
+    return Plot(attention_figure(attention), f"Attention of {attention.layer}", caption, description)

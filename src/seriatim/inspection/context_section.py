@@ -47,7 +47,7 @@ class Cost(NamedTuple):
 def memory_section(subject: Subject) -> Content:
     """Write the section on the use of context and the size of the state."""
     try:
-        result = subject.view.context_use(subject.text)
+        result = subject.view.context_use(subject.item)
         full = result.scores[None]
         content = _answer_content(subject, result) if full.accuracy is None else _text_content(result, subject.layer)
     except InputError as error:

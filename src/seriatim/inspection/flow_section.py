@@ -1,17 +1,27 @@
 """The section of a page on gradient flow: how far back a model can learn."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..evaluation.intervals import supported_digits
 from ..report.page import Plot, Plots, Prose, Table
-from .gradient_flow import LAGS, SHARE, WINDOWS, GradientFlow, LayerFlow, gradient_flow, gradient_flow_figure, reach
+from .gradient_flow import (
+    LAGS,
+    SHARE,
+    WINDOWS,
+    GradientFlow,
+    LayerFlow,
+    ends_early,
+    gradient_flow,
+    gradient_flow_figure,
+    reach,
+)
 from .gradient_trend import MIN_LAGS, Trend
 from .leaves import BACKWARDS, leaves
 from .subject import Content, Subject
 
-OTHERS = 15
-"""Held-out items whose gradients are averaged with those of a single line."""
+CANDIDATES = 200
+"""Held-out texts of which the longest are measured."""
 GIVEN = "the given text"
 
 
@@ -21,15 +31,13 @@ def flow_section(subject: Subject) -> Content:
         return Content([Prose("Not shown: this model has no layers, so that there is no gradient.")])
     items, name = _measured(subject)
     result = gradient_flow(subject.run, items)
-    if not result.layers:
-        return Content([Prose(f"Not shown: {name} is too short; nothing comes before its last token.")])
-    if result.lags < MIN_LAGS and subject.view.running_text and not subject.view.two_ends and name == GIVEN:
+    if not result.layers or (result.lags < MIN_LAGS and name == GIVEN):
         sentence = (
             f"Not shown: the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far "
-            "back gradients reach, and the run has no longer held-out data to measure it on. Give a longer text with "
+            "back gradients reach, and the run has no held-out data to measure it on. Give a longer text with "
             "--text-file, or data with --data."
         )
-        return Content([Prose(sentence)])
+        return Content([Prose(sentence if name == GIVEN else f"Not shown: all texts of {name} are too short.")])
     rows = []
     for layer in result.layers:
         curves = (layer.fresh, layer.fresh_trend), (layer.trained, layer.trained_trend)
@@ -39,14 +47,14 @@ def flow_section(subject: Subject) -> Content:
             gradient_flow_figure([layer], architecture=subject.layer),
             f"Gradient flow of {layer.name}",
             _caption(layer),
-            f"Norm of the gradient against steps back, up to {len(layer.trained)}.",
+            f"Norm of the gradient against steps back, up to {len(layer.trained)}, on a logarithmic scale.",
         )
         for layer in result.layers
     ]
     headings = ["layer", "before training: per step", "reach", "after training: per step", "reach"]
     caption = (
         "Per step: the factor by which one more step back multiplies the norm, with its 95 % interval over the "
-        f"stretches of text. Reach: steps back until the norm is below {SHARE:.0%} of its value at k = 1. A dash means "
+        f"windows. Reach: steps back until the norm is below {SHARE:.0%} of its value at k = 1. A dash means "
         "that the measurement does not support a statement."
     )
     lines = [line for layer in result.layers for line in _summary(layer)]
@@ -61,17 +69,20 @@ def _intro(result: GradientFlow, name: str) -> str:
         "step, k steps earlier: the norm of ∂loss/∂h against k. The solid line is the trained model; the dashed line "
         "is the same model before training. A curve that falls steeply is a vanishing gradient: this layer cannot "
         "learn from inputs so far back through its own state, although it may still remember them. A curve that rises "
-        "is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients that take "
-        "another route, through other layers, are not counted. The curves are means over "
-        f"{result.windows} stretches of {name}."
+        "steadily is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients that "
+        "take another route, through other layers, are not counted. "
     )
+    if result.windows > 1:
+        intro += (
+            f"The curves are means over {result.windows} windows of {result.length:,} tokens each, from {name}: "
+            f"{result.cut}. The bands are the 95 % intervals of the means over the windows."
+        )
+    else:
+        intro += f"The curves are those of a single window of {result.length:,} tokens, from {name}."
     if any(BACKWARDS in layer.name for layer in result.layers):
         intro += " For a layer that reads backwards, k counts from the beginning of the text, where its reading ends."
     if result.lags < MIN_LAGS:
-        intro += (
-            f" The texts have at most {result.lags + 1} tokens, which is too short for a statement on reach or rate; "
-            "only the curves are shown."
-        )
+        intro += " Such windows are too short for a statement on reach or rate; only the curves are shown."
     return intro
 
 
@@ -107,7 +118,35 @@ def _reach(norms: Sequence[float], trend: Trend | None) -> str:
 def _caption(layer: LayerFlow) -> str:
     before, after = _phrases(layer.fresh, layer.fresh_trend), _phrases(layer.trained, layer.trained_trend)
     parts = (("Before training", before), ("After training", after))
-    return " ".join(f"{when}: {', '.join(phrases)}." for when, phrases in parts if phrases)
+    sentences = [f"{when}: {', '.join(phrases)}." for when, phrases in parts if phrases]
+    if ends_early(layer):
+        sentences.append("The plot ends where all norms are below a billionth of the largest.")
+    return " ".join([*sentences, *_theory(layer)])
+
+
+def _theory(layer: LayerFlow) -> Iterator[str]:
+    """Yield sentences on the theory of a layer, if there is one, and on what was measured."""
+    after, before, measured = layer.trained_growth, layer.fresh_growth, layer.trained_trend
+    if after is None or before is None:
+        return
+    yield (
+        "The thin lines are the theory of this network: one more step back multiplies the norm by the largest "
+        "singular value of the recurrent matrix times the mean derivative of the activation over these windows, which "
+        f"is {after:.3g} after training and {before:.3g} before."
+    )
+    if measured is None:
+        return
+    factor, low, high = _factors(measured)
+    figure = f"the measured factor after training, ×{factor} ({low} to {high}),"
+    if measured.high < after:
+        yield (
+            f"By contrast, {figure} is smaller: the largest singular value is the growth in one direction only, and a "
+            "gradient has many."
+        )
+    elif measured.low > after:
+        yield f"By contrast, {figure} is larger, since the mean of the derivative is not its upper bound."
+    else:
+        yield f"The interval of {figure} contains it."
 
 
 def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
@@ -126,19 +165,17 @@ def _summary(layer: LayerFlow) -> list[str]:
     after, before = _phrases(layer.trained, layer.trained_trend), _phrases(layer.fresh, layer.fresh_trend)
     if not after:
         return []
+    if after == before and reach(layer.trained) is None and not any("per step" in phrase for phrase in after):
+        return []  # neither curve falls within the windows
+    if after == before:
+        return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}, before and after training"]
     earlier = f" (before training: {', '.join(before)})" if before else ""
     return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}{earlier}"]
 
 
 def _measured(subject: Subject) -> tuple[list[object], str]:
-    """Return the items to measure and their name: the given text if it is long enough, or (also) held-out data."""
-    if not subject.view.running_text:
-        others = subject.held_out_items(OTHERS, LAGS + 1)
-        return [subject.text, *others], f"text: the given one and {len(others)} held-out ones" if others else GIVEN
-    tokens = subject.view.token_count(subject.text)
-    if tokens < 2 * (LAGS + 1):
-        items = subject.held_out_items(WINDOWS, LAGS + 1)
-        if items and len(subject.run.tokenizer.encode(str(items[0]))) > tokens:
-            data = subject.run.task.name_of(subject.held_out())
-            return items, f"the held-out data {data}, since the given text is too short for this measurement"
-    return [subject.text], GIVEN
+    """Return the items to measure and their name: held-out data if the run has some, or else the given text."""
+    items = subject.held_out_items(WINDOWS if subject.view.running_text else CANDIDATES, LAGS + 1)
+    if not items:
+        return [subject.item], GIVEN
+    return items, f"the held-out data ({subject.run.task.name_of(subject.held_out())})"

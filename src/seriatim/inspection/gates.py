@@ -215,7 +215,7 @@ def gate_means_figure(layer_gates: Sequence[Gate]) -> Figure:
 
 def gates_section(subject: Subject) -> Content:
     """Write the section on gates, step sizes and experts."""
-    result = gates(subject.run, subject.text)
+    result = gates(subject.run, subject.item)
     if not result.gates and not result.choices:
         return Content([Prose("Not shown: this model has no gates, step sizes or experts.")])
     parts: list[Part] = []

@@ -21,25 +21,30 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from ..core.contract import MemoryLayer
+from ..core.errors import InputError
 from ..core.state import state_leaves
 from ..report.layer_styles import layer_style
-from ..report.theme import COLOURS, SOFT, new_figure, plain
+from ..report.theme import COLOURS, INK, SOFT, new_figure, plain
 from ..runs.run import Run
 from ..training.task_view import Example, TaskView
-from .gradient_trend import Trend, trend
+from .flow_theory import expected_growths
+from .flow_windows import equal_windows
+from .gradient_trend import Trend, band, trend
 from .leaves import leaves
 from .recording import Steps, unrolled
 from .subject import view_of
 
-LAGS, WINDOWS = 128, 16
+LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""
-BATCH, GROWING_BATCH = 16, 4
+BATCH, GROWING_BATCH = 16, 2
 """Windows differentiated at once; fewer if states grow, since the states of all steps are held until then."""
+SMALLEST = 1e-9
+"""Share of the largest norm below which norms are not drawn."""
 SHARE = 0.01
 """Share of the norm at lag 1 below which the gradient no longer counts."""
 
@@ -48,7 +53,9 @@ SHARE = 0.01
 class LayerFlow:
     """The norms of one layer from lag 1 on, as means over windows, after training and before it (fresh).
 
-    The trends are the rates at which they change; None if the windows are too few or too short.
+    The trends are the rates at which they change; None if the windows are too few or too short. The bands are 95 %
+    intervals of the means, as lists of lower and upper bounds; empty for a single window. The growths are what theory
+    expects one step back to multiply the norms by, where there is a theory; see `RecurrentCell.expected_growth`.
     """
 
     name: str
@@ -56,6 +63,10 @@ class LayerFlow:
     fresh: list[float]
     trained_trend: Trend | None = None
     fresh_trend: Trend | None = None
+    trained_band: tuple[list[float], list[float]] | None = None
+    fresh_band: tuple[list[float], list[float]] | None = None
+    trained_growth: float | None = None
+    fresh_growth: float | None = None
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
@@ -65,11 +76,16 @@ class LayerFlow:
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Result of `gradient_flow`: the layers, the number of windows, and the largest number of lags."""
+    """Result of `gradient_flow`: the layers, the number of windows, the largest number of lags, and how they were cut.
+
+    All windows have ``length`` tokens.
+    """
 
     layers: list[LayerFlow]
     windows: int
     lags: int
+    length: int = 0
+    cut: str = ""
 
 
 def reach(norms: Sequence[float], *, share: float = SHARE) -> int | None:
@@ -82,7 +98,7 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
 
     The loss is that of the last token or word, or of the label for a classifier. Without known targets, the target is
     the trained model's prediction, also for the fresh model. ``texts`` is a text, or a list of items that
-    `TaskView.examples` reads, of which at most ``max_windows`` stretches are used.
+    `TaskView.read` reads, of which at most ``max_windows`` windows of one length are used; see `equal_windows`.
 
     Raises:
         InputError: there is nothing to read in the texts.
@@ -91,34 +107,31 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
         return GradientFlow([], 0, 0)
     view = view_of(run)
     items = texts if isinstance(texts, list) else [texts]
-    examples = windows(view, items, length=lags + 1, count=max_windows)
-    trained, fresh = _norms(view, examples, lags), _norms(fresh_view(run), examples, lags)
+    found = equal_windows(view, items, length=lags + 1, count=max_windows)
+    if not found.examples:
+        if not any(view.read(item) for item in items):
+            raise InputError("text: nothing in it to read; give a few words")
+        return GradientFlow([], 0, 0)
+    before = fresh_view(run)
+    trained, fresh = (_norms(each, found.examples, lags) for each in (view, before))
+    growths, fresh_growths = (expected_growths(each, _batches(found.examples, BATCH)) for each in (view, before))
     layers = [
-        LayerFlow(name, _mean(rows), _mean(fresh[name]), trend(rows), trend(fresh[name]))
+        LayerFlow(
+            name,
+            torch.stack(rows).mean(0).tolist(),
+            torch.stack(fresh[name]).mean(0).tolist(),
+            trend(rows),
+            trend(fresh[name]),
+            band(rows),
+            band(fresh[name]),
+            growths.get(name),
+            fresh_growths.get(name),
+        )
         for name, rows in trained.items()
         if rows
     ]
-    return GradientFlow(layers, len(examples), max((len(layer.trained) for layer in layers), default=0))
-
-
-def windows(view: TaskView[nn.Module], items: Sequence[object], *, length: int, count: int) -> list[Example]:
-    """Return at most ``count`` stretches of at most ``length`` inputs, spread evenly over the items.
-
-    Stretches of a running text have at most half of its length, so that there are many of them.
-    """
-    sequences = [example for item in items for example in view.examples(item)]
-    chosen = np.linspace(0, len(sequences) - 1, min(count, len(sequences))).round().astype(int).tolist()
-    per_sequence = count // len(chosen)
-    stretches: list[Example] = []
-    for sequence in (sequences[place] for place in chosen):
-        size = len(sequence.inputs)
-        if not view.windowed:
-            stretches.append(sequence.part(range(max(0, size - length), size)))
-            continue
-        width = min(length, size if per_sequence == 1 else -(-size // 2))
-        ends = np.unique(np.linspace(width, size, min(per_sequence, size - width + 1)).round().astype(int)).tolist()
-        stretches += [sequence.part(range(end - width, end)) for end in ends[-per_sequence:]]
-    return stretches
+    most = max((len(layer.trained) for layer in layers), default=0)
+    return GradientFlow(layers, len(found.examples), most, found.length, found.cut)
 
 
 def fresh_view(run: Run) -> TaskView[nn.Module]:
@@ -208,38 +221,69 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
         yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
-def _mean(rows: Sequence[Tensor]) -> list[float]:
-    """Return the mean of norms ``(lags,)`` over windows: that at lag 1, times the remaining share of it at each lag.
-
-    The share is computed from the windows that reach so far back. Otherwise, a loss that is larger in long windows than
-    in short ones, or the other way round, would look like a gradient that grows or vanishes.
-    """
-    norms = pad_sequence(list(rows), batch_first=True, padding_value=torch.nan)  # (windows, lags)
-    starts = norms[:, :1].where(~norms.isnan(), 0.0).sum(0)
-    means = norms[:, 0].mean() * norms.nansum(0) / starts
-    return means.where(starts > 0, norms.nanmean(0)).tolist()
-
-
 def gradient_flow_figure(
     layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False, architecture: str = ""
 ) -> Figure:
     """Draw norms against lags, with a logarithmic axis for the norms: dashed before training, solid after it.
 
+    Shaded bands are 95 % intervals of the means. Thin black lines, dotted after training, are the theory of the layer,
+    which starts at the norm at lag 1; see `LayerFlow`.
     If ``relative``, shares of the norm at lag 1 are drawn, to compare layers, and a line marks `SHARE`.
     A single layer has the colour of its ``architecture``, if one is named.
     """
     figure, [[axes]] = new_figure()
+    axes.set_yscale("log")
     colours = itertools.cycle([layer_style(architecture)["color"]] if architecture else COLOURS)
+    theories = list[tuple[list[float], str, str]]()
     for layer, colour in zip(layers, colours, strict=False):
         prefix = f"{layer.name}, " if len(layers) > 1 else ""
-        for norms, when, dashes in ((layer.trained, "after training", "-"), (layer.fresh, "before", "--")):
-            start = norms[0] or 1.0 if relative else 1.0
-            values = [norm / start if norm > 0 else float("nan") for norm in norms]
-            axes.plot(range(1, len(norms) + 1), values, dashes, color=colour, label=plain(prefix + when))
+        curves = (
+            (layer.trained, layer.trained_band, layer.trained_growth, "after training", "-"),
+            (layer.fresh, layer.fresh_band, layer.fresh_growth, "before", "--"),
+        )
+        for norms, intervals, growth, when, dashes in curves:
+            lags, start = np.arange(1, len(norms) + 1), norms[0] or 1.0 if relative else 1.0
+            axes.plot(lags, _positive(norms) / start, dashes, color=colour, label=plain(prefix + when))
+            if intervals is not None:
+                low, high = (_positive(bounds) / start for bounds in intervals)
+                axes.fill_between(lags, low, high, color=colour, alpha=0.18, linewidth=0)
+            if growth is not None:
+                with np.errstate(over="ignore", under="ignore"):
+                    line = (norms[0] / start * growth ** (lags - 1.0)).tolist()
+                theories.append((line, f"{prefix}theory, {when}", ":" if when == "after training" else "-."))
+    limits = _drawn_range(axes)
+    for line, label, dashes in theories:
+        axes.plot(range(1, len(line) + 1), _positive(line), dashes, color=INK, linewidth=1.0, label=plain(label))
+    axes.set_ylim(limits)  # a theory may leave the range of what was measured
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
     name = "norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back"
-    axes.set(yscale="log", xlabel="k, steps back", ylabel=name, title=plain(title))
+    axes.set(xlabel="k, steps back", ylabel=name, title=plain(title))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
     return figure
+
+
+def _positive(values: Sequence[float]) -> np.ndarray:
+    """Return values for a logarithmic axis, which cannot show zeros and infinite values."""
+    array = np.array(values, dtype=float)
+    return np.where((array > 0) & np.isfinite(array), array, np.nan)
+
+
+def _drawn_range(axes: Axes) -> tuple[float, float]:
+    """Return the range of norms that is drawn, and end the plot at the lag after which all are smaller."""
+    low, high = axes.get_ylim()
+    points = np.concatenate([np.asarray(line.get_xydata(), dtype=float) for line in axes.lines])
+    points = points[np.isfinite(points).all(1)]
+    if not len(points):
+        return low, high
+    floor = points[:, 1].max() * SMALLEST
+    axes.set_xlim(0, points[points[:, 1] >= floor, 0].max() * 1.04 + 1)
+    return max(low, floor), high
+
+
+def ends_early(layer: LayerFlow) -> bool:
+    """Return whether `gradient_flow_figure` ends before the last lag, since all norms after it are tiny."""
+    norms = _positive([*layer.trained, *layer.fresh])
+    last = _positive([layer.trained[-1], layer.fresh[-1]])
+    return bool(np.nan_to_num(last).max() < np.nan_to_num(norms).max() * SMALLEST)

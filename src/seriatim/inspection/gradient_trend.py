@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from ..evaluation.intervals import interval, mean
+from ..evaluation.intervals import BOUNDS, RESAMPLES, interval, mean
 
 MIN_LAGS = 16
 """Steps back that must be measured before anything is said about reach or rate."""
@@ -70,6 +70,21 @@ def trend(rows: Sequence[Tensor]) -> Trend | None:
     assert high is not None
     fit = 1 - float(rests.sum() / totals.sum()) if totals.any() else 0.0
     return Trend(math.exp(value), math.exp(low), math.exp(high), fit, float(lags.mean()), len(lines))
+
+
+def band(rows: Sequence[Tensor]) -> tuple[list[float], list[float]] | None:
+    """Return the 95 % intervals of the means of norms ``(lags,)``, by the bootstrap over windows of one length.
+
+    The lower and the upper bounds are lists over the lags. None for a single window.
+    """
+    if len(rows) < 2:
+        return None
+    norms = np.stack([row.double().cpu().numpy() for row in rows])  # (windows, lags)
+    drawn = np.random.default_rng(0).integers(len(norms), size=(RESAMPLES, len(norms)))
+    counts = np.stack([np.bincount(draw, minlength=len(norms)) for draw in drawn])
+    with np.errstate(invalid="ignore", over="ignore"):  # exploding gradients may be infinite
+        low, high = np.quantile(counts @ norms / len(norms), BOUNDS, axis=0)
+    return low.tolist(), high.tolist()
 
 
 def _usable(row: Tensor) -> tuple[np.ndarray, int]:

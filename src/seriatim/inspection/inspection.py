@@ -20,6 +20,7 @@ from .context_section import memory_section
 from .embeddings import embeddings_section, isolated
 from .flow_section import flow_section
 from .gates import gates_section
+from .influence_section import influence_section
 from .mistakes import mistakes_section
 from .subject import Content, Subject, open_run, prepare
 from .surprisal import label_effect_section, surprisal_section
@@ -47,6 +48,7 @@ TASK_PROBES = {
 """Sections that only some tasks have, by the names in `TaskView.first_section` and `TaskView.sections`."""
 ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section)
 PROBES = (
+    Probe("influence", "What each prediction depends on", influence_section),
     Probe("attention", "Attention", attention_section),
     Probe("gates", "Gates", gates_section),
     Probe("embeddings", "Which tokens are alike?", embeddings_section),

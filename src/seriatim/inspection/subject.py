@@ -48,6 +48,11 @@ class Subject:
         """The view of the run's task and model."""
         return view_of(self.run)
 
+    @cached_property
+    def item(self) -> object:
+        """What the sections read: the text, for a translator together with the answer that its search finds."""
+        return (self.text, self.view.search(self.text, self.beam).text) if self.view.beam_search else self.text
+
     @property
     def layer(self) -> str:
         """The name of the layer or standalone model of the run."""

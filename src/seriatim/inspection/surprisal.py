@@ -16,21 +16,22 @@ from ..report.page import Part, Plot, Prose, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import SOFT, new_figure, plain, style
 from ..training.task_view import LabelEffect
+from .gold_answers import gold_parts
 from .subject import Content, Subject
 
 MAX_TOKENS = 1_000
 """Tokens that are shown one by one."""
 MIN_BARS, MAX_BARS = 2, 60
 """Numbers of tokens with which the surprisal of each is drawn as a bar."""
-MIN_CURVE = 20
-"""Tokens from which on the distribution of surprisal is drawn otherwise."""
+MIN_TOKENS = 20
+"""Tokens from which on a mean has an interval and is stated in the summary, or its distribution is drawn."""
 MAX_LABELS = 5
 """Labels that are listed, or whose curves are drawn."""
 
 
 def surprisal_section(subject: Subject) -> Content:
     """Write the section on surprisal, or on the certainty of tags."""
-    result = subject.view.token_scores(subject.text)
+    result = subject.view.token_scores(subject.item)
     count, max_bits = len(result.scores), math.log2(result.outcomes)
     cut = f" Only the first {MAX_TOKENS:,} of {count:,} are shown." if count > MAX_TOKENS else ""
     full = f" Full shade is {max_bits:.1f} bits, the cost if all were equally likely."
@@ -42,7 +43,9 @@ def surprisal_section(subject: Subject) -> Content:
     parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
     finite = [score for score in result.scores if math.isfinite(score.bits)]
     if MIN_BARS <= len(result.scores) <= MAX_BARS and finite:
-        caption = f"{sentence}. A missing bar is a token of probability zero."
+        caption = f"{sentence}."
+        if len(finite) < count:
+            caption += " A missing bar is a token of probability zero."
         parts.append(
             Plot(
                 bars_figure(result.scores, subject.layer),
@@ -51,12 +54,14 @@ def surprisal_section(subject: Subject) -> Content:
                 "Bits against the tokens.",
             )
         )
-    elif len(finite) >= MIN_CURVE:
+    elif len(finite) >= MIN_TOKENS:
         tail = f"Where the curve rises early and then flattens, a few {result.unit} carry most of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
         figure = surprisal_figure(finite, subject.layer)
         parts.append(Plot(figure, "Distribution of surprisal", f"{sentence}. {tail}", description))
-    return Content(parts, [f"surprisal: {sentence}"])
+    if result.answers:
+        parts += gold_parts(subject, result.answers)
+    return Content(parts, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
 
 
 def _mean_sentence(result: TokenScores) -> str:
@@ -79,7 +84,7 @@ def _mean_with_interval(bits: Sequence[float]) -> str:
     """Return a mean in bits, with its 95 % interval if there are enough tokens for one."""
     values = np.array(bits)
     mean, low, high = interval(np.stack([values, np.ones(len(values))], 1), mean_of)
-    if low is None or high is None or low == high:
+    if len(values) < MIN_TOKENS or low is None or high is None or low == high:
         return f"{mean:.2f} bits on average"
     digits = supported_digits(low, high, 2)
     return f"{mean:.{digits}f} bits on average (95 % interval {low:.{digits}f} to {high:.{digits}f})"
@@ -101,13 +106,15 @@ def label_effect_section(subject: Subject) -> Content:
         "Select a token to see the probabilities of the labels without it."
     )
     shaded = Tokens(tokens, caption, ("no effect", "large effect"), "Without this token:")
-    parts: list[Part] = [Prose(f"The predicted label is {label}: {shares}."), shaded]
+    parts: list[Part] = [Prose(f"The predicted label is {label}: {shares}."), *gold_parts(subject, [label]), shaded]
     if effect.prefixes is not None and len(effect.tokens) > 1:
         caption = "Probabilities of the labels if the text ended after each token."
         description = f"Probability of labels against tokens read; at the end {shares}."
         parts.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
     strongest = effect.tokens[int(gains.argmax())].strip()
-    adds = f"; {strongest!r} contributes most" if gains.max() > 0 else ""
+    adds = (
+        f"; without {strongest!r}, log₂ of its probability falls most, by {gains.max():.2f}" if gains.max() > 0 else ""
+    )
     return Content(parts, [f"answer: {label} ({effect.full[effect.predicted]:.0%}){adds}"])
 
 
@@ -124,13 +131,14 @@ def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[s
 def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
     """Draw the surprisal of each token as a bar above its name, in the colour of ``layer``, if one is named."""
     width = width_for(len(scores))
+    texts = [score.text.removesuffix(" ") or score.text for score in scores]  # words without the space after them
     figure, [[plot]] = new_figure(width=width)
     bits = [score.bits if math.isfinite(score.bits) else 0.0 for score in scores]
     bars = plot.bar(range(len(scores)), bits, width=0.8, color=model_style(layer)["color"])
-    show(bars.patches, "tokens", names=[visible(score.text) for score in scores])
+    show(bars.patches, "tokens", names=[visible(text) for text in texts])
     plot.set_axisbelow(True)
     plot.set(ylabel="surprisal (bits)", xlim=(-0.6, len(scores) - 0.4))
-    name_tokens(plot.xaxis, [score.text for score in scores], width - 0.8)
+    name_tokens(plot.xaxis, texts, width - 0.8)
     return figure
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
 from .theme import DARK, LIGHT
+from .token_links import TokenLinks
 
 try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = (
-    *("page.js", "token_box.js", "chart_points.js", "chart_selection.js", "chart_zoom.js", "chart_files.js"),
-    *("table_sorting.js", "page_start.js"),
+    *("page.js", "token_box.js", "token_links.js", "chart_points.js", "chart_selection.js", "chart_zoom.js"),
+    *("chart_files.js", "table_sorting.js", "page_start.js"),
 )
 """The parts of the one script of a page, in their order. Without it, and in print, all figures and tables are there."""
 WIDE = 6.0  # the width of a figure in inches from which it takes the whole width of the page
@@ -171,7 +172,7 @@ class Folded:
     parts: Sequence["Part"]
 
 
-Part = Prose | Plot | Plots | Table | Code | Tokens | Samples | Beside | Folded
+Part = Prose | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
 
 
 @dataclass(frozen=True)

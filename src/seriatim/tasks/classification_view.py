@@ -95,6 +95,10 @@ class ClassifierView(TaskView[Classifier]):
         """Return −log P(label) of each text."""
         return F.cross_entropy(self.forward(batch).double(), self.tensors(batch)[1][:, 0], reduction="none")
 
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the name of the label."""
+        return tuple(self.vocabulary.labels[label] for label in example.targets)
+
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(label) of each text."""
         return self.model.probabilities(*self.batch(batch)).unsqueeze(1)
@@ -113,8 +117,9 @@ class ClassifierView(TaskView[Classifier]):
         labels = np.zeros(len(texts), dtype=np.int64)
         return probabilities(self.model, Documents(Side.join(texts), labels, self.vocabulary, forms=self.forms))
 
-    def context_use(self, text: str) -> ContextUse:
+    def context_use(self, item: object) -> ContextUse:
         """Return −log P of the predicted label when only the last tokens of the text are seen."""
+        text = str(item)
         ids, tokens = self.ids(text), self.token_count(text)
         limit, sizes = learned_positions(self.model) or len(ids), shorter_contexts(tokens)
         shares = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
@@ -128,6 +133,11 @@ class ClassifierView(TaskView[Classifier]):
         data = whole._replace(texts=part, labels=whole.labels[:MAX_ITEMS])
         texts = [row.text for row in itertools.islice(self.read_rows(spec, file_format=file_format), MAX_ITEMS)]
         return mistakes_of(texts, len(whole.labels), data, labels, predictions(self.answering, data))
+
+    def gold(self, text: str, spec: str, file_format: str | None) -> Sequence[str] | None:
+        """Return the label of a text."""
+        rows = self.read_rows(spec, file_format=file_format)
+        return next(([row.label] for row in rows if row.text.strip() == text), None)
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first texts of some data that are not blank."""

@@ -31,6 +31,8 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
     prediction_name = "the distribution of the last token, masked"
     correct_name = "masked tokens predicted correctly by the top guess"
     two_ends = True
+    target_place = "at"
+    masks = True
 
     @property
     def length(self) -> int:
@@ -68,8 +70,12 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
         for line in str(item).split("\n"):
             if line.strip():
                 ids = find_gaps(line, self.tokenizer, self.model.mask, self.config.data.unit).ids.tolist()
-                windows = [tuple(ids[start : start + self.length]) for start in range(0, len(ids), self.length)]
-                examples += [Example(window, window, self.token_names(window)) for window in windows]
+                names = list(self.token_names(ids))
+                words = {} if self.model.mask in ids else self.unknown_words(line, ids)
+                for place, word in words.items():
+                    names[place] = f"[{word}]"
+                parts = [slice(start, start + self.length) for start in range(0, len(ids), self.length)]
+                examples += [Example(tuple(ids[part]), tuple(ids[part]), tuple(names[part])) for part in parts]
         return examples
 
     def forward(self, batch: Sequence[Example]) -> Tensor:
@@ -78,29 +84,36 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
         logits: Tensor = self.model(inputs, inputs.new_zeros(1))
         return logits
 
-    def masked_logits(self, batch: Sequence[Example], place: int) -> Tensor:
-        """Return the logits ``(batch, vocabulary)`` of the token at one place, which is masked, in float64."""
+    def masked_logits(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return the logits ``(batch, vocabulary)`` of one token of each example, which is masked, in float64."""
         inputs, _ = self.tensors(batch)
-        inputs[:, place] = self.model.mask
-        rows = torch.arange(len(batch), device=inputs.device) * inputs.shape[1] + place
-        logits: Tensor = self.model(inputs, rows)
+        inputs[range(len(batch)), places] = self.model.mask
+        rows = torch.arange(len(batch)) * inputs.shape[1] + torch.tensor(places)
+        logits: Tensor = self.model(inputs, rows.to(self.device))
         return logits.double()
 
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tokens."""
+        return example.tokens
+
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of the last token, or of the first one, when it is masked.
+        """Return −log P of the last token, or of the first one, when it is masked."""
+        return self.place_losses(batch, [0 if at_start else len(example.inputs) - 1 for example in batch])
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of one token of each example when it is masked.
 
         If the text itself masks that token, the target is the top guess.
         """
-        place = 0 if at_start else len(batch[0].inputs) - 1
-        logits = self.masked_logits(batch, place)
-        truth = self.tensors(batch)[1][:, place]
+        logits = self.masked_logits(batch, places)
+        truth = self.tensors(batch)[1][range(len(batch)), places]
         targets = truth.where(truth < self.model.mask, logits.argmax(1))
         return F.cross_entropy(logits, targets, reduction="none")
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(token) for the last token of each example, masked."""
-        return torch.softmax(self.masked_logits(batch, len(batch[0].inputs) - 1), dim=-1).unsqueeze(1)
+        return torch.softmax(self.masked_logits(batch, [len(each.inputs) - 1 for each in batch]), dim=-1).unsqueeze(1)
 
-    def context_use(self, text: str) -> ContextUse:
+    def context_use(self, item: object) -> ContextUse:
         """Raise an error, since no tokens are the last ones before a token."""
         raise InputError("a masked model reads from both sides, so that there are no last k tokens before a gap")

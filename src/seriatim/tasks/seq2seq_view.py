@@ -14,7 +14,7 @@ from ..core.state import State
 from ..data.batching import padded
 from ..data.encoded_pairs import encode_side
 from ..data.pairs import Pair
-from ..data.tokenizers import END
+from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
 from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample
 from ..evaluation.intervals import Metrics
@@ -66,6 +66,11 @@ class TranslatorView(TaskView[ModelT]):
     sections = ("alignment",)
     beam_search = True
 
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        """Tokenizer of the answers."""
+        return self.vocabulary.target
+
     def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[Metrics]:
         """Return the answers to some sources, as `Task.answer` does."""
         return self.answer_all(self.model, self.vocabulary, sources, beam=beam, alignments=alignments)
@@ -108,6 +113,11 @@ class TranslatorView(TaskView[ModelT]):
         name = "chrF of the sentence, 0 to 100"
         return Mistakes(evaluated, int(exact.sum()), len(pairs), [], worst, name, chrf=total)
 
+    def gold(self, text: str, spec: str, file_format: str | None) -> Sequence[str] | None:
+        """Return the target of a source."""
+        pairs = self.read_pairs(spec, file_format=file_format)
+        return next(([pair.target] for pair in pairs if pair.source.strip() == text), None)
+
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first pairs of some data whose source is not blank."""
         pairs = itertools.islice(self.read_pairs(spec, file_format=file_format), count)
@@ -119,6 +129,7 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
     """View of an encoder-decoder, which writes one token after another."""
 
     no_alignment = "the decoder has no attention"
+    target_place = "after"
 
     def forward(self, batch: Sequence[Example]) -> Tensor:
         """Return what the output layer reads for each token of the targets ``(batch, time, size)``."""
@@ -128,8 +139,17 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of the last token of each target."""
-        logits = self._logits(batch)[:, -1]
-        return F.cross_entropy(logits.double(), self.tensors(batch)[1][:, -1], reduction="none")
+        return self.place_losses(batch, [len(example.targets) - 1 for example in batch])
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of one token of each target."""
+        rows = range(len(batch))
+        logits = self._logits(batch)[rows, places]
+        return F.cross_entropy(logits.double(), self.tensors(batch)[1][rows, places], reduction="none")
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tokens of the target, its end included."""
+        return self.token_names(example.targets, self.vocabulary.target)
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return the distribution of each token of the targets."""
@@ -154,9 +174,16 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
             (best,) = search_stepwise(self.model, sources, AnswerSettings(beam=1))
         return Translation(source, lengths, best[0].tokens)
 
-    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
-        """Return the surprisal of each token of the greedy answer, with its end."""
-        answer = self.translate(text)
+    def translation(self, item: object) -> Translation:
+        """Return a pair of texts as tokens, or the greedy answer to a source; see `translate`."""
+        if not isinstance(item, tuple):
+            return self.translate(str(item))
+        (example,) = self.examples(item)
+        return Translation(self.tensors([example])[0].cpu(), torch.tensor([len(example.inputs)]), example.targets[:-1])
+
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+        """Return the surprisal of each token of the given answer, or of the greedy one, with its end."""
+        answer = self.translation(item)
         inputs, targets = answer.shifted()
         with torch.no_grad():
             state = self.model.encode(answer.source.to(self.device), answer.lengths)
@@ -165,15 +192,15 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
         target = self.vocabulary.target
         scores = list(score_tokens(target, log_probabilities, targets[0], alternatives=alternatives))
         caption = (
-            "The greedy answer. Each token is shaded by −log₂ of its probability, given the source and the answer so "
-            "far; the last one is the end symbol."
+            f"The answer{' of beam search' if isinstance(item, tuple) else ', found by greedy search'}. Each token is "
+            "shaded by −log₂ of its probability, given the source and the answer so far; the last is the end symbol."
         )
         return TokenScores(scores, target.vocabulary_size, "tokens of the answer", caption)
 
-    def context_use(self, text: str) -> ContextUse:
+    def context_use(self, item: object) -> ContextUse:
         """Return −log P per token of the model's own answer when only the last tokens of the source are seen."""
-        answer = self.translate(text)
-        ids, tokens = answer.source[0].numpy(), self.token_count(text)
+        answer = self.translation(item)
+        ids, tokens = answer.source[0].numpy(), answer.source.shape[1]
         if not len(ids):
             raise no_words()
         sizes = shorter_contexts(tokens)
@@ -215,6 +242,11 @@ class CTCView(TranslatorView[CTCTranslator]):
         source, _ = self.tensors(batch)
         log_probabilities: Tensor = self.model(source, torch.full((len(batch),), source.shape[1]))[0]
         return log_probabilities
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the whole target as one name."""
+        target = [token for token in example.targets if token != END]
+        return (self.vocabulary.target.decode(target),)
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of each whole target."""

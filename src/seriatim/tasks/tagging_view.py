@@ -36,6 +36,7 @@ class TaggerView(TaskView[Tagger]):
     context_name = "the tag of the last word"
     first_section = "certainty"
     two_ends = True
+    target_place = "at"
 
     def token_count(self, text: str) -> int:
         """Return the number of words of a sentence."""
@@ -64,17 +65,26 @@ class TaggerView(TaskView[Tagger]):
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of the last word's tag, or of the first word's, without the other tags."""
-        place = 0 if at_start else -1
-        targets = torch.tensor([example.targets[place] for example in batch], device=self.device)
-        return F.cross_entropy(self.forward(batch)[:, place].double(), targets, reduction="none")
+        return self.place_losses(batch, [0 if at_start else len(example.targets) - 1 for example in batch])
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of the tag of one word of each sentence, without the other tags."""
+        pairs = zip(batch, places, strict=True)
+        targets = torch.tensor([example.targets[place] for example, place in pairs], device=self.device)
+        return F.cross_entropy(self.forward(batch)[range(len(batch)), places].double(), targets, reduction="none")
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tags."""
+        return tuple(self.vocabulary.labels[tag] for tag in example.targets)
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(tag) of the last word of each sentence."""
         tagged = self.batch([example.words for example in batch])
         return self.model.marginals(self.model(tagged), tagged.lengths)[:, -1:]
 
-    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
         """Return −log₂ P of the tag of each word, and its most likely tags."""
+        text = str(item)
         labels = self.vocabulary.labels
         words = text.split()[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
         if not words:
@@ -92,13 +102,16 @@ class TaggerView(TaskView[Tagger]):
             bits, rank = -math.log2(max(share, np.finfo(float).tiny)), int((row > share).sum()) + 1
             tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
         caption = (
-            "Each word with its predicted tag, shaded by −log₂ P(tag): the darker, the less certain. Select a word to "
-            "see the most likely tags."
+            "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. "
+            "Select a word to see the most likely tags."
         )
-        return TokenScores(tagged, max(2, len(labels)), "words", caption, ("certain", "uncertain"))
+        answers = tuple(labels[tag] for tag in tags)
+        scale = ("certain", "uncertain")
+        return TokenScores(tagged, max(2, len(labels)), "words", caption, scale, answers=answers)
 
-    def context_use(self, text: str) -> ContextUse:
+    def context_use(self, item: object) -> ContextUse:
         """Return −log P of the last word's tag when only the last words are seen."""
+        text = str(item)
         words = text.split()
         if not words:
             raise no_words()
@@ -134,6 +147,12 @@ class TaggerView(TaskView[Tagger]):
         true_tags, guesses = (list(itertools.chain(*rows)) for rows in (truth, tags))
         shares = np.array(list(itertools.chain(*confidence)))
         return compare_labels(true_tags, guesses, shares, evaluated=evaluated, worst=worst, score_name="wrong tags")
+
+    def gold(self, text: str, spec: str, file_format: str | None) -> Sequence[str] | None:
+        """Return the tags of a sentence."""
+        words = text.split()
+        sentences = self.read_sentences(spec, file_format=file_format)
+        return next((sentence.tags for sentence in sentences if sentence.words == words), None)
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first sentences of some data."""

@@ -105,8 +105,9 @@ class TextView(TaskView[ModelT]):
         """Return in words which tokens each of so many tokens is predicted from."""
         return "the tokens before it"
 
-    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
         """Return the surprisal of every token of the text."""
+        text = str(item)
         corpus, scores = self.encode(text), dict[int, TokenScore]()
         for places, log_probabilities in self.log_probabilities(corpus):
             targets = torch.from_numpy(corpus.ids[places].astype("int64"))
@@ -186,6 +187,7 @@ class CausalTextView(TextView[TextModelT]):
 
     title = "language model"
     prediction_name = "the distribution of the next token"
+    target_place = "after"
     max_tokens = 10_000
     read_tokens = 100_000
 
@@ -217,8 +219,12 @@ class CausalTextView(TextView[TextModelT]):
             inputs, names = (END, *targets)[: len(targets)], list(self.token_names((END, *targets)))
             for place, word in self.unknown_words(line, targets).items():
                 names[place + 1] = f"[{word}]"
-            examples.append(Example(inputs, targets, tuple(names[: len(inputs)])))
+            examples.append(Example(inputs, targets, tuple(names[:-1]), answers=tuple(names[1:])))
         return examples
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tokens after the inputs."""
+        return example.answers or self.token_names(example.targets)
 
     def lines(self, text: str) -> list[str]:
         """Return the running text as a whole, or each line that is not blank."""
@@ -244,8 +250,9 @@ class CausalTextView(TextView[TextModelT]):
         """Return the inputs with the boundary symbol in front ``(batch, 1 + time)``."""
         return torch.tensor([[END, *example.inputs] for example in batch], device=self.device)
 
-    def context_use(self, text: str) -> ContextUse:
+    def context_use(self, item: object) -> ContextUse:
         """Return loss and accuracy when only the last tokens of the text are seen."""
+        text = str(item)
         corpus = self.encode(text)
         sizes = context_sizes(len(corpus.ids))
         return ContextUse(by_context(self.model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
@@ -274,8 +281,13 @@ class LanguageModelView(CausalTextView[LanguageModel]):
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of the last token of each example."""
-        logits = self.model.output(self.forward(batch)[:, -1])
-        return F.cross_entropy(logits.double(), self.tensors(batch)[1][:, -1], reduction="none")
+        return self.place_losses(batch, [len(example.targets) - 1 for example in batch])
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of the token after one input of each example."""
+        rows = range(len(batch))
+        logits = self.model.output(self.forward(batch)[rows, places])
+        return F.cross_entropy(logits.double(), self.tensors(batch)[1][rows, places], reduction="none")
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(next token) after each example, by one pass over all of its tokens."""

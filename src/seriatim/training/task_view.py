@@ -7,7 +7,7 @@ raise `NotOfferedError`, and a page shows its message in place of a section.
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ class Example:
     tokens: tuple[str, ...]  # names of the inputs
     decoded: tuple[str, ...] = ()  # names of the tokens that a decoder reads, if there is one
     words: tuple[str, ...] = ()  # the inputs, for models that read the characters of words
+    answers: tuple[str, ...] = ()  # names of the targets, one for each input, if they are not those of the vocabulary
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,6 +79,7 @@ class Example:
             targets=tuple(self.targets[i] for i in places) if aligned else self.targets,
             tokens=tuple(self.tokens[i * self.copies + copy] for i in places for copy in range(self.copies)),
             words=tuple(self.words[i] for i in places) if self.words else (),
+            answers=tuple(self.answers[i] for i in places) if self.answers else (),
         )
 
 
@@ -144,6 +146,9 @@ class TaskView(Generic[ModelT]):
     windowed: ClassVar[bool] = False  # whether any stretch of a sequence is an example
     two_ends: ClassVar[bool] = False  # whether the loss can be taken at both ends of a sequence
     beam_search: ClassVar[bool] = False  # whether answers are searched for with a beam
+    target_place: ClassVar[Literal["after", "at", "apart"]] = "apart"
+    """Where a target is: the token after an input, a property of the input itself, or an answer to the whole text."""
+    masks: ClassVar[bool] = False  # whether an input is masked when it is predicted
     no_alignment: ClassVar[str] = "the model has no decoder"  # why a search gives no alignment
 
     @property
@@ -155,6 +160,11 @@ class TaskView(Generic[ModelT]):
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the inputs."""
         return self.vocabulary.tokenizer
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        """Tokenizer of what a decoder writes."""
+        return self.tokenizer
 
     @property
     def device(self) -> torch.device:
@@ -227,6 +237,17 @@ class TaskView(Generic[ModelT]):
         """
         raise self.not_offered("no loss")
 
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P ``(batch,)`` in nats of the target at one place of each example; differentiable, in float64.
+
+        A model with one target for a whole text has the place 0 only.
+        """
+        return self.end_losses(batch)
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the targets whose losses `place_losses` returns, in the order of their places."""
+        raise self.not_offered("no targets")
+
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return the probabilities ``(batch, predictions, outcomes)`` at the end of some examples of one length.
 
@@ -246,10 +267,11 @@ class TaskView(Generic[ModelT]):
 
     # Measurements of one text.
 
-    def token_scores(self, text: str, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
         """Return the surprisal of each token of an excerpt, of the answer to it, or of its tags.
 
-        For each place, the ``alternatives`` most likely tokens or tags are listed.
+        The item is a text, or another one that `read` reads. For each place, the ``alternatives`` most likely tokens or
+        tags are listed.
         """
         raise self.not_offered("no probabilities of single tokens")
 
@@ -261,8 +283,11 @@ class TaskView(Generic[ModelT]):
         """Return the answer that a search with this beam finds."""
         raise self.not_offered("no translations")
 
-    def context_use(self, text: str) -> ContextUse:
-        """Return the loss when only the last tokens are seen: of the text itself, or of the model's answer."""
+    def context_use(self, item: object) -> ContextUse:
+        """Return the loss when only the last tokens are seen: of the text itself, or of the model's answer.
+
+        The item is a text, or an item that `read` reads.
+        """
         raise self.not_offered("no loss for shorter contexts")
 
     def token_losses(self, data: Any, train: Any) -> TokenLosses:
@@ -297,6 +322,13 @@ class TaskView(Generic[ModelT]):
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes on the beginning of some labelled data; the arguments are as in `Task.read`."""
         raise self.not_offered("no list of its mistakes")
+
+    def gold(self, text: str, spec: str, file_format: str | None) -> Sequence[str] | None:
+        """Return the gold answer of a text in labelled data: a label, tags or a translation; None if it is not there.
+
+        The other arguments are as in `Task.read`.
+        """
+        return None
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return at most ``count`` items of some data for `examples`; stretches of one text have ``tokens`` tokens."""

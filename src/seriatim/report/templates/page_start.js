@@ -29,7 +29,8 @@ document.addEventListener("DOMContentLoaded", () => {
   themes();
   copies();
   charts();
-  document.querySelectorAll(".tokens").forEach(surprisal);
+  document.querySelectorAll(".surprisal .tokens").forEach(surprisal);
+  document.querySelectorAll(".links").forEach(tokenLinks);
   document.querySelectorAll(".table > table").forEach(sorting);
   document.querySelectorAll(".table").forEach(tableFile);
 });

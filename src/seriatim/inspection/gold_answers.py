@@ -1,0 +1,48 @@
+"""The gold answer to the inspected text, if the held-out data contain the text, beside the answer of the model."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..core.errors import InputError
+from ..report.page import Cell, Part, Prose, Table
+from .subject import Subject
+
+
+class Gold(NamedTuple):
+    """The gold answers of a text: its label, the tags of its words, or a translation; and the name of the data."""
+
+    answers: Sequence[str]
+    data: str
+
+
+def gold_answer(subject: Subject) -> Gold | None:
+    """Return the gold answer of the inspected text, or None if there is none or the data cannot be read."""
+    spec = subject.held_out()
+    if spec is None:
+        return None
+    try:
+        subject.check_held_out(spec)
+        answers = subject.view.gold(subject.text, spec, subject.file_format)
+    except InputError:  # the section on mistakes reports it
+        return None
+    return None if answers is None else Gold(answers, subject.run.task.name_of(spec))
+
+
+def gold_parts(subject: Subject, predicted: Sequence[str]) -> list[Part]:
+    """Return the comparison of predictions for the text, or for each of its words, with the gold answers."""
+    gold = gold_answer(subject)
+    if gold is None or len(gold.answers) < len(predicted):
+        return []
+    pairs = list(zip(predicted, gold.answers, strict=False))
+    if len(pairs) == 1:
+        verdict = "correct" if pairs[0][0] == pairs[0][1] else "wrong"
+        return [Prose(f"The text is in {gold.data}, where its label is {pairs[0][1]}; the prediction is {verdict}.")]
+    words = subject.text.split()
+    rows: list[list[str | Cell]] = [
+        [words[i], Cell(guess, "wrong"), Cell(truth, "right")]
+        for i, (guess, truth) in enumerate(pairs)
+        if guess != truth
+    ]
+    right = len(pairs) - len(rows)
+    sentence = f"The text is in {gold.data}: {right:,} of {len(pairs):,} predictions equal the gold answers."
+    return [Prose(sentence), *([Table(["word", "predicted", "gold"], rows, "Wrong predictions.")] if rows else [])]

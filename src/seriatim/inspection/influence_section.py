@@ -1,0 +1,174 @@
+"""The section of a page on which a reader points at a token and sees its attention and what influenced it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..data.tokenizers import END, Tokenizer
+from ..evaluation.intervals import interval
+from ..evaluation.intervals import mean as mean_of
+from ..report.page import Part, Prose
+from ..report.token_links import LinkedToken, LinkView, TokenLinks
+from ..training.task_view import Example, TaskView
+from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
+from .influence import MAX_TOKENS, Influence, influence
+from .leaves import roots
+from .subject import Content, Subject
+
+MAX_BYTES = 1_000_000
+"""Largest size of the weights of all views; fewer tokens are shown if there are many heads."""
+MIN_ANSWERS = 20
+"""Answers from which on a mean over them is stated."""
+BOUNDARY = "</s>"
+CAPTION = (
+    "Point at a token, tap it, or reach it with the arrow keys. The shade grows with the square root of the share, so "
+    "that small shares can be seen; the full shade is the largest share of the selected token. Grey tokens have no "
+    "part in the shares, such as tokens that come later."
+)
+MEANING = (
+    "A share is the norm of the gradient of the log-probability with respect to the vector that the model reads for a "
+    "token, divided by the sum of these norms. It does not say whether a token makes the answer more or less probable."
+)
+
+
+class Layout(NamedTuple):
+    """Where the tokens of an example stand on the page: the texts, and the tokens that answers and inputs are at."""
+
+    texts: list[tuple[str, list[LinkedToken]]]
+    first_answer: int
+    source: int
+    """Number of tokens before those that a decoder reads."""
+
+
+def influence_section(subject: Subject) -> Content:
+    """Write the section on attention and influence, drawn on the words themselves."""
+    view = subject.view
+    if not any(True for _ in roots(view.model)):
+        return Content([Prose("Not shown: this model has no layers, so that it has neither attention nor gradients.")])
+    item = subject.item
+    tokens = _tokens_to_show(attention_maps(subject.run, item, max_tokens=1).maps)
+    result = influence(subject.run, item, max_tokens=tokens)
+    maps = attention_maps(subject.run, item, max_tokens=tokens).maps[:MAX_LAYERS]
+    place = layout(view, result.example, result.answers)
+    views = [influence_view(view, result, place), *(each for one in maps for each in attention_views(one, place))]
+    limits = [] if len(views) == 1 else [f"The weights of {len(maps)} attention layers can be chosen above the text."]
+    if result.example.length < result.total:
+        left = result.total - result.example.length
+        limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
+    parts: list[Part] = [Prose(" ".join([_intro(view, result.example), *limits]))]
+    parts.append(TokenLinks(place.texts, views, CAPTION))
+    sentence = nearest_sentence(view, result)
+    if sentence:
+        parts.append(Prose(sentence))
+    return Content(parts, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
+
+
+def _intro(view: TaskView[nn.Module], example: Example) -> str:
+    what = {
+        "after": "the probability of the selected token depends on each token before it",
+        "at": "the probability of the selected word's tag depends on each word",
+        "apart": "the probability of the answer depends on each token",
+    }[view.target_place]
+    if view.masks:
+        what = "the probability of the selected token, which is masked, depends on each other token"
+    if example.decoded:
+        what = "the probability of a token of the answer depends on the source and on the answer before it"
+    return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
+
+
+def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
+    """Return the number of tokens for which all views stay below `MAX_BYTES`, with two bytes for each weight."""
+    views = 1 + sum(_view_count(one) for one in maps[:MAX_LAYERS])
+    return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (2 * views))))
+
+
+def _view_count(attention: AttentionMap) -> int:
+    heads = len(attention.weights)
+    return heads + (heads > 1)
+
+
+def layout(view: TaskView[nn.Module], example: Example, answers: Sequence[str]) -> Layout:
+    """Place the inputs of an example, and the answers that are no inputs, on the page."""
+    read = linked(example.tokens[:: example.copies], view.tokenizer)
+    if example.decoded:
+        target = view.target_tokenizer
+        written = linked([*example.decoded, *answers[-1:]], target)
+        return Layout([("Source", read), ("Answer", written)], len(read) + 1, len(read))
+    if view.target_place == "after":
+        return Layout([("", [*read, *linked(answers[-1:], view.tokenizer)])], 1, 0)
+    if view.target_place == "at":
+        return Layout([("", read)], 0, 0)
+    return Layout([("Text", read), ("Answer", [LinkedToken(answer) for answer in answers])], len(read), len(read))
+
+
+def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
+    """Return tokens as they stand in a text: words are followed by spaces."""
+    space = " " if tokenizer.ends_lines else ""
+    symbols = {BOUNDARY, tokenizer.describe(END)}
+    return [LinkedToken(name + (" " if name in symbols else space), name in symbols) for name in names]
+
+
+def influence_view(view: TaskView[nn.Module], result: Influence, place: Layout) -> LinkView:
+    """Return the shares of influence on each answer."""
+    sentence = {
+        "after": "Influence on the probability of the selected token, divided between the tokens before it.",
+        "at": "Influence on the probability of the selected word's tag, divided between the words.",
+        "apart": "Influence on the probability of the answer, divided between the tokens of the text.",
+    }[view.target_place]
+    if view.masks:
+        sentence = "Influence on the probability of the selected token when it is masked, divided between the others."
+    if result.example.decoded:
+        sentence = (
+            "Influence on the probability of the selected token of the answer, divided between the source and the "
+            "tokens before it."
+        )
+    rows = [_trimmed(row) for row in result.shares]
+    return LinkView("Influence", "influence on the selected token", sentence, rows, place.first_answer)
+
+
+def attention_views(attention: AttentionMap, place: Layout) -> Iterator[LinkView]:
+    """Yield the mean of all heads of a layer, if there are several, and each head."""
+    if not attention.queries or not attention.keys:
+        return
+    weights = attention.weights
+    causal = not attention.crosses and not weights.triu(1).any()
+    if attention.crosses:
+        first_row, first_column = place.source + 1, 0
+        sentence = (
+            "Attention to the source in the step that writes the selected token of the answer; a row sums to one."
+        )
+    else:
+        first_row = first_column = place.source if attention.decodes else 0
+        to = "itself and earlier tokens" if causal else "all tokens"
+        sentence = f"Attention of the selected token, when it is read, to {to}; a row sums to one."
+    heads = [(f"head {head + 1}", weights[head]) for head in range(len(weights))]
+    means = [(f"mean of {len(weights)} heads", weights.mean(0))] if len(weights) > 1 else []
+    for name, one in (*means, *heads):
+        rows = [row[: i + 1].tolist() if causal else row.tolist() for i, row in enumerate(one)]
+        yield LinkView(f"Attention, {attention.layer}", name, sentence, rows, first_row, first_column)
+
+
+def _trimmed(row: Tensor) -> list[float]:
+    """Return a row without the blanks at its end."""
+    known = (~row.isnan()).nonzero().flatten()
+    return row[: int(known[-1]) + 1].tolist() if len(known) else []
+
+
+def nearest_sentence(view: TaskView[nn.Module], result: Influence) -> str:
+    """Return the mean share of the token before each answer, with its interval; empty for few answers."""
+    if view.target_place != "after" or result.example.decoded:
+        return ""
+    rows = [(i, row) for i, row in enumerate(result.shares) if i and not row.isnan().all()]
+    if len(rows) < MIN_ANSWERS:
+        return ""
+    nearest = np.array([[float(row[i]), 1.0] for i, row in rows])
+    value, low, high = interval(nearest, mean_of)
+    if low is None or high is None or low == high:
+        return ""
+    return (
+        f"On average, {value:.0%} of the influence on a token comes from the token directly before it "
+        f"(95 % interval {low:.0%} to {high:.0%}, over {len(rows):,} tokens of this text)."
+    )
