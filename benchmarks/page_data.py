@@ -122,7 +122,7 @@ def make_pages(data: dict[str, Data], out: Path, steps: int) -> Iterator[tuple[s
         report = folder / "report.html"
         if not report.exists():
             options = [part for name, spec in files.items() for part in (f"--{name}", spec)]
-            size = ["--layers", layers, "--steps", str(steps), "--parameters", "100k", "--training.batch_size", "16"]
+            size = ["--layers", layers, "--steps", str(steps), "--hidden_size", "48", "--training.batch_size", "16"]
             _run("compare", task, *options, *size, "--overwrite", "--out", str(folder), "--quiet")
         yield f"compare {task}", report
         for layer in INSPECTED[task]:

@@ -59,7 +59,7 @@ def mistakes_section(subject: Subject) -> Content:
 def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:
     if mistakes.confusion is not None:
         count = len(mistakes.labels)
-        cut = f" Only the {MAX_LABELS} most confused of {count} labels are shown." if count > MAX_LABELS else ""
+        cut = f" Only the {MAX_LABELS} most confused of {count:,} labels are shown." if count > MAX_LABELS else ""
         yield Plot(
             confusion_figure(mistakes.confusion, mistakes.labels),
             "Confusion matrix",
