@@ -7,7 +7,7 @@ TEST_OPTIONS ?= -n 2 --dist worksteal
 # The subjects of the commits after this one are checked.
 COMMITS_SINCE ?= bf00fe82a39847366b1054af663ff59174b9d5ca
 
-.PHONY: demo test test-exhaustive test-all check format docs picture clean
+.PHONY: demo test test-exhaustive test-all check format docs pictures clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,8 +48,8 @@ docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "The documentation is in site/index.html. To search in it: python3 -m http.server --directory site"
 
-picture: $(VENV)/installed
-	$(BIN)/python scripts/comparison_picture.py
+pictures: $(VENV)/installed
+	$(BIN)/python scripts/screenshots.py
 
 clean:
 	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

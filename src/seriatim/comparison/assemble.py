@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..core.errors import InputError
 from ..data.holding_out import share_of
 from ..evaluation.intervals import SIGNIFICANT, Metrics
 from ..layers import find as find_layer
@@ -183,7 +184,12 @@ def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:
     """Return the statistics of every item by figure, summed over the seeds."""
     total: dict[str, np.ndarray] = {}
     for run in row["runs"]:
-        for name, values in load_tensors(folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors").items():
+        path = folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors"
+        if not path.exists():
+            raise InputError(
+                f"{path}: was removed during the comparison; seriatim compare --resume {folder} continues it"
+            )
+        for name, values in load_tensors(path).items():
             if name.startswith(PREFIX):  # of single items, from the first seed only
                 continue
             total[name] = total.get(name, 0) + values.numpy()

@@ -8,12 +8,26 @@ from typing import TYPE_CHECKING
 
 from ..inspection.unseen_ngrams import sparsity_parts
 from ..report.number_formats import in_bytes, in_short, listed
-from ..report.page import Cell, Code, Part, Plot, Plots, Prose, Sample, Samples, Section, Table, render, write_page
+from ..report.page import (
+    Cell,
+    Code,
+    Folded,
+    Part,
+    Plot,
+    Plots,
+    Prose,
+    Sample,
+    Samples,
+    Section,
+    Table,
+    render,
+    write_page,
+)
 from . import comparison_figures as figures
 from . import comparison_tables as tables
 from .differences_section import differences_section
 from .plan import REPORT
-from .results import Json, ResultRow, Results, short_name
+from .results import MAX_DRAWN, Json, ResultRow, Results, short_name
 from .run_pages import inspected_pages
 from .sentences import held_equal, state_sizes
 from .verdict import beside_baseline, beside_simplest, finding
@@ -48,6 +62,8 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     address of the page that inspects a layer, by the name of the layer.
     """
     results = Results(values)
+    drawn = results.drawn()
+    widths = results if len(results.by_width()) <= MAX_DRAWN else drawn
     name = short_name(str(results.section("data").get("train") or "a text"))
     runs = [(row.layer, run) for row in results.ranked for run in row.runs if run.get("command")]
     commands = [f"# {layer}, seed {run['seed']}\n{run['command']}" for layer, run in runs]
@@ -58,20 +74,21 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
         tables.trials_table(results),
         tables.seeds_table(results),
     ]
-    reproduce = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
+    reproduce: list[Part] = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
     if commands:
         caption = "Each row alone, from the folder in which the comparison was started:"
-        reproduce.append(Code("\n".join(commands), caption))
+        alone = Code("\n".join(commands), caption)
+        reproduce.append(alone if len(commands) <= MAX_DRAWN else Folded(f"The {len(commands):,} commands", [alone]))
     sections = [
-        Section("summary", "Summary", _summary(results, pages)),
+        Section("summary", "Summary", _summary(results, drawn, pages)),
         Section("words", "In words", [tables.words_table(results)]),
-        Section("differ", "Where models differ", differences_section(results)),
-        Section("learning", "Learning", _learning(results)),
-        Section("trade", "Quality against cost", _quality_against_cost(results)),
-        Section("growth", "Cost and length of the text", _growth(results)),
-        Section("bottleneck", "Quality against state size", _state_size(results)),
+        Section("differ", "Where models differ", differences_section(drawn)),
+        Section("learning", "Learning", _learning(drawn)),
+        Section("trade", "Quality against cost", _quality_against_cost(drawn)),
+        Section("growth", "Cost and length of the text", _growth(drawn)),
+        Section("bottleneck", "Quality against state size", _state_size(widths)),
         Section("sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": ngrams}) if ngrams else []),
-        Section("samples", "Samples", _samples(results)),
+        Section("samples", "Samples", _samples(drawn)),
         Section("details", "All figures and settings", list(filter(None, details))),
         Section("reproduce", "How to reproduce it", reproduce),
         Section("meaning", "What the figures mean", [tables.meanings_table(results), tables.machine_table(results)]),
@@ -82,29 +99,33 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     return render(title, lead, sections)
 
 
-def _summary(results: Results, pages: Mapping[str, str]) -> list[Part]:
+def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list[Part]:
+    """Return the table of all rows, with the figures of those that are drawn."""
     caption = "Dots are measured values, lines are 95 % intervals over the items of the data."
     if any(row.is_tested for row in results.rows):
         caption += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
     if len(results.seeds) > 1:
         caption += " Small strokes are single seeds."
     name = _sentence(results.metric.name)
-    plots = [(figures.metric_plot(results), f"{name} of each layer", caption), _distance_plot(results)]
+    plots = [(figures.metric_plot(drawn), f"{name} of each layer", caption), _distance_plot(drawn)]
     if any(buckets["by"] == results.at_distance().kind for buckets in results.section("differ").get("buckets") or ()):
         plots.pop()  # drawn among the differences, with more ranges
-    sizes = [row.parameters for row in results.measured if row.parameters and not row.counted]
+    sizes = [row.parameters for row in drawn.measured if row.parameters and not row.counted]
     remarks: list[Part] = []
     if sizes and max(sizes) < MIN_RATIO * min(sizes):
         equal = "All trained layers have nearly the same number of parameters, so quality is not drawn against it."
         remarks.append(Prose(equal))
     else:
-        figure = figures.quality_against(results, lambda row: row.parameters, name="parameters")
-        plots.append((figure, f"{name} against size", f"Better is {_better(results)} and to the left."))
+        figure = figures.quality_against(drawn, lambda row: row.parameters, name="parameters")
+        plots.append((figure, f"{name} against size", f"{_better(results)} and further left is better."))
     notes = " ".join(f"{row.layer}: {row.note}." for row in results.rows if row.note)
-    drawn = _plots(results, plots, "No layer has a value of the metric.")
     if pages:
         notes = f"{notes} The names of layers lead to pages that inspect their runs.".strip()
-    return [tables.summary_table(results, pages), *([Prose(notes)] if notes else []), *drawn, *remarks]
+    if drawn is not results:
+        few = f"the best {MAX_DRAWN} of {len(results.rows):,} layers"
+        remarks.append(Prose(f"Figures and samples show {few}. The tables show all of them."))
+    shown = _plots(drawn, plots, "No layer has a value of the metric.")
+    return [tables.summary_table(results, pages), *([Prose(notes)] if notes else []), *shown, *remarks]
 
 
 def _distance_plot(results: Results) -> Drawn:
@@ -169,7 +190,7 @@ def _quality_against_cost(results: Results) -> list[Part]:
             figure = figures.quality_against(results, cost, name=axis, written=written)
             front = listed([row.layer for row in figures.pareto_front(results, cost)])
             caption = (
-                f"Better is {_better(results)} and to the left. Lines are 95 % intervals. {front}: no other layer "
+                f"{_better(results)} and further left is better. Lines are 95 % intervals. {front}: no other layer "
             )
             caption += "is as good at a smaller cost (the dotted line)."
             plots.append((figure, f"{_sentence(results.metric.name)} against {name}", caption))
@@ -258,7 +279,7 @@ def _mark(sample: Json) -> str:
 
 
 def _better(results: Results) -> str:
-    return "up" if results.metric.more_is_better else "down"
+    return "Higher" if results.metric.more_is_better else "Lower"
 
 
 def _sentence(text: str) -> str:

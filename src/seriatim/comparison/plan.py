@@ -35,6 +35,11 @@ WRITTEN = (REPORT, *COMPARISON)
 """What comparisons write. The last one marks the folder of a comparison, so it is removed last."""
 ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "data"}
 """Digests of a plan, and the fields of a row that hold the same."""
+ROW_FIELDS = {
+    *("version", "layer", "seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds"),
+    *("tokens_per_second", "memory_bytes", "load"),
+}
+"""Fields that the file of a row must have; it may lack others."""
 MAX_BYTES = 1 << 26  # the largest size of the file of a row
 
 
@@ -210,9 +215,12 @@ def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:
         return None
     remedy = "remove it to measure this row again"
     row = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
-    if not isinstance(row, dict) or not {"metrics", "version"} <= row.keys():
-        raise InputError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
+    damaged = f"{path}: is damaged, or not a row of a comparison; {remedy}"
+    if not isinstance(row, dict) or "version" not in row:
+        raise InputError(damaged)
     check_version(path, row["version"])
+    if not row.keys() >= ROW_FIELDS or not isinstance(row["metrics"], dict):
+        raise InputError(damaged)
     check_row(path, row, plan)
     return row
 

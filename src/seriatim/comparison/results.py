@@ -17,6 +17,7 @@ from ..training.task_data import Metric
 Json = Mapping[str, Any]  # an object of a JSON file
 SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence
 DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
+MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +215,15 @@ class Results:
     def trained(self) -> list[ResultRow]:
         """The measured rows that were trained by steps, best first."""
         return [row for row in self.measured if not row.counted]
+
+    def drawn(self) -> "Results":
+        """Return the results of the rows that figures and samples show: the best ones and the baseline, or all."""
+        if len(self.rows) <= MAX_DRAWN:
+            return self
+        chosen = [*self.ranked[:MAX_DRAWN], *(row for row in self.ranked[MAX_DRAWN:] if row.baseline)]
+        places = {id(row) for row in chosen}
+        rows = [given for given, row in zip(self.values["rows"], self.rows, strict=True) if id(row) in places]
+        return Results({**self.values, "rows": rows})
 
     def section(self, name: str) -> Json:
         """Return an object in the results, empty where it is missing."""

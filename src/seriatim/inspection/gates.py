@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -184,6 +185,7 @@ def gate_figure(gate: Gate) -> Figure:
     label, largest = ("step size Δ", None) if gate.is_rate else ("0 closed, 1 open", 1.0)
     figure = token_map(values.numpy(), gate.tokens, f"{gate.layer}, {gate.name}", label, largest=largest)
     figure.axes[0].set_ylabel("units, sorted by mean")
+    figure.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     return figure
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -177,8 +178,8 @@ def _command(subject: Subject) -> str:
 
 def _lead(subject: Subject) -> str:
     model, parameters = subject.run.config.model, subject.run.summary.get("parameters", 0)
-    start = " ".join(subject.text[:80].split())
-    more = "…" if len(subject.text) > 80 else ""
+    start = textwrap.shorten(subject.text, 80, placeholder="…") if " " in subject.text[:80] else subject.text[:80]
+    more = "…" if len(subject.text) > 80 and not start.endswith("…") else ""
     size = f", {parameters:,} parameters" if parameters else ""
     return f"A {subject.view.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
 

@@ -12,12 +12,15 @@ from ..evaluation.intervals import Metrics
 from ..evaluation.label_metrics import BINS
 from ..report.layer_styles import model_style
 from ..report.page import Cell, Part, Plot, Plots, Prose, Table
-from ..report.theme import HEAT, ON_DARK, ON_LIGHT, SOFT, new_figure, plain
+from ..report.plot_labels import shortened
+from ..report.theme import HEAT, ON_DARK, ON_LIGHT, SOFT, new_figure
 from ..training.task_view import NotOfferedError
 from .subject import Content, Subject
 
 MAX_LABELS = 20
 """Labels of a confusion matrix; of more labels, those with the most mistakes are shown."""
+MAX_NAME = 24
+"""Characters of a label at an axis."""
 MAX_COUNTED = 12
 """Number of labels up to which the cells of a matrix show counts."""
 MAX_CHARACTERS = 400
@@ -56,7 +59,7 @@ def mistakes_section(subject: Subject) -> Content:
 def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:
     if mistakes.confusion is not None:
         count = len(mistakes.labels)
-        cut = f" Only the {MAX_LABELS} most confused of {count} labels are shown." if count > MAX_LABELS else ""
+        cut = f" Only the {MAX_LABELS} most confused of {count:,} labels are shown." if count > MAX_LABELS else ""
         yield Plot(
             confusion_figure(mistakes.confusion, mistakes.labels),
             "Confusion matrix",
@@ -76,7 +79,7 @@ def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:
 
 def _tables(mistakes: Mistakes) -> Iterator[Table]:
     if mistakes.confusions:
-        rows = [[each.truth, each.predicted, f"{each.count:,}"] for each in mistakes.confusions]
+        rows = [[_cut(each.truth), _cut(each.predicted), f"{each.count:,}"] for each in mistakes.confusions]
         yield Table(["true", "predicted", "count"], rows, "The most frequent confusions.", {2})
     if mistakes.worst:
         answered = any(example.truth or example.predicted for example in mistakes.worst)
@@ -104,7 +107,7 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
     """Draw a confusion matrix of counts ``(true labels, predicted labels)``; cells are shares of the true label."""
     chosen = most_confused(confusion)
     counts = confusion[np.ix_(chosen, chosen)]
-    names = [plain(labels[label]) for label in chosen.tolist()]
+    names = [shortened(labels[label], MAX_NAME) for label in chosen.tolist()]
     shares = counts / np.maximum(confusion.sum(1)[chosen], 1)[:, None]
     large = len(names) > MAX_COUNTED
     figure, [[plot]] = new_figure(width=6.4 if large else 4.6, height=5.4 if large else 4.0)

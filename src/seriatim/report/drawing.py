@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from .figure_data import figure_data
 from .heat_map_data import Data
-from .theme import LIGHT, ON_DARK, ON_LIGHT
+from .theme import LIGHT, ON_DARK, ON_LIGHT, printable
 
 _GREY = re.compile(r"#([0-9a-f]{2})\1\1")
 _OPENING = re.compile(r'<svg [^>]*viewBox="0 0 ([0-9.]+) ([0-9.]+)"[^>]*>')
@@ -37,6 +37,7 @@ def drawing(figure: Figure, *, title: str, description: str, name: str = "") -> 
     The title is the accessible name, and the description is for readers who cannot see the figure. Its ids begin with
     ``name``, unique in the page, by default a digest of the drawing. The same figure gives the same SVG.
     """
+    title, description = printable(title), printable(description)
     for axes in figure.axes:
         for image in axes.images:
             image.set_interpolation("none")  # one pixel for each value, sharp at any size

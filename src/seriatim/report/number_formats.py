@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+MAX_LISTED = 20  # names in a sentence
 PREFIXES = {1e18: "E", 1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: ""}
 
 
@@ -45,5 +46,7 @@ def times(ratio: float) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names: ``a``, ``a and b``, ``a, b and c``."""
+    """Join names: ``a``, ``a and b``, ``a, b and c``; of very many, the first ones and the number of the others."""
+    if len(names) > MAX_LISTED + 1:
+        names = [*names[:MAX_LISTED], f"{len(names) - MAX_LISTED:,} others"]
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -6,6 +6,7 @@ A page is a title and sections; a section is a sequence of the parts below. All 
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
-from .theme import DARK, LIGHT
+from .theme import DARK, LIGHT, printable
 from .token_links import TokenLinks
 
 try:
@@ -34,6 +35,10 @@ SCRIPTS = (
     *("chart_files.js", "table_sorting.js", "page_start.js"),
 )
 """The parts of the one script of a page, in their order. Without it, and in print, all figures and tables are there."""
+UNITS = re.compile(r"(?<=\d) (?=(?:%|[kMGTPE]?B|μs|ms|s|min|h)(?!\w))")
+"""The space between a number and its unit, where no line may end."""
+LONG_WORD, BREAK = re.compile(r"\S{48,}"), 24
+"""A word of a table that may be broken, and after how many characters."""
 WIDE = 6.0  # the width of a figure in inches from which it takes the whole width of the page
 
 
@@ -193,7 +198,7 @@ def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequenc
     css, *scripts = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", *SCRIPTS))
     script = "\n".join(scripts)
     page = _environment().get_template("page.html")
-    return page.render(
+    html = page.render(
         title=title,
         lead=lead,
         links=links,
@@ -204,6 +209,7 @@ def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequenc
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+    return printable(html)
 
 
 def write_page(path: Path, html: str) -> None:
@@ -223,6 +229,16 @@ def write_page(path: Path, html: str) -> None:
         raise InputError(f"{path}: is a folder; name a file in it") from error
 
 
+def _tied(text: str) -> str:
+    return UNITS.sub("\N{NO-BREAK SPACE}", text)
+
+
+def _broken(word: re.Match[str]) -> str:
+    """Return a long word with places where a line may end; a column of a table is as wide as its longest word."""
+    parts = (word[0][start : start + BREAK] for start in range(0, len(word[0]), BREAK))
+    return "\N{ZERO WIDTH SPACE}".join(parts)
+
+
 def _environment() -> Environment:
     """Return the environment of the templates, with the functions and filters that they use."""
     loader = FileSystemLoader(TEMPLATES)
@@ -236,6 +252,8 @@ def _environment() -> Environment:
         "kind": lambda part: type(part).__name__.lower(),
         "cell": lambda cell: cell if isinstance(cell, Cell) else Cell(cell),
         "sample": lambda item: Sample(*item),
+        "tied": _tied,
+        "breakable": lambda text: LONG_WORD.sub(_broken, _tied(text)),
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],
         "wide": lambda plot: bool(plot.figure.get_size_inches()[0] > WIDE),
         "inches": lambda plot: float(plot.figure.get_size_inches()[0]),

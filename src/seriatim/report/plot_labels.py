@@ -149,5 +149,10 @@ def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float) -> No
 
 def shown(token: str) -> str:
     """Return a token as a label: with visible white space, and cut if it is long."""
-    name = visible(token)
-    return plain(name if len(name) <= LONGEST else name[: LONGEST - 1] + "…")
+    return shortened(visible(token), LONGEST)
+
+
+def shortened(name: str, longest: int) -> str:
+    """Return a name for a figure in one line, cut to some number of characters."""
+    name = " ".join(name.split())
+    return plain(name if len(name) <= longest else name[: longest - 1] + "…")

@@ -10,6 +10,7 @@ depends on colours alone: `style` gives every line its own dashes and marker as 
 
 import io
 import itertools
+import re
 import warnings
 from typing import Any
 
@@ -85,6 +86,11 @@ _LOOK: Any = {
 }
 
 
+_CONTROLS = {code: code + 0x2400 for code in range(32) if chr(code) not in "\t\n\r"} | {0x7F: 0x2421}
+"""Control characters and their pictures."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
 def style(index: int) -> Look:
     """Return colour, dashes and marker of a line by its place in a figure: ``axes.plot(x, y, **style(0))``.
 
@@ -106,9 +112,14 @@ def look(colour: str, dashes: object, marker: str) -> Look:
     }
 
 
+def printable(text: str) -> str:
+    """Return text without what no page, drawing or file may contain: control characters and halves of pairs."""
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text.translate(_CONTROLS))
+
+
 def plain(text: str) -> str:
     """Return text of users for a figure, where no dollar sign begins a formula."""
-    return text.replace("$", r"\$")
+    return printable(text).replace("$", r"\$")
 
 
 class PageAxes(Axes):

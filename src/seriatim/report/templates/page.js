@@ -50,7 +50,7 @@ function placed(box, at) {
 function download(name, text, type) {
   const link = make("a", "", { download: name, href: URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type })) });
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 const csv = (rows) => rows.map((row) => row.map((cell) => {

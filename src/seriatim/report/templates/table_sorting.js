@@ -4,7 +4,9 @@ const NUMBER = /^[≈≠<>~×]?\s*([-−+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*(%|[kMG
 const SIZES = { "μs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, "%": 0.01, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
 const LACKING = new Set(["", "–", "-", "failed", "none", "unknown"]);
 
-const textOf = (cell) => (cell?.firstChild?.textContent ?? "").trim();
+// Without what the page adds for its lines: spaces that do not break, and places where long words do.
+const unspaced = (text) => text?.replaceAll("\u00a0", " ").replaceAll("\u200b", "");
+const textOf = (cell) => unspaced(cell?.firstChild?.textContent ?? "").trim();
 
 function valueOf(cell) {
   if (cell?.dataset.value) return Number(cell.dataset.value);
@@ -48,7 +50,7 @@ function sorting(table) {
 function tableRows(table) {
   const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
   const rows = [...table.tBodies[0].rows].map(cellsOf);
-  const note = (cell) => cell?.querySelector("small")?.textContent;
+  const note = (cell) => unspaced(cell?.querySelector("small")?.textContent);
   const noted = headings.map((_, i) => rows.some((row) => note(row[i])));
   const wide = (heads, cells) => cells.flatMap((cell, i) => (noted[i] ? heads(cell) : heads(cell).slice(0, 1)));
   return [

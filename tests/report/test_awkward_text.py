@@ -1,0 +1,76 @@
+"""Pages hold any text: control characters, half of a surrogate pair, long words, and scripts from right to left."""
+
+import re
+import xml.etree.ElementTree
+
+import pytest
+
+from seriatim.report.drawing import to_svg
+from seriatim.report.number_formats import MAX_LISTED, listed
+from seriatim.report.page import Cell, Prose, Section, Table, render
+from seriatim.report.plot_labels import shortened, shown
+from seriatim.report.theme import new_figure
+
+from .test_page import check_page, sections
+
+AWKWARD = {
+    "controls": "a\x00b\x07c\x1b[31m\x7f",
+    "surrogate": "half \ud83d of a pair",
+    "hebrew": "שלום עולם (כן!)",
+    "arabic": "مرحبا بالعالم",
+    "combining": "e\u0301\u0302\u0303\u20dd",
+    "new lines": "a\r\nb\nc\u2028d",
+    "spaces": " \t\u00a0\u3000",
+    "markup": "]]></script><script>alert(1)</script> &amp; \" '",
+    "formula": "$x_{1}$ \\alpha %s {0}",
+}
+
+
+@pytest.mark.parametrize("text", AWKWARD.values(), ids=AWKWARD)
+def test_awkward_text_gives_a_whole_page(text: str) -> None:
+    html = render(text, text, sections(text))
+    check_page(html)
+    assert html.encode()
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", html)
+
+
+def drawings(html: str) -> list[str]:
+    return re.findall(r"<svg .*?</svg>", html, flags=re.DOTALL)
+
+
+def test_a_drawing_with_control_characters_is_xml() -> None:
+    text = AWKWARD["controls"]
+    svgs = drawings(render(text, text, sections(text)))
+    assert svgs
+    for svg in svgs:
+        assert "␛[31m" in "".join(xml.etree.ElementTree.fromstring(svg).itertext())
+
+
+def test_a_long_word_in_a_table_can_be_broken() -> None:
+    word = "x" * 10_000
+    html = render("A title", "A sentence.", [Section("one", "One", [Table(["a"], [[word], [Cell(word, note=word)]])])])
+    body = html[html.index("<tbody>") : html.index("</tbody>")]
+    assert max(len(part) for part in re.split(r"[\s<>\u200b]+", body)) < 48
+    assert body.count("x" * 24) == 3 * (10_000 // 24)
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    html = render("A title", "A share of 5 % in 20 ms.", [Section("one", "One", [Prose("3.2 kB and 4 samples")])])
+    assert "5\u00a0% in 20\u00a0ms" in html
+    assert "3.2\u00a0kB and 4 samples" in html
+
+
+@pytest.mark.parametrize("text", [*AWKWARD.values(), "x" * 10_000])
+def test_labels_of_figures_are_short_lines(text: str) -> None:
+    for label in (shown(text), shortened(text, 12)):
+        assert "\n" not in label
+        assert len(label.replace("\\$", "$")) <= 12
+    figure, axes = new_figure()
+    axes[0, 0].plot([1, 2], label=shown(text))
+    assert to_svg(figure, title=text, description=text)
+
+
+def test_a_sentence_lists_few_names() -> None:
+    names = [f"n{i}" for i in range(300)]
+    assert listed(names).endswith("n19 and 280 others")
+    assert listed(names[: MAX_LISTED + 1]).endswith("n19 and n20")
