@@ -1,6 +1,7 @@
 """The verbs that use a trained run: ``evaluate``, ``predict``, ``generate`` and ``inspect``."""
 
 import argparse
+import functools
 import json
 import random
 from typing import TYPE_CHECKING
@@ -234,19 +235,18 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
-    settings = {
-        "data": options.data,
-        "file_format": options.format,
-        "fields": options.fields,
-        "beam": options.beam,
-        "permute": options.permute,
-        "allow_code": allowed(options),
-    }
-    if is_comparison(options.run):
-        if options.out is not None:
-            raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
-        pages = inspect_rows(options.run, text, **settings)
-        write_out([f"{page.path}\n" for page in pages])
-        return
-    result = write_page(options.run, text, out=options.out, **settings)
-    write_out([f"{printable(str(line))}\n" for line in (*result.summary, result.path)])
+    inspected = inspect_rows if is_comparison(options.run) else functools.partial(write_page, out=options.out)
+    if inspected is inspect_rows and options.out is not None:
+        raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
+    result = inspected(
+        options.run,
+        text,
+        data=options.data,
+        file_format=options.format,
+        fields=options.fields,
+        beam=options.beam,
+        permute=options.permute,
+        allow_code=allowed(options),
+    )
+    lines = [page.path for page in result] if isinstance(result, list) else [*result.summary, result.path]
+    write_out([f"{printable(str(line))}\n" for line in lines])
