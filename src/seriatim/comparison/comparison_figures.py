@@ -40,7 +40,9 @@ def metric_plot(results: Results) -> Figure | None:
         face = PAPER if row.differs else colour
         show(axes.plot(value, y, marker="o", markersize=6, color=colour, markerfacecolor=face), row.layer)
         beside = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
-        axes.annotate(metric.written(value), (1, y), **beside, va="center", fontsize=9, color=INK)
+        axes.annotate(
+            metric.written(value, row.interval(metric.key)), (1, y), **beside, va="center", fontsize=9, color=INK
+        )
     axes.set_yticks(range(len(rows)), [plain(row.layer) for row in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     if _is_wide([results.of(row) for row in rows], metric):

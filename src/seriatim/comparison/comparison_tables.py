@@ -10,7 +10,7 @@ from ..report.page import Cell, Table
 from ..training.task_data import Metric
 from . import sentences
 from .extrapolation import FACTOR, HELD_BACK, extrapolate
-from .results import DEVIATION, ResultRow, Results
+from .results import DEVIATION, ResultRow, Results, short_name
 
 SPEED, TRAINING, TOKEN = "training tokens/s", "training time", "time per token"
 BEYOND = 4
@@ -54,7 +54,7 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
     if any(row.counted for row in results.rows):
         caption += f" Models that are not trained by steps are left out when the best {SPEED} is marked."
     if any(row.missed_budget for row in results.rows):
-        caption += f" ≠: more than {percent(DEVIATION)} longer or shorter than the budget."
+        caption += f" ≠: more than {100 * DEVIATION:g} % longer or shorter than the budget."
     if len(results.seeds) == 1:
         caption += " One seed was run."
     headings = ["layer", *(["rank"] if ranked else []), *(column.heading for column in columns)]
@@ -195,7 +195,8 @@ def longer_budget_table(results: Results) -> Table | None:
                 for value in (found.now, found.value)
             )
             error = math.expm1(found.error) if is_exponential else found.error / max(abs(found.now), 1e-9)
-            value = "not known" if later is None else metric.written(later)
+            around = None if later is None else (later * (1 - error), later * (1 + error))
+            value = "not known" if later is None else metric.written(later, around)
             cells.append([row.layer, metric.written(now or 0.0), Cell(value, value=later), percent(error)])
     if not cells:
         return None
@@ -222,7 +223,7 @@ def shapes_table(results: Results) -> Table:
             [
                 row.layer,
                 *map(_number, (row.embedding_size, row.hidden_size, row.num_layers)),
-                ", ".join(f"{key} {value}" for key, value in row.options.items()) or MISSING,
+                ", ".join(f"{key} {_option(value)}" for key, value in row.options.items()) or MISSING,
                 MISSING if row.learning_rate is None else f"{row.learning_rate:g}",
                 *map(_number, (run.get("steps"), run.get("tokens"))),
                 MISSING if seconds is None else in_time(1000 * seconds),
@@ -249,7 +250,7 @@ def meanings_table(results: Results) -> Table:
     """Return what the figures of the page mean."""
     metric, data, several = results.metric, results.section("data"), len(results.seeds) > 1
     better = f"{'higher' if metric.more_is_better else 'lower'} is better"
-    measured = f"{better}; measured on {data.get('measured_on') or 'held-out data'}"
+    measured = f"{better}; measured on {short_name(str(data.get('measured_on') or 'held-out data'))}"
     if data.get("valid") is not None and data.get("valid") == data.get("measured_on"):
         measured += ", which also selected the weights of each training, so all values are a little too good"
     seeds = "the bounds are means over seeds" if several else "it does not cover other seeds"
@@ -275,6 +276,13 @@ def meanings_table(results: Results) -> Table:
         count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
         meanings[f"{distance.of} at distance"] = f"{distance.name}{count}"
     return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")
+
+
+def _option(value: object) -> str:
+    """Return the value of an option as the command line takes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _number(value: float | None) -> str:

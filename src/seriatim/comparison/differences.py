@@ -14,7 +14,7 @@ from .disagreements import compare_answers, compare_texts
 from .item_answers import ItemAnswers, read_arrays, with_equal_names
 from .length_buckets import compare_lengths
 from .loss_buckets import compare_buckets
-from .results import Json
+from .results import MAX_DRAWN, Json
 from .text_losses import read_tokens
 
 Kept = TypeVar("Kept")
@@ -24,13 +24,14 @@ def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *
     """Compare the first runs of some layers, whose finished ``rows`` are given best first.
 
     ``figures`` are those of the task, that of the ranking first; ``tags`` says whether answers are tags of words. Rows
-    that were measured on other items than the first one are left out.
+    that were measured on other items than the first one are left out, and rows beyond the best `MAX_DRAWN`.
 
     Returns:
         What `results.json` holds as ``differ``: ``classes`` and ``confusions`` of labels, ``buckets`` of items or of
         tokens, which part of the text was ``measured``, and ``disagreement`` of the first two layers; all are missing
         where nothing of it was measured.
     """
+    rows = rows[:MAX_DRAWN]
     arrays = {
         row["layer"]: {
             name: tensor.numpy()
