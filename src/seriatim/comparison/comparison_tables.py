@@ -188,13 +188,13 @@ def longer_budget_table(results: Results) -> Table | None:
         points = [(each["tokens"], each["value"]) for each in row.held_out if each.get("key") == metric.key]
         if is_exponential:
             points = [(tokens, math.log(value)) for tokens, value in points if value and value > 0]
-        found = extrapolate(points, more_is_better=metric.more_is_better)
-        if found is not None:
+        curve = extrapolate(points, more_is_better=metric.more_is_better)
+        if curve is not None:
             now, later = (
                 None if value is None else math.exp(value) if is_exponential else value
-                for value in (found.now, found.value)
+                for value in (curve.now, curve.value)
             )
-            error = math.expm1(found.error) if is_exponential else found.error / max(abs(found.now), 1e-9)
+            error = math.expm1(curve.error) if is_exponential else curve.error / max(abs(curve.now), 1e-9)
             around = None if later is None else (later * (1 - error), later * (1 + error))
             value = "not known" if later is None else metric.written(later, around)
             cells.append([row.layer, metric.written(now or 0.0), Cell(value, value=later), percent(error)])

@@ -17,7 +17,7 @@ from .loss_buckets import compare_buckets
 from .results import MAX_DRAWN, Json
 from .text_losses import read_tokens
 
-Kept = TypeVar("Kept")
+Measured = TypeVar("Measured")
 
 
 def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *, tags: bool) -> Metrics:
@@ -47,23 +47,23 @@ def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *
     result: Metrics = {}
     if any(each.names for each in answers.values()):
         result |= {"classes": compare_classes(answers, tags=tags), "confusions": confusions(answers)}
-    if answers and (found := compare_lengths(answers, arrays, figures[0])):
-        result["buckets"] = [found]
+    if answers and (by_length := compare_lengths(answers, arrays, figures[0])):
+        result["buckets"] = [by_length]
     if losses:
         measured = next(iter(losses.values())).measured
         result |= {"buckets": compare_buckets(losses), "measured": measured}
-    if len(answers) > 1 and (found := compare_answers(answers, arrays, figures)):
-        result["disagreement"] = found
+    if len(answers) > 1 and (by_answer := compare_answers(answers, arrays, figures)):
+        result["disagreement"] = by_answer
     elif len(losses) > 1:
         result["disagreement"] = compare_texts(losses)
     return result
 
 
-def _alike(kept: Mapping[str, Kept], arrays: Callable[[Kept], tuple[np.ndarray, ...]]) -> dict[str, Kept]:
+def _alike(layers: Mapping[str, Measured], arrays: Callable[[Measured], tuple[np.ndarray, ...]]) -> dict[str, Measured]:
     """Return what is of the same items as the first one; ``arrays`` describe the items."""
-    first = [arrays(each) for each in kept.values()][:1]
+    first = [arrays(each) for each in layers.values()][:1]
     return {
         layer: each
-        for layer, each in kept.items()
+        for layer, each in layers.items()
         if all(np.array_equal(a, b) for other in first for a, b in zip(arrays(each), other, strict=True))
     }

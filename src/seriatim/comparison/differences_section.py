@@ -97,9 +97,9 @@ def _bucket_sentence(buckets: Json) -> str:
     for sign, verb in ((1, "higher"), (-1, "lower")):
         chosen = [each for each in clear if sign * each["difference"] > 0]
         if chosen:
-            most = max(chosen, key=lambda each: sign * each["difference"])
-            name = buckets["names"][most["bucket"]]
-            where = f"in {len(chosen)} of {ranges} ranges, most in {name} ({_difference(most, buckets)})"
+            largest = max(chosen, key=lambda each: sign * each["difference"])
+            name = buckets["names"][largest["bucket"]]
+            where = f"in {len(chosen)} of {ranges} ranges, most in {name} ({_difference(largest, buckets)})"
             clauses.append(f"a significantly {verb} {_figure_of(buckets)} than {first} {where}")
     return f"By {_unit_left_out(buckets['name'])}, {second} has {listed(clauses)}."
 
@@ -120,45 +120,45 @@ def _difference(test: Json, buckets: Json) -> str:
     return f"by {abs(test['difference']):.{digits}f}{unit}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
 
 
-def _disagreement(found: Json, results: Results) -> Iterator[Part]:
+def _disagreement(pair: Json, results: Results) -> Iterator[Part]:
     """Return the texts on which two models differ most, in both directions, and how often each is better."""
-    first, second = found["first"], found["second"]
+    first, second = pair["first"], pair["second"]
     names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
-    figure = "loss" if found["of"] == LOSS else names.get(found["of"], str(found["of"]))
-    what = "pieces of text" if found["kind"] == "tokens" else "held-out items"
+    figure = "loss" if pair["of"] == LOSS else names.get(pair["of"], str(pair["of"]))
+    what = "pieces of text" if pair["kind"] == "tokens" else "held-out items"
     rule = (
-        f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {found['items']:,} "
-        f"{what}, {first} has the better {figure} on {_share(found['better'])}, {second} on {_share(found['worse'])}."
+        f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {pair['items']:,} "
+        f"{what}, {first} has the better {figure} on {_share(pair['better'])}, {second} on {_share(pair['worse'])}."
     )
-    if found["kind"] == "tokens":
+    if pair["kind"] == "tokens":
         rule += (
             " Each token below is shaded by its surprisal, −log₂ of its probability; select a token to see it. Full "
-            f"shade is {math.log2(max(2, _outcomes(found, results))):.1f} bits, the cost if all tokens were equally "
+            f"shade is {math.log2(max(2, _outcomes(pair, results))):.1f} bits, the cost if all tokens were equally "
             "likely."
         )
-        if found.get("spelled"):
+        if pair.get("spelled"):
             rule += " A word in brackets is not in the vocabulary, and is read as <unk>."
     yield Prose(rule)
     for better, worse, key in ((first, second, "for_first"), (second, first, "for_second")):
         title = f"Texts on which {better} is better than {worse} by the largest difference in {figure}"
-        if not found[key]:
+        if not pair[key]:
             yield Prose(f"There is no text on which {better} is better than {worse}.")
-        elif found["kind"] == "tokens":
-            yield from _token_texts(found, key, title, _outcomes(found, results))
+        elif pair["kind"] == "tokens":
+            yield from _token_texts(pair, key, title, _outcomes(pair, results))
         else:
-            yield _answer_table(found, key, title, figure, tags=bool(results.values.get("tags_words")))
+            yield _answer_table(pair, key, title, figure, tags=bool(results.values.get("tags_words")))
 
 
-def _outcomes(found: Json, results: Results) -> int:
-    return int(results.section("tokenizer").get("vocabulary_size") or found["outcomes"])
+def _outcomes(pair: Json, results: Results) -> int:
+    return int(results.section("tokenizer").get("vocabulary_size") or pair["outcomes"])
 
 
-def _token_texts(found: Json, key: str, title: str, outcomes: int) -> Iterator[Part]:
+def _token_texts(pair: Json, key: str, title: str, outcomes: int) -> Iterator[Part]:
     """Return each text under both models, side by side."""
     yield Prose(f"{title}:")
-    for i, text in enumerate(found[key]):
+    for i, text in enumerate(pair[key]):
         parts: list[tuple[str, Part]] = []
-        for layer, bits, nats in zip((found["first"], found["second"]), text["bits"], text["figures"], strict=True):
+        for layer, bits, nats in zip((pair["first"], pair["second"]), text["bits"], text["figures"], strict=True):
             values = [math.inf if value is None else value for value in bits]
             tokens = [
                 Token.of_surprisal(name, value, outcomes) for name, value in zip(text["tokens"], values, strict=True)
@@ -168,10 +168,10 @@ def _token_texts(found: Json, key: str, title: str, outcomes: int) -> Iterator[P
         yield Beside(parts)
 
 
-def _answer_table(found: Json, key: str, title: str, figure: str, *, tags: bool) -> Table:
+def _answer_table(pair: Json, key: str, title: str, figure: str, *, tags: bool) -> Table:
     """Return the texts with the right answers, and the answer of each model with its figure."""
-    layers, rows = (found["first"], found["second"]), list[list[str | Cell]]()
-    for item in found[key]:
+    layers, rows = (pair["first"], pair["second"]), list[list[str | Cell]]()
+    for item in pair[key]:
         truth = _marked_words(item["text"], item["truth"]) if tags else item["truth"]
         cells: list[str | Cell] = [item["text"], truth]
         for answer, value, right in zip(item["answers"], item["figures"], item["right"], strict=True):

@@ -53,7 +53,7 @@ def extrapolate(points: Sequence[Point], *, more_is_better: bool) -> Extrapolati
 def _predict(tokens: np.ndarray, errors: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Fit the law to errors by least squares of relative deviations, with a, b ≥ 0, and return its values ``at``."""
     scale, weights = tokens[-1], 1 / np.maximum(errors, 1e-9)
-    best, found = np.inf, np.full(len(at), errors.mean())
+    best, result = np.inf, np.full(len(at), errors.mean())
     for exponent in EXPONENTS:
         powers = (tokens / scale) ** -exponent
         for columns in (np.stack([np.ones_like(powers), powers], 1), powers[:, None]):
@@ -61,5 +61,5 @@ def _predict(tokens: np.ndarray, errors: np.ndarray, at: np.ndarray) -> np.ndarr
             deviation = float((((columns @ coefficients) * weights - 1) ** 2).sum())
             if (coefficients >= 0).all() and deviation < best:
                 later = (at / scale) ** -exponent
-                best, found = deviation, coefficients[-1] * later + (coefficients[0] if len(coefficients) > 1 else 0)
-    return found
+                best, result = deviation, coefficients[-1] * later + (coefficients[0] if len(coefficients) > 1 else 0)
+    return result

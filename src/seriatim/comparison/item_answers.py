@@ -53,12 +53,12 @@ class ItemAnswers:
     @classmethod
     def read(cls, row: Json, arrays: Arrays) -> "ItemAnswers | None":
         """Return what `answer_items` has kept, given the result of `read_arrays`; None if there is nothing."""
-        kept = row.get("answers")
-        if not kept or not set(ARRAYS) <= arrays.keys():
+        fields = row.get("answers")
+        if not fields or not set(ARRAYS) <= arrays.keys():
             return None
         rows, sizes, lengths, truth, predicted = (arrays[name] for name in ARRAYS)
-        labels = kept["unit"], kept["names"], sizes, lengths, truth, predicted
-        return cls(kept["total"], rows, *labels, kept["texts"])
+        labels = fields["unit"], fields["names"], sizes, lengths, truth, predicted
+        return cls(fields["total"], rows, *labels, fields["texts"])
 
     def labels(self) -> tuple[list[list[str]], list[list[str]]]:
         """Return the true and the predicted labels of each item."""
@@ -88,14 +88,14 @@ def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, A
         return {}, {}
     labels = [(task.labels_of(items[i][1]), task.labels_of(answer)) for i, answer in zip(chosen, answers, strict=True)]
     labelled = all(true is not None and given is not None for true, given in labels)
-    kept = [i for i, (true, given) in enumerate(labels) if not labelled or len(true or ()) == len(given or ())]
-    true, predicted = ([list(labels[i][side] or ()) if labelled else [] for i in kept] for side in (0, 1))
+    usable = [i for i, (true, given) in enumerate(labels) if not labelled or len(true or ()) == len(given or ())]
+    true, predicted = ([list(labels[i][side] or ()) if labelled else [] for i in usable] for side in (0, 1))
     names = sorted({label for row in (*true, *predicted) for label in row})
     numbers = {name: i for i, name in enumerate(names)}
     texts = [
         {"row": chosen[i], "text": items[chosen[i]][0], "truth": items[chosen[i]][1], "answer": answers[i]}
         | {"right": answers[i] == items[chosen[i]][1]}
-        for i in evenly(kept, MAX_TEXTS)
+        for i in evenly(usable, MAX_TEXTS)
     ]
     fields = {
         "total": len(items),
@@ -104,9 +104,9 @@ def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, A
         "texts": [{name: _shortened(value) for name, value in text.items()} for text in texts],
     }
     arrays = {
-        "rows": np.array([chosen[i] for i in kept], np.int64),
+        "rows": np.array([chosen[i] for i in usable], np.int64),
         "sizes": np.array([len(row) for row in true], np.int64),
-        "lengths": np.array([len(run.tokenizer.encode(items[chosen[i]][0])) for i in kept], np.int64),
+        "lengths": np.array([len(run.tokenizer.encode(items[chosen[i]][0])) for i in usable], np.int64),
         "truth": np.array([numbers[label] for row in true for label in row], np.int64),
         "predicted": np.array([numbers[label] for row in predicted for label in row], np.int64),
     }

@@ -31,11 +31,11 @@ def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[Metrics, 
 
 def read_tokens(row: Json, arrays: Arrays) -> TokenLosses | None:
     """Return what `measure_tokens` has kept, given the result of `read_arrays`; None if there is nothing."""
-    kept = row.get("token_losses")
-    if not kept or not set(ARRAYS) <= arrays.keys():
+    fields = row.get("token_losses")
+    if not fields or not set(ARRAYS) <= arrays.keys():
         return None
-    names = {int(token): name for token, name in kept["names"].items()}
-    spelled = {int(place): word for place, word in kept["spelled"].items()}
+    names = {int(token): name for token, name in fields["names"].items()}
+    spelled = {int(place): word for place, word in fields["spelled"].items()}
     nats, ids, positions, frequencies, ends, blocks = (arrays[name] for name in ARRAYS)
-    rest = names, spelled, str(kept["measured"])
+    rest = names, spelled, str(fields["measured"])
     return TokenLosses(nats.astype(float), ids, positions, frequencies, ends, blocks, *rest)
