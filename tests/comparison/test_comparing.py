@@ -238,9 +238,10 @@ def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
     path = tmp_path / ("data.conll" if task == "tag" else "data.tsv")
     path.write_text(LINES[task])
     config = {**SMALL, "task": task, "data": {"train": str(path), "valid": str(path)}, "out": str(tmp_path / "out")}
-    kind = "word" if task == "tag" else "char"
+    kind = {"classify": "char", "seq2seq": None, "tag": "word"}[task]
     found = seriatim.compare({**config, "tokenizer": {"kind": kind}}, layers=["rnn", "window"], steps=2)
     assert found.results["metric"]["key"] == {"classify": "accuracy", "seq2seq": "bleu", "tag": "accuracy"}[task]
+    assert found.results["tokenizer"]["kind"] in ([kind] if kind else ["char", "word"])
     for row in found.rows:
         assert row["failed"] is None
         assert row["milliseconds_per_token"] > 0

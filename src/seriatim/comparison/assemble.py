@@ -65,7 +65,10 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
             "described": {"train": plan.described, "measured": any_row.get("described", "")},
         },
         "simplest": any_row.get("simplest"),
-        "tokenizer": {"kind": task.config.tokenizer.kind, "vocabulary_size": any_row.get("vocabulary_size")},
+        "tokenizer": {
+            "kind": any_row.get("tokenizer_kind") or task.config.tokenizer.kind,
+            "vocabulary_size": any_row.get("vocabulary_size"),
+        },
         "budget": plan.budget.amount(),
         "parameters": plan.parameters,
         "tune": plan.tune,

@@ -61,6 +61,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "disk_bytes": (run.path / "model.safetensors").stat().st_size,
         **_curves(run, (plan.metric, run.task.selection_metric(run.vocabulary))),
         "tokenizer": run.vocabulary.fingerprint(),
+        "tokenizer_kind": run.tokenizer.kind,
         "described": run.task.describe(data),
         "data": data.key,
         "trained_on": train.key,

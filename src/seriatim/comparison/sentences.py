@@ -23,7 +23,9 @@ def held_equal(results: Results) -> str:
     equal = [
         f"a budget of {_budget(results)} of training",
         _equal_parameters(results, trained),
-        f"the tokenizer ({tokenizer.get('kind')}{f', {size:,} entries' if size else ''})" if tokenizer else "",
+        f"the tokenizer ({', '.join(filter(None, [tokenizer.get('kind'), f'{size:,} entries' if size else '']))})"
+        if tokenizer
+        else "",
         "the order of the data",
         f"the data that they are measured on ({measured or 'held out'})",
     ]
