@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 WIDTHS = (360, 1400)
 PAPER = 718  # the width of A4 paper between its margins, in CSS pixels
 LOADS = 5
-SAVING = 120.0  # seconds for all files of a page
+SAVING = 20.0  # seconds for all files of a page
 MAX_BYTES, MAX_SECONDS = 3_000_000, 1.0
 FAILING = ("serious", "critical")
 PNG = b"\x89PNG\r\n"
