@@ -199,11 +199,11 @@ def order_section(subject: Subject) -> Content:
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
     cut = f" Only the first {len(effect.tokens):,} of {effect.total:,} tokens are read."
+    answer = " The answer is that of beam search for the text as given."
     intro = (
         f"The model reads the tokens of the text in {count} other orders. The last token stays in its place, so that "
-        f"only the order of the tokens before it changes. Compared is {prediction}"
-        f"{', which is that of beam search for the text as given' if subject.view.beam_search else ''}."
-        f"{cut if effect.total > len(effect.tokens) else ''}"
+        f"only the order of the tokens before it changes. Compared is {prediction}."
+        f"{answer if subject.view.beam_search else ''}{cut if effect.total > len(effect.tokens) else ''}"
     )
     sentence = _sentence(effect, prediction)
     parts: list[Part] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]
