@@ -36,6 +36,7 @@ OPEN, CLOSED = 0.9, 0.1
 """Values above the first count as open, values below the second as closed."""
 PAINTED = 3
 """Units whose values are painted on the text."""
+RATES = "With a large step size Δ, the layer takes the token in and forgets; with a small one, it skips the token."
 SIGMOIDS = {torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit}
 
 
@@ -277,18 +278,16 @@ def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[Part]:
 def _means_plot(layer_gates: Sequence[Gate]) -> Plot:
     names, figure = ", ".join(gate.name for gate in layer_gates), gate_means_figure(layer_gates)
     description = f"Means over units of {names} at every token."
-    return Plot(
-        figure, f"Means of the gates of {layer_gates[0].layer}", "Mean over the units at every token.", description
-    )
+    rates = all(gate.is_rate for gate in layer_gates)
+    title = f"{'Step sizes' if rates else 'Means of the gates'} of {layer_gates[0].layer}"
+    caption = f"Mean over the units at every token.{f' {RATES}' if rates else ''}"
+    return Plot(figure, title, caption, description)
 
 
 def _gate_plot(gate: Gate) -> Plot:
     caption = "Every unit at every token; units are sorted by their means."
     if gate.is_rate:
-        caption = (
-            "Step sizes Δ: with a large one the layer takes the token in and forgets, with a small one it skips the "
-            "token."
-        )
+        caption = f"{caption} {RATES}"
     tokens, units = gate.values.shape
     description = f"Heat map of {units} units over {tokens} tokens."
     return Plot(gate_figure(gate), f"{gate.layer}, {gate.name}", caption, description)
