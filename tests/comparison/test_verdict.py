@@ -7,7 +7,7 @@ from seriatim.comparison.comparison_figures import pareto_front
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.comparison_tables import summary_table
 from seriatim.comparison.distances import gain, summed
-from seriatim.comparison.results import ResultRow, Results, short_name
+from seriatim.comparison.results import ResultRow, Results
 from seriatim.comparison.sentences import held_equal, remarks, using_context
 from seriatim.comparison.verdict import beside_simplest, busy, finding, missed_budgets
 from seriatim.report.page import Cell
@@ -149,9 +149,6 @@ def test_the_gain_from_context_is_found_if_it_exists_and_only_then() -> None:
 
 
 def test_pages_name_files_without_folders() -> None:
-    assert short_name("/a/raw/train.en,/a/raw/train.de") == "train.en, train.de"
-    assert short_name("builtin:python-docs, part test") == "builtin:python-docs, part test"
-    assert short_name("10% of /a/b.txt") == "10% of b.txt"
     values = made_up(("rnn", "lstm"))
     values["data"] |= {
         "train": "/home/someone/raw/train.en,/home/someone/raw/train.de",

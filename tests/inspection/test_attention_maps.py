@@ -139,7 +139,6 @@ def test_the_limits_of_a_map_are_stated(tmp_path: Path, texts: dict[str, str]) -
     part, whole = attention_maps(run, "the cat sees it", max_tokens=5), attention_maps(run, "the cat sees it")
     assert whole.limits == ""
     assert part.limits.startswith("Only the first 5 of 15 tokens are shown")
-    assert part.bytes == whole.bytes == sum(one.weights.numel() * 4 for one in whole.maps)
     torch.testing.assert_close(part.maps[0].weights, whole.maps[0].weights[:, :5, :5])
     with pytest.raises(InputError, match="from 1 to 256"):
         attention_maps(run, "the cat", max_tokens=1000)

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, recorded_gates
+from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, gates_section, recorded_gates
 from seriatim.inspection.leaves import leaves
+from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.report.page import Tokens
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import INPUT_SIZE, build
+from .inspected import SENTENCE
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +144,14 @@ def test_every_token_has_its_experts(texts: dict[str, str], tmp_path: Path) -> N
         assert choices.count == 3
         assert choices.experts.shape == choices.weights.shape == (7, 2)
         torch.testing.assert_close(choices.weights.sum(1), torch.ones(7))
+
+
+@pytest.mark.parametrize("name", ["lm", "classify"])
+def test_units_are_painted_on_the_text_itself(inspected, name: str) -> None:
+    parts = gates_section(prepare(inspected[name], SENTENCE, beam=1, data=None, file_format=None)).parts
+    painted = [part for part in parts if isinstance(part, Tokens)]
+    assert len(painted) == 3
+    for part in painted:
+        text = "".join(token.text for token in part.tokens if not token.symbol)
+        assert SENTENCE.startswith(text.rstrip())
+        assert len(text) >= len(SENTENCE) - 1, "the last token is predicted, not read"

@@ -68,6 +68,11 @@ def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
         "has no layers",
     )
     assert all(any(reason in line for reason in allowed) for line in unseen), "no section fails silently"
+    prose = re.sub(r"<(script|style|svg)\b.*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)
+    assert not re.search(r"\d%|\d\.0.%", prose), "the house style is “3 %”"
+    before_the_run = html.split('<section id="about"')[0]
+    assert str(inspected[name].path.parent) not in before_the_run, "files are named without their folders"
+    assert not any("\N{FIRST STRONG ISOLATE}" in line for line in found.summary)
 
 
 def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_figures_show_the_counts() -> None:
     assert calibration_figure(bins, 0.25).axes[0].lines[1].get_xydata().tolist() == [[0.5, 0.25]]
 
 
+@pytest.mark.parametrize("labels", [2, 6, 12])
+@pytest.mark.parametrize("largest", [9, 12_345, 1_234_567])
+def test_counts_fit_into_their_cells(labels: int, largest: int) -> None:
+    figure = confusion_figure(np.full((labels, labels), largest), [f"label {i}" for i in range(labels)])
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    width = axes.bbox.width / labels
+    assert len(axes.texts) == labels**2
+    assert max(text.get_window_extent().width for text in axes.texts) < width
+
+
 def test_data_of_another_format_is_refused(inspected, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("only words\n")
@@ -114,4 +125,4 @@ def test_held_out_data_are_named_with_their_file(tmp_path: Path) -> None:
     run = seriatim.train({**config, "out": str(tmp_path / "run")})
     content = mistakes_section(prepare(run, "text 1", beam=1, data=None, file_format=None))
     (summary,) = content.summary
-    assert summary.endswith(f" on 10% of {path}")
+    assert summary.endswith(" on 10 % of labelled.tsv")

@@ -217,3 +217,11 @@ def test_a_notebook_shows_the_page_and_its_figures(inspected, tmp_path: Path) ->
     assert "&lt;title&gt;report" in Comparison(tmp_path, {})._repr_html_()
     result.path.unlink()
     assert "<li>" in result._repr_html_()
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "seq2seq-heads"])
+def test_an_answer_stays_the_same_for_all_orders_of_its_source(inspected, name: str) -> None:
+    run, answer = inspected[name], TEXTS[name][:3]
+    given, greedy = order_effect(run, (TEXTS[name], answer)), order_effect(run, TEXTS[name])
+    assert sorted(given.shuffled) == sorted(greedy.shuffled)
+    assert not np.allclose(given.divergences, greedy.divergences), "the distributions after another answer differ"

@@ -133,6 +133,8 @@ def test_large_heat_maps_have_no_data() -> None:
     figure, [[axes]] = new_figure()
     axes.imshow(np.zeros((2, MAX_CELLS)))
     assert data_of(figure) == {}
+    page = check_page(render("a", "b", [Section("c", "d", [Plot(figure, "large", "A caption.", "a map")])]))
+    assert f"Its {2 * MAX_CELLS:,} values are too many for this page" in page.text()
 
 
 def test_drawing_leaves_no_ids_in_a_figure() -> None:

@@ -23,11 +23,12 @@ from ..report.page import (
     render,
     write_page,
 )
+from ..report.wording import short_name
 from . import comparison_figures as figures
 from . import comparison_tables as tables
 from .differences_section import differences_section
 from .plan import REPORT
-from .results import MAX_DRAWN, Json, ResultRow, Results, short_name
+from .results import MAX_DRAWN, Json, ResultRow, Results
 from .run_pages import inspected_pages
 from .sentences import held_equal, state_sizes
 from .verdict import beside_baseline, beside_simplest, finding

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any, Self
 
 from ..evaluation.intervals import SIGNIFICANT
@@ -181,16 +180,6 @@ class ResultRow(FromJson):
     def is_tied(self) -> bool:
         """Whether the difference from the best row was tested and is not significant."""
         return self.is_tested and not self.differs
-
-
-def short_name(data: str) -> str:
-    """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``, ``10% of a.txt``."""
-
-    def short(part: str) -> str:
-        share, of, path = part.rpartition("% of ")
-        return part if ":" in part else f"{share}{of}{PurePath(path).name or path}"
-
-    return ", ".join(short(part.strip()) for part in data.split(","))
 
 
 class Results:

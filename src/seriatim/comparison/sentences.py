@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from ..evaluation.intervals import supported_digits
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
-from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero, short_name
+from ..report.wording import short_name
+from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
 from .verdict import STILL_FALLING, busy, last_gain, missed_budgets, still_improving
 
 NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first

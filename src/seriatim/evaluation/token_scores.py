@@ -5,7 +5,7 @@ measure of reading, J. Hale, "A probabilistic Earley parser as a psycholinguisti
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,6 +87,16 @@ def token_text(tokenizer: Tokenizer, token: int) -> str:
     if token == END:
         return "\n"
     return f"{tokenizer.describe(token)} " if tokenizer.ends_lines else tokenizer.describe(token)
+
+
+def spaced(names: Iterable[str], tokenizer: Tokenizer) -> list[str]:
+    """Return names of tokens as they stand in a text: a space follows words and symbols, but not characters."""
+    return [f"{name} " if tokenizer.ends_lines or is_symbol(name, tokenizer) else name for name in names]
+
+
+def is_symbol(name: str, tokenizer: Tokenizer) -> bool:
+    """Return whether a token is a boundary symbol, which is not part of a text."""
+    return name in ("</s>", tokenizer.describe(END))
 
 
 def visible(text: str) -> str:

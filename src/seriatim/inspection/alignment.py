@@ -106,6 +106,8 @@ def alignment_section(subject: Subject) -> Content:
     if last.text != first.text and last.log_probability < first.log_probability:
         parts.append(Prose(GREEDY_IS_LIKELIER))
     lines = [f"answer: {answers[-1].text[:100] or '(nothing)'}"]
+    if first.text == last.text and len(answers) > 1:
+        answers = [last._replace(search=f"{first.search} and {last.search}")]
     plots = [_plot(each) for each in answers if each.weights]
     parts.append(Plots(plots) if plots else Prose(f"No alignment is shown: {subject.view.no_alignment}."))
     return Content(parts, lines)

@@ -69,20 +69,18 @@ class AttentionMap:
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """Maps of the first ``shown`` of ``total`` tokens; ``bytes`` is the size of maps of all tokens."""
+    """Maps of the first ``shown`` of ``total`` tokens."""
 
     maps: list[AttentionMap]
     shown: int
     total: int
-    bytes: int
 
     @property
     def limits(self) -> str:
         """The part of the tokens that is shown, in words; empty if all are."""
         if self.shown == self.total:
             return ""
-        size = f"{self.bytes / 2**20:,.1f} MiB"
-        return f"Only the first {self.shown:,} of {self.total:,} tokens are shown; maps of all would take {size}."
+        return f"Only the first {self.shown:,} of {self.total:,} tokens are shown."
 
 
 def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> AttentionMaps:
@@ -101,9 +99,7 @@ def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> A
     with torch.no_grad(), recorded_attention(run.model) as recorded:
         run_once(view, example)
     maps = [_map(leaf, weights, example) for leaf, weights in recorded.items()]
-    growth = (whole.length / example.length) ** 2
-    size = sum(each.weights.numel() * each.weights.element_size() for each in maps)
-    return AttentionMaps(maps, example.length, whole.length, round(size * growth))
+    return AttentionMaps(maps, example.length, whole.length)
 
 
 @contextmanager
@@ -264,10 +260,16 @@ def attention_section(subject: Subject) -> Content:
         return Content([Prose("Not shown: no layer of this model has attention.")])
     count = len(result.maps)
     cut = f" Only the first {MAX_LAYERS} of {count} layers are drawn." if count > MAX_LAYERS else ""
-    intro = (
-        "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. On the diagonal a "
-        "token attends to itself, on a line beside it to a neighbour; a bright column is a token that all attend to. "
-        "Brightness grows with the square root of the weight. "
+    intro = "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. "
+    if not all(each.crosses for each in result.maps):
+        intro += "In self-attention, the diagonal is the attention of a token to itself. "
+    if any(each.crosses for each in result.maps):
+        intro += (
+            "In attention to the source, a row is the token that the decoder reads; the section on alignment names the "
+            "same row by the token that it writes next. "
+        )
+    intro += (
+        "A bright column is a token to which most others attend. Brightness grows with the square root of the weight. "
     )
     if any(blank_future(each).isnan().any() for each in result.maps):
         intro += "Places that a token must not see are blank. "
@@ -290,4 +292,6 @@ def _plot(attention: AttentionMap, mean_of: int) -> Plot:
     heads, queries, keys = attention.weights.shape
     caption = f"Mean of {mean_of} heads." if mean_of > 1 else f"{heads} heads." if heads > 1 else "One head."
     description = f"Weights of {attention.layer} from {queries} to {keys} tokens."
-    return Plot(attention_figure(attention), f"Attention of {attention.layer}", caption, description)
+    role, _, kind = attention.layer.partition(": ")
+    title = f"Attention of the {role}" if kind == "attention" else f"Attention of {attention.layer}"
+    return Plot(attention_figure(attention), title, caption, description)

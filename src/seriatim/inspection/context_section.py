@@ -14,6 +14,7 @@ from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextScore, ContextUse
 from ..layers.positions import learned_positions
 from ..report.layer_styles import model_style
+from ..report.number_formats import percent
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import SOFT, new_figure, style
 from ..training.task_view import StateReader
@@ -22,7 +23,7 @@ from .subject import Content, Subject
 TOLERANCE = 0.01
 """Share by which a loss may exceed that of the full context and still count as equal to it."""
 MIN_DIFFERENCE = 1e-3
-"""Nats by which it may exceed it as well, since a share of an almost certain answer's loss means nothing."""
+"""Nats by which it may exceed it in any case, since a share of an almost certain answer's loss means nothing."""
 MIN_TOKENS = 32
 """Tokens that a text needs before anything is said about the context that the model needs."""
 
@@ -81,7 +82,9 @@ def _text_content(result: ContextUse, layer: str) -> Content:
     )
     few = Prose(f"The text has {result.tokens} tokens, too few to say how much context the model needs.")
     plots = Plots([loss, accuracy])
-    return Content([plots] if enough else [few, plots], [f"memory: {sentence}"] if sentence else [])
+    return Content(
+        [plots] if enough else [few, plots], [f"memory: {sentence[:1].lower()}{sentence[1:]}"] if sentence else []
+    )
 
 
 def _answer_content(subject: Subject, result: ContextUse) -> Content:
@@ -120,11 +123,13 @@ def needed_sentence(losses: Mapping[int | None, float]) -> str:
     if not math.isfinite(losses[None]):
         return ""
     sizes = sorted(size for size in losses if size is not None)
-    enough = [losses[size] <= losses[None] * (1 + TOLERANCE) + MIN_DIFFERENCE for size in sizes]
+    share = TOLERANCE * losses[None]
+    enough = [losses[size] <= losses[None] + max(share, MIN_DIFFERENCE) for size in sizes]
     needed = next((size for i, size in enumerate(sizes) if all(enough[i:])), None)
+    tolerance = percent(TOLERANCE) if share >= MIN_DIFFERENCE else f"{MIN_DIFFERENCE:g} nats"
     if needed is None:
-        return f"No k that was tried comes within {TOLERANCE:.0%} of the loss of the full context: the model uses more."
-    return f"With the last {needed:,} tokens or more, the loss is within {TOLERANCE:.0%} of that of the full context."
+        return f"No k that was tried comes within {tolerance} of the loss of the full context: the model uses more."
+    return f"With the last {needed:,} tokens or more, the loss is within {tolerance} of that of the full context."
 
 
 def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
@@ -134,7 +139,7 @@ def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
     caption = (
         f"Size of the state in bytes after so many tokens of {reader.text}, for each part by its path in the state."
     )
-    table = Table(["part", *(f"{size:,}" for size in sizes), "size"], rows, caption, set(range(1, len(sizes) + 1)))
+    table = Table(["part", *(f"{size:,}" for size in sizes), "growth"], rows, caption, set(range(1, len(sizes) + 1)))
     growing = ", ".join(cost.name for cost in costs if cost.growth != "constant")
     if not growing:
         unit = "answer" if reader.source else "text"

@@ -14,8 +14,10 @@ from ..core.errors import InputError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
 from ..report.figure_data import show
+from ..report.number_formats import percent
 from ..report.page import Plot, Prose, Table
 from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
+from ..report.wording import isolated, quoted
 from ..runs.run import Run
 from .subject import Content, Subject, view_of
 
@@ -137,7 +139,7 @@ def chance_similarity(vectors: np.ndarray) -> float:
 
 
 def _labelled_points(result: Embeddings) -> list[int]:
-    """Return the points that get a label: those of the text, and others if their labels do not overlap."""
+    """Return the points that get a label, those of the text first: labels that would overlap are left out."""
     span = np.maximum(np.ptp(result.points, axis=0), np.finfo(float).tiny)
     inches = result.points / span * np.array([WIDTH - 1.6, HEIGHT - 1.4])
     labelled: list[int] = []
@@ -149,7 +151,7 @@ def _labelled_points(result: Embeddings) -> list[int]:
             or inches[j, 0] + LETTER_WIDTH * len(result.mapped[j]) < inches[i, 0]
             for j in labelled
         )
-        if i < result.of_text or clear:
+        if clear:
             labelled.append(i)
     return labelled
 
@@ -169,7 +171,7 @@ def map_figure(result: Embeddings) -> Figure:
     for i in _labelled_points(result):
         plot.annotate(plain(result.mapped[i]), tuple(result.points[i]), **offset, fontsize=9, color=INK)
     for i, axis in enumerate((plot.xaxis, plot.yaxis)):
-        axis.set_label_text(f"principal component {i + 1} ({result.variance[i]:.0%} of the variance)")
+        axis.set_label_text(f"principal component {i + 1} ({percent(result.variance[i])} of the variance)")
     plot.margins(0.12)
     plot.legend(loc="best")
     return figure
@@ -193,15 +195,15 @@ def embeddings_section(subject: Subject) -> Content:
     plot = Plot(
         map_figure(result),
         "Map of the embeddings",
-        f"{result.of_text} tokens of the text (filled){rest} (open); labels that would overlap are left out. The axes "
-        "are the first two principal components of these tokens; together they show "
-        f"{sum(result.variance):.0%} of the variance, so that tokens that are close here may be far apart in other "
-        "directions.",
+        f"{result.of_text} tokens of the text (filled){rest} (open). Labels that would overlap are left out; a point "
+        "shows its name when it is pointed at. The axes are the first two principal components of these tokens; "
+        f"together they show {percent(sum(result.variance))} of the variance. Tokens that are close here may be far "
+        "apart in other directions.",
         f"{len(result.mapped)} tokens in the plane of the two directions in which they differ most.",
     )
     intro = Prose(
-        "Tokens that are used alike get similar embeddings, and what the model learns about one carries over to the "
-        "others. An n-gram model cannot do this: to its counts, all tokens are equally different."
+        "Tokens that are used alike tend to get similar embeddings, and what the model learns about one carries over "
+        "to the others. An n-gram model cannot do this: to its counts, all tokens are equally different."
     )
     return Content([intro, Table(["token", "nearest tokens"], rows, caption, stacked=False), plot], _summary(result))
 
@@ -211,11 +213,6 @@ def _summary(result: Embeddings) -> list[str]:
     pairs = [(near.similarity, each.token, near.token) for each in result.neighbours for near in each.nearest[:1]]
     above = [pair for pair in pairs if pair[0] > max(result.chance, 0.0) and np.isfinite(pair[0])]
     return [
-        f"embeddings: the most similar pair is {token!r} and {near!r} (cosine {similarity:.2f})"
+        f"embeddings: the most similar pair is {quoted(token)} and {quoted(near)} (cosine {similarity:.2f})"
         for similarity, token, near in sorted(above)[-1:]
     ]
-
-
-def isolated(text: str) -> str:
-    """Return a quotation for a sentence or a list; text from right to left does not reorder what is around it."""
-    return f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}"

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..evaluation.intervals import supported_digits
+from ..report.number_formats import percent
 from ..report.page import Plot, Plots, Prose, Table
 from .gradient_flow import (
     LAGS,
@@ -54,7 +55,7 @@ def flow_section(subject: Subject) -> Content:
     headings = ["layer", "before training: per step", "reach", "after training: per step", "reach"]
     caption = (
         "Per step: the factor by which one more step back multiplies the norm, with its 95 % interval over the "
-        f"windows. Reach: steps back until the norm is below {SHARE:.0%} of its value at k = 1. A dash means "
+        f"windows. Reach: steps back until the norm is below {percent(SHARE)} of its value at k = 1. A dash means "
         "that the measurement does not support a statement."
     )
     lines = [line for layer in result.layers for line in _summary(layer)]
@@ -178,4 +179,4 @@ def _measured(subject: Subject) -> tuple[list[object], str]:
     items = subject.held_out_items(WINDOWS if subject.view.running_text else CANDIDATES, LAGS + 1)
     if not items:
         return [subject.item], GIVEN
-    return items, f"the held-out data ({subject.run.task.name_of(subject.held_out())})"
+    return items, f"the held-out data ({subject.held_out_name})"

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import Stateful
-from ..evaluation.token_scores import visible
+from ..data.tokenizers import Tokenizer
+from ..evaluation.token_scores import is_symbol, spaced, visible
 from ..layers.experts import Experts, Routing
 from ..report.figure_data import show
+from ..report.number_formats import percent
 from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
@@ -34,6 +36,7 @@ OPEN, CLOSED = 0.9, 0.1
 """Values above the first count as open, values below the second as closed."""
 PAINTED = 3
 """Units whose values are painted on the text."""
+RATES = "With a large step size Δ, the layer takes the token in and forgets; with a small one, it skips the token."
 SIGMOIDS = {torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit}
 
 
@@ -224,7 +227,7 @@ def gates_section(subject: Subject) -> Content:
     if result.shown < result.total:
         parts.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))
     rows = [
-        [gate.layer, gate.name, f"{gate.open:.0%}", f"{gate.closed:.0%}"] for gate in result.gates if not gate.is_rate
+        [gate.layer, gate.name, percent(gate.open), percent(gate.closed)] for gate in result.gates if not gate.is_rate
     ]
     if rows:
         caption = "Share of gate values that are open (above 0.9) and closed (below 0.1), over units and tokens."
@@ -232,7 +235,7 @@ def gates_section(subject: Subject) -> Content:
     by_layer: dict[str, list[Gate]] = {}
     for gate in result.gates:
         by_layer.setdefault(gate.layer, []).append(gate)
-    parts += _painted(result.gates)
+    parts += _painted(result.gates, subject.run.tokenizer)
     means = [_means_plot(layer_gates) for layer_gates in by_layer.values()]
     parts.append(Plots([*means, *map(_experts_plot, result.choices)]))
     if result.gates:
@@ -251,23 +254,23 @@ def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tu
     return [(layer_gates[i], unit) for _, i, unit in sorted(units, key=lambda each: (-each[0], *each[1:]))[:count]]
 
 
-def _painted(all_gates: Sequence[Gate]) -> list[Part]:
+def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[Part]:
     """Return the text, painted with the values of the units that vary most; step sizes have no fixed scale."""
     known = [gate for gate in all_gates if not gate.is_rate and gate.tokens]
     painted: list[Part] = []
     for gate, unit in changing_units(known):
         values = gate.values[:, unit].tolist()
-        caption = f"{gate.layer}, gate {gate.name}, unit {unit + 1} of {gate.values.shape[1]}, at every token."
+        caption = f"Unit {unit + 1} of {gate.values.shape[1]} of the gate “{gate.name}” of {gate.layer}."
         tokens = [
-            Token(f"{text} ", value, value, note=f"{text}: {value:.2f}")
-            for text, value in zip(gate.tokens, values, strict=True)
+            Token(text, value, value, note=f"{visible(name)}: {value:.2f}", symbol=is_symbol(name, tokenizer))
+            for name, text, value in zip(gate.tokens, spaced(gate.tokens, tokenizer), values, strict=True)
         ]
         painted.append(Tokens(tokens, caption, ("closed", "open")))
     if not painted:
         return []
     rule = (
-        f"The {len(painted)} units whose values vary most over this text, by their standard deviation. What a unit "
-        "follows cannot be read from one text."
+        "The text is painted with the values of the units that vary most over it, by their standard deviation "
+        f"({len(painted)} of all units). One text does not show what a unit responds to in general."
     )
     return [Prose(rule), *painted]
 
@@ -275,18 +278,16 @@ def _painted(all_gates: Sequence[Gate]) -> list[Part]:
 def _means_plot(layer_gates: Sequence[Gate]) -> Plot:
     names, figure = ", ".join(gate.name for gate in layer_gates), gate_means_figure(layer_gates)
     description = f"Means over units of {names} at every token."
-    return Plot(
-        figure, f"Means of the gates of {layer_gates[0].layer}", "Mean over the units at every token.", description
-    )
+    rates = all(gate.is_rate for gate in layer_gates)
+    title = f"{'Step sizes' if rates else 'Means of the gates'} of {layer_gates[0].layer}"
+    caption = f"Mean over the units at every token.{f' {RATES}' if rates else ''}"
+    return Plot(figure, title, caption, description)
 
 
 def _gate_plot(gate: Gate) -> Plot:
     caption = "Every unit at every token; units are sorted by their means."
     if gate.is_rate:
-        caption = (
-            "Step sizes Δ: with a large one the layer takes the token in and forgets, with a small one it skips the "
-            "token."
-        )
+        caption = f"{caption} {RATES}"
     tokens, units = gate.values.shape
     description = f"Heat map of {units} units over {tokens} tokens."
     return Plot(gate_figure(gate), f"{gate.layer}, {gate.name}", caption, description)

@@ -25,7 +25,7 @@ def gold_answer(subject: Subject) -> Gold | None:
         answers = subject.view.gold(subject.text, spec, subject.file_format)
     except InputError:  # the section on mistakes reports it
         return None
-    return None if answers is None else Gold(answers, subject.run.task.name_of(spec))
+    return None if answers is None else Gold(answers, subject.held_out_name)
 
 
 def gold_parts(subject: Subject, predicted: Sequence[str]) -> list[Part]:

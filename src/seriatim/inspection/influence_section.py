@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from ..data.tokenizers import END, Tokenizer
+from ..data.tokenizers import Tokenizer
 from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
+from ..evaluation.token_scores import is_symbol, spaced
+from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
 from ..report.token_links import LinkedToken, LinkView, TokenLinks
 from ..training.task_view import Example, TaskView
@@ -22,7 +24,6 @@ MAX_BYTES = 1_000_000
 """Largest size of the weights of all views; fewer tokens are shown if there are many heads."""
 MIN_ANSWERS = 20
 """Answers from which on a mean over them is stated."""
-BOUNDARY = "</s>"
 CAPTION = (
     "Point at a token, tap it, or reach it with the arrow keys. The shade grows with the square root of the share, so "
     "that small shares can be seen; the full shade is the largest share of the selected token. Grey tokens have no "
@@ -54,7 +55,7 @@ def influence_section(subject: Subject) -> Content:
     maps = attention_maps(subject.run, item, max_tokens=tokens).maps[:MAX_LAYERS]
     place = layout(view, result.example, result.answers)
     views = [influence_view(view, result, place), *(each for one in maps for each in attention_views(one, place))]
-    limits = [] if len(views) == 1 else [f"The weights of {len(maps)} attention layers can be chosen above the text."]
+    limits = [] if len(views) == 1 else [_choice(len(maps))]
     if result.example.length < result.total:
         left = result.total - result.example.length
         limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
@@ -77,6 +78,11 @@ def _intro(view: TaskView[nn.Module], example: Example) -> str:
     if example.decoded:
         what = "the probability of a token of the answer depends on the source and on the answer before it"
     return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
+
+
+def _choice(layers: int) -> str:
+    what = "the attention layer" if layers == 1 else f"{layers} attention layers"
+    return f"The weights of {what} can be chosen above the text."
 
 
 def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
@@ -106,9 +112,10 @@ def layout(view: TaskView[nn.Module], example: Example, answers: Sequence[str]) 
 
 def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
     """Return tokens as they stand in a text: words are followed by spaces."""
-    space = " " if tokenizer.ends_lines else ""
-    symbols = {BOUNDARY, tokenizer.describe(END)}
-    return [LinkedToken(name + (" " if name in symbols else space), name in symbols) for name in names]
+    return [
+        LinkedToken(text, is_symbol(name, tokenizer))
+        for name, text in zip(names, spaced(names, tokenizer), strict=True)
+    ]
 
 
 def influence_view(view: TaskView[nn.Module], result: Influence, place: Layout) -> LinkView:
@@ -168,7 +175,8 @@ def nearest_sentence(view: TaskView[nn.Module], result: Influence) -> str:
     value, low, high = interval(nearest, mean_of)
     if low is None or high is None or low == high:
         return ""
+    share, bounds = percent_and_interval(value, low, high)
     return (
-        f"On average, {value:.0%} of the influence on a token comes from the token directly before it "
-        f"(95 % interval {low:.0%} to {high:.0%}, over {len(rows):,} tokens of this text)."
+        f"On average, {share} of the influence on a token comes from the token directly before it "
+        f"({bounds}, over {len(rows):,} tokens of this text)."
     )

@@ -13,15 +13,17 @@ from ..data.readers import find_sources, read_lines
 from ..layers.origins import AllowCode
 from ..report.notebook_display import framed
 from ..report.page import Code, Link, Prose, Section, Table, render, write_page
+from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
 from ..training import run_files
 from .alignment import alignment_section
 from .attention_maps import attention_section
 from .context_section import memory_section
-from .embeddings import embeddings_section, isolated
+from .embeddings import embeddings_section
 from .flow_section import flow_section
 from .gates import gates_section
 from .influence_section import influence_section
+from .leaves import roots
 from .mistakes import mistakes_section
 from .subject import Content, Subject, open_run, prepare
 from .surprisal import label_effect_section, surprisal_section
@@ -118,7 +120,7 @@ def inspect(
     first = " ".join([_lead(subject), *notes, *subject.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
     write_page(path, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
-    return Inspection(path, summary)
+    return Inspection(path, list(map(without_isolates, summary)))
 
 
 def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
@@ -143,9 +145,10 @@ def about_section(subject: Subject) -> Section:
     run = subject.run
     config, summary = run.config, run.summary
     metrics = summary.get("valid", {})
+    size = f", {config.model.num_layers} × {config.model.hidden_size}"
     rows = [
         ["task", config.task],
-        ["layer", f"{config.model.layer}, {config.model.num_layers} × {config.model.hidden_size}"],
+        ["layer", config.model.layer + (size if any(True for _ in roots(run.model)) else "")],
         ["parameters", f"{summary.get('parameters', 0):,}"],
         ["tokens", f"{config.tokenizer.kind}, {run.tokenizer.vocabulary_size:,} in the vocabulary"],
         [
@@ -159,7 +162,7 @@ def about_section(subject: Subject) -> Section:
             rows.append([f"held out: {figure.name}", figure.text(metrics) + (f" ({interval})" if interval else "")])
     versions = summary.get("versions", {}).items()
     rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
-    table = Table(["fact", "this run"], rows, str(run.path))
+    table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
     return Section("about", "About this run", [table, Code(_command(subject), "To make this page again:")])
 
 

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from ..core.errors import InputError
 from ..evaluation.error_analysis import Mistakes, WrongExample
 from ..evaluation.intervals import Metrics
 from ..evaluation.label_metrics import BINS
 from ..report.layer_styles import model_style
+from ..report.number_formats import percent, rounded
 from ..report.page import Cell, Part, Plot, Plots, Prose, Table
 from ..report.plot_labels import shortened
 from ..report.theme import HEAT, ON_DARK, ON_LIGHT, SOFT, new_figure
@@ -23,6 +25,8 @@ MAX_NAME = 24
 """Characters of a label at an axis."""
 MAX_COUNTED = 12
 """Number of labels up to which the cells of a matrix show counts."""
+COLOUR_BAR = 1.0
+"""Inches of the width of a confusion matrix for its colour bar."""
 MAX_CHARACTERS = 400
 """Characters of an example that are shown."""
 
@@ -41,9 +45,9 @@ def mistakes_section(subject: Subject) -> Content:
         if subject.data:
             raise
         return Content([Prose(f"Not shown: the run's own data cannot be read; give some with --data. ({error})")])
-    name = subject.run.task.name_of(spec)
+    name = subject.held_out_name
     share = mistakes.correct / max(1, mistakes.total)
-    result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({share:.1%})"
+    result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({percent(share)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
     if spec == subject.run.config.data.valid:
@@ -89,7 +93,9 @@ def _tables(mistakes: Mistakes) -> Iterator[Table]:
 
 
 def _row(example: WrongExample) -> list[str | Cell]:
-    score = f"{example.score:.3g}" if math.isfinite(example.score) else "infinite (probability zero)"
+    score = "infinite (probability zero)"
+    if math.isfinite(example.score):
+        score = f"{example.score:,}" if isinstance(example.score, int) else rounded(example.score)
     return [score, _cut(example.text), _cut(example.truth), Cell(_cut(example.predicted), "wrong")]
 
 
@@ -110,18 +116,28 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
     names = [shortened(labels[label], MAX_NAME) for label in chosen.tolist()]
     shares = counts / np.maximum(confusion.sum(1)[chosen], 1)[:, None]
     large = len(names) > MAX_COUNTED
-    figure, [[plot]] = new_figure(width=6.4 if large else 4.6, height=5.4 if large else 4.0)
-    image = plot.imshow(shares, cmap=HEAT, vmin=0, vmax=1)
+    texts = [] if large else [[f"{count:,}" for count in row] for row in counts.tolist()]
+    width, height = (6.4, 5.4) if large else _size_for(texts, names)
+    figure, [[plot]] = new_figure(width=width, height=height)
+    image = plot.imshow(shares, cmap=HEAT, vmin=0, vmax=1, aspect="equal" if large else "auto")
     plot.grid(visible=False)
     plot.set_xticks(range(len(names)), names, rotation=90)
     plot.set_yticks(range(len(names)), names)
     plot.set(xlabel="predicted", ylabel="true")
     figure.colorbar(image, ax=plot, label="share of the true label", fraction=0.046)
-    if not large:
-        for (row, column), count in np.ndenumerate(counts):
+    for row, line in enumerate(texts):
+        for column, text in enumerate(line):
             colour = ON_LIGHT if shares[row, column] > 0.5 else ON_DARK
-            plot.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=9)
+            plot.text(column, row, text, ha="center", va="center", color=colour, fontsize=9)
     return figure
+
+
+def _size_for(texts: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[float, float]:
+    """Return the size of a figure in inches in which the count of each cell fits into its cell."""
+    longest, digits = max(map(len, names)), max(len(text) for line in texts for text in line)
+    margin = 0.08 * longest + 0.4  # for the names and the name of the axis
+    width = margin + COLOUR_BAR + len(names) * (0.08 * digits + 0.1)
+    return max(4.6, width), max(4.0, margin + 0.25 * len(names))
 
 
 def calibration_figure(bins: Sequence[Metrics], error: float, layer: str = "") -> Figure:
@@ -139,5 +155,7 @@ def calibration_figure(bins: Sequence[Metrics], error: float, layer: str = "") -
     above.legend(loc="lower right")
     centres = (np.arange(BINS) + 0.5) / BINS
     below.bar(centres, [each["count"] for each in bins], width=0.9 / BINS, color=look["color"], label="predictions")
+    below.set_axisbelow(True)
+    below.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     below.set(xlabel="confidence", ylabel="predictions")
     return figure

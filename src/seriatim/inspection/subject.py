@@ -14,6 +14,7 @@ from ..data.arguments import check_text
 from ..data.paths import check_named_by_run
 from ..layers.origins import AllowCode
 from ..report.page import Part
+from ..report.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.safe_files import read_json
@@ -63,6 +64,11 @@ class Subject:
         spec = self.data or self.run.config.data.test or self.run.task.validation_spec()
         return spec if self.data or spec != "-" else None
 
+    @property
+    def held_out_name(self) -> str:
+        """The name of the data of `held_out` for a reader, without folders."""
+        return short_name(self.run.task.name_of(self.held_out()))
+
     def check_held_out(self, spec: str) -> None:
         """Raise an InputError if the run itself names data that must not be read without being asked for."""
         if not self.data:
@@ -100,7 +106,10 @@ def prepare(
     if run.answering is not run.model:
         weight = run.config.training.baseline_weight
         blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}. "
-        notes = [*notes, f"{blended}The mistakes are those of the answers; all else on this page is about the network."]
+        notes = [
+            *notes,
+            f"{blended}The errors are those of these answers; all else on this page is about the network alone.",
+        ]
     return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 
 

@@ -12,9 +12,11 @@ from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenScore, TokenScores, visible
 from ..report.figure_data import show
 from ..report.layer_styles import model_style
+from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Prose, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import SOFT, new_figure, plain, style
+from ..report.wording import quoted
 from ..training.task_view import LabelEffect
 from .gold_answers import gold_parts
 from .subject import Content, Subject
@@ -25,6 +27,8 @@ MIN_BARS, MAX_BARS = 2, 60
 """Numbers of tokens with which the surprisal of each is drawn as a bar."""
 MIN_TOKENS = 20
 """Tokens from which on a mean has an interval and is stated in the summary, or its distribution is drawn."""
+LONGEST = 20
+"""Characters of the name of a token below its bar; a tag is written after its word."""
 MAX_LABELS = 5
 """Labels that are listed, or whose curves are drawn."""
 
@@ -40,28 +44,36 @@ def surprisal_section(subject: Subject) -> Content:
         for score in result.scores[:MAX_TOKENS]
     ]
     sentence = _mean_sentence(result)
+    capital = sentence[:1].upper() + sentence[1:]
     parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
     finite = [score for score in result.scores if math.isfinite(score.bits)]
     if MIN_BARS <= len(result.scores) <= MAX_BARS and finite:
-        caption = f"{sentence}."
+        caption = f"{capital}."
         if len(finite) < count:
             caption += " A missing bar is a token of probability zero."
         parts.append(
             Plot(
                 bars_figure(result.scores, subject.layer),
-                "Surprisal of each token",
+                f"Surprisal of each {'tag' if result.answers else 'token'}",
                 caption,
                 "Bits against the tokens.",
             )
         )
     elif len(finite) >= MIN_TOKENS:
-        tail = f"Where the curve rises early and then flattens, a few {result.unit} carry most of the bits."
+        half = most_surprising(finite)
+        tail = f"The {half:,} most surprising {result.unit} carry half of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
         figure = surprisal_figure(finite, subject.layer)
-        parts.append(Plot(figure, "Distribution of surprisal", f"{sentence}. {tail}", description))
+        parts.append(Plot(figure, "Distribution of surprisal", f"{capital}. {tail}", description))
     if result.answers:
         parts += gold_parts(subject, result.answers)
     return Content(parts, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
+
+
+def most_surprising(scores: Sequence[TokenScore]) -> int:
+    """Return the number of the most surprising tokens that together have half of all bits."""
+    totals = np.cumsum(sorted((score.bits for score in scores), reverse=True))
+    return int(np.searchsorted(totals, totals[-1] / 2)) + 1
 
 
 def _mean_sentence(result: TokenScores) -> str:
@@ -75,8 +87,8 @@ def _mean_sentence(result: TokenScores) -> str:
         sentence += f"; the other {impossible:,} have probability zero, which makes the loss of the text infinite"
     if result.counts_correct:
         correct = sum(score.rank == 1 and math.isfinite(score.bits) for score in result.scores)
-        low, high = wilson(correct, count)
-        sentence += f"; the top guess was correct for {correct / count:.0%} of all tokens ({low:.0%} to {high:.0%})"
+        share, bounds = percent_and_interval(correct / count, *wilson(correct, count))
+        sentence += f"; the top guess was correct for {share} of all tokens ({bounds})"
     return sentence
 
 
@@ -99,10 +111,10 @@ def label_effect_section(subject: Subject) -> Content:
         Token(text, float(gain), max(0.0, float(gain) / largest), _most_likely(effect, row), _effect_note(label, gain))
         for text, gain, row in zip(effect.tokens, gains, effect.without, strict=True)
     ]
-    shares = ", ".join(f"{name} {value:.1%}" for name, value in _most_likely(effect, effect.full))
+    shares = ", ".join(f"{name} {percent(value)}" for name, value in _most_likely(effect, effect.full))
     caption = (
         f"Each token is shaded by how much log₂ P({label}) falls when that token alone is removed. Full shade is "
-        f"{largest:.2f} bits. Tokens that make the label less likely are not shaded; their bits are negative. "
+        f"{largest:.2f} bits. Tokens that make the label less likely are not shaded. "
         "Select a token to see the probabilities of the labels without it."
     )
     shaded = Tokens(tokens, caption, ("no effect", "large effect"), "Without this token:")
@@ -113,9 +125,11 @@ def label_effect_section(subject: Subject) -> Content:
         parts.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
     strongest = effect.tokens[int(gains.argmax())].strip()
     adds = (
-        f"; without {strongest!r}, log₂ of its probability falls most, by {gains.max():.2f}" if gains.max() > 0 else ""
+        f"; without {quoted(strongest)}, log₂ of its probability falls most, by {gains.max():.2f}"
+        if gains.max() > 0
+        else ""
     )
-    return Content(parts, [f"answer: {label} ({effect.full[effect.predicted]:.0%}){adds}"])
+    return Content(parts, [f"answer: {label} ({percent(effect.full[effect.predicted])}){adds}"])
 
 
 def _effect_note(label: str, gain: float) -> str:
@@ -138,7 +152,7 @@ def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
     show(bars.patches, "tokens", names=[visible(text) for text in texts])
     plot.set_axisbelow(True)
     plot.set(ylabel="surprisal (bits)", xlim=(-0.6, len(scores) - 0.4))
-    name_tokens(plot.xaxis, texts, width - 0.8)
+    name_tokens(plot.xaxis, texts, width - 0.8, longest=LONGEST)
     return figure
 
 

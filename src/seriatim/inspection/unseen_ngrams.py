@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..evaluation.intervals import Metrics
+from ..report.number_formats import percent
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, plain, style
 from .subject import Content, Subject
@@ -28,7 +29,7 @@ def ngrams_section(subject: Subject) -> Content:
 
 
 def sparsity_parts(texts: Mapping[str, Metrics]) -> list[Part]:
-    """Return a sentence, tables and a plot of figures of `seriatim.models.ngrams.unseen`, by the name of the text."""
+    """Return a sentence, a table and a plot of figures of `seriatim.models.ngrams.unseen`, by the name of the text."""
     sentences = [in_words(figures, name) for name, figures in texts.items()]
     lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.") for sentence in sentences[:1] if sentence]
     rows: dict[str, Rows] = {name: figures["ngrams"] for name, figures in texts.items()}
@@ -38,7 +39,7 @@ def sparsity_parts(texts: Mapping[str, Metrics]) -> list[Part]:
         "The share of a text's n-grams that are not in the model. N-grams that pruning left out count as unseen.",
         "; ".join(f"{name}: {_shares(orders)}" for name, orders in rows.items()),
     )
-    return [*lead, *(sparsity_table(name, orders) for name, orders in rows.items()), Plots([plot])]
+    return [*lead, sparsity_table(rows), Plots([plot])]
 
 
 def in_words(figures: Metrics, name: str) -> str:
@@ -47,29 +48,34 @@ def in_words(figures: Metrics, name: str) -> str:
     phrases = []
     if last.get("unseen_share") is not None:
         phrases.append(
-            f"of the {last['predicted']:,} {last['order']}-grams of {name}, {last['unseen_share']:.1%} are unseen"
+            f"of the {last['predicted']:,} {last['order']}-grams of {name}, {percent(last['unseen_share'])} are unseen"
         )
     if last.get("types") and last.get("once") is not None:
-        phrases.append(
-            f"{last['once'] / last['types']:.1%} of the {last['order']}-grams in the training text occur there once"
-        )
+        once = percent(last["once"] / last["types"])
+        phrases.append(f"{once} of the {last['order']}-grams in the training text occur there once")
     impossible, share = (figures.get(f"maximum_likelihood_impossible_{key}") for key in ("tokens", "share"))
     if impossible is not None and share is not None:
-        phrases.append(f"maximum likelihood gives probability zero to {impossible:,} tokens ({share:.1%}) of {name}")
+        phrases.append(
+            f"maximum likelihood gives probability zero to {impossible:,} tokens ({percent(share)}) of {name}"
+        )
     return "; ".join(phrases)
 
 
-def sparsity_table(name: str, rows: Rows) -> Table:
-    """Return the numbers of possible, seen and unseen n-grams, with a row for each order."""
+def sparsity_table(texts: Mapping[str, Rows]) -> Table:
+    """Return the numbers of possible, seen and unseen n-grams, with a row for each order and columns for each text."""
+    headings = ["n", "possible", "in the training text", "seen once"]
+    headings += [heading for name in texts for heading in (f"in {name}", "unseen of these")]
     cells = []
-    for row in rows:
-        possible, types, predicted = (_number(row.get(key)) for key in ("possible", "types", "predicted"))
-        once, unseen = _portion(row.get("once"), row.get("types")), _portion(row.get("unseen"), row.get("predicted"))
-        cells.append([str(row["order"]), possible, types, once, predicted, unseen])
-    headings = ["n", "possible", "in the training text", "seen once", f"in {name}", "unseen of these"]
+    for orders in zip(*texts.values(), strict=True):
+        row = orders[0]
+        once = _portion(row.get("once"), row.get("types"))
+        line = [str(row["order"]), _number(row.get("possible")), _number(row.get("types")), once]
+        for each in orders:
+            line += [_number(each.get("predicted")), _portion(each.get("unseen"), each.get("predicted"))]
+        cells.append(line)
     caption = (
-        f"N-grams of each order. Possible are V^n of a vocabulary of V tokens; unseen are those of {name} that are not "
-        "in the model."
+        "N-grams of each order. Possible are Vⁿ of a vocabulary of V tokens; unseen are those of a text that the model "
+        "does not have."
     )
     return Table(headings, cells, caption, range(1, len(headings)))
 
@@ -83,7 +89,7 @@ def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
             plot.plot(*zip(*points, strict=True), **style(i), label=plain(name))
     plot.set(ylim=(-0.02, 1.02), xlabel="n", ylabel="unseen n-grams")
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
-    plot.yaxis.set_major_formatter(PercentFormatter(1.0))
+    plot.yaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
     if len(texts) > 1:
         plot.legend()
     return figure
@@ -91,7 +97,7 @@ def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
 
 def _shares(rows: Rows) -> str:
     known = [row for row in rows if row.get("unseen_share") is not None]
-    return ", ".join(f"{row['unseen_share']:.1%} at n = {row['order']}" for row in known) or UNKNOWN
+    return ", ".join(f"{percent(row['unseen_share'])} at n = {row['order']}" for row in known) or UNKNOWN
 
 
 def _number(value: float | None) -> str:
@@ -105,4 +111,4 @@ def _number(value: float | None) -> str:
 def _portion(count: int | None, whole: int | None) -> str:
     if count is None or not whole:
         return UNKNOWN if count is None else f"{count:,}"
-    return f"{count:,} ({count / whole:.1%})"
+    return f"{count:,} ({percent(count / whole)})"

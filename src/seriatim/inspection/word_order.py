@@ -23,7 +23,7 @@ from ..recurrence.obstacles import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
 from ..training.task_view import Example
-from .leaves import DECODER, leaves, roots
+from .leaves import BACKWARDS, DECODER, leaves, roots
 from .recording import recorded_results
 from .subject import Content, Subject, view_of
 
@@ -102,11 +102,12 @@ def mean_of(values: np.ndarray) -> Mean:
 
 
 def order_effect(
-    run: Run, text: str, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
+    run: Run, text: object, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
 ) -> OrderEffect:
     """Shuffle the tokens of a text, all but the last, and measure what changes in `TaskView.predictions`.
 
-    The beginning of the text, or of its first line, is read in ``permutations`` other orders, or in all of fewer.
+    ``text`` is a text, or a source with its answer, which stays the same for all orders of the source. The beginning of
+    the text, or of its first line, is read in ``permutations`` other orders, or in all of fewer.
 
     Raises:
         InputError: the number of permutations is below 1, the text has no other order, or the task has no
@@ -192,16 +193,17 @@ def _divergence(first: Tensor, others: Tensor) -> Tensor:
 
 def order_section(subject: Subject) -> Content:
     """Write the section on what changes when the same words come in another order."""
-    effect = order_effect(subject.run, subject.text, permutations=subject.permutations)
+    effect = order_effect(subject.run, subject.item, permutations=subject.permutations)
     prediction, count = subject.view.prediction_name, len(effect.changes)
     separator = " " if subject.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
     cut = f" Only the first {len(effect.tokens):,} of {effect.total:,} tokens are read."
+    answer = " The answer is that of beam search for the text as given."
     intro = (
         f"The model reads the tokens of the text in {count} other orders. The last token stays in its place, so that "
         f"only the order of the tokens before it changes. Compared is {prediction}."
-        f"{cut if effect.total > len(effect.tokens) else ''}"
+        f"{answer if subject.view.beam_search else ''}{cut if effect.total > len(effect.tokens) else ''}"
     )
     sentence = _sentence(effect, prediction)
     parts: list[Part] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]
@@ -265,10 +267,14 @@ def _layers_table(effect: OrderEffect) -> Table:
         for layer in effect.layers
     ]
     rows.append(["all layers together", "", "", "none" if effect.path is None else f"{effect.path:,}"])
+    backwards = ""
+    if any(BACKWARDS in layer.name for layer in effect.layers):
+        backwards = " (for a layer that reads backwards, from the last to the first)"
     caption = (
         "Relative change of each layer's output, at the last token and on average over all tokens (each compared with "
         f"itself at its new place), and the path length from the first token to the last, {distance:,} steps later: "
-        "operations along time that follow one another. A recurrence takes one for every step, attention one in all; a "
+        "operations along time that follow one another"
+        f"{backwards}. A recurrence takes one for every step, attention one in all; a "
         "window reaches only its own inputs."
     )
     return Table(["layer", "last token", "all tokens", "path length"], rows, caption, {1, 2, 3})

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 MAX_CELLS = 20_000  # cells of the heat maps of a figure, above which their values are left out of the page
@@ -35,6 +36,13 @@ def heat_map(image: AxesImage) -> Data:
     stated = _NAMED.get(image, ([], []))
     rows, columns = _names(axes.yaxis, values.shape[0], stated[0]), _names(axes.xaxis, values.shape[1], stated[1])
     return {"box": [*corners[0], *corners[1]], "name": name, "rows": rows, "columns": columns, "values": shares}
+
+
+def cells_left_out(figure: Figure) -> int:
+    """Return the number of values of heat maps that are too many for the page."""
+    images = [image for axes in figure.axes for image in axes.images]
+    cells = _cells(images[0]) if images else 0
+    return cells if cells > MAX_CELLS else 0
 
 
 def _images(image: AxesImage) -> list[AxesImage]:

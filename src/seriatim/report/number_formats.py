@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 MAX_LISTED = 20  # names in a sentence
+NARROW = 0.02  # width of the interval of a share below which its bounds have a decimal place
 PREFIXES = {1e18: "E", 1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: ""}
 
 
@@ -36,8 +37,22 @@ def rounded(number: float, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share as ``0.4 %`` or ``16 %``."""
-    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
+    """Write a share as ``0.4 %``, ``3 %`` or ``16 %``; only nothing is ``0 %``, and only all is ``100 %``."""
+    if 0 < share < 0.0005:
+        return "under 0.1 %"
+    if 0.9995 <= share < 1:
+        return "over 99.9 %"
+    number = f"{100 * share:.{1 if share < 0.1 or 0.995 <= share < 1 else 0}f}"
+    return f"{number.removesuffix('.0')} %"
+
+
+def percent_and_interval(share: float, low: float, high: float) -> tuple[str, str]:
+    """Write a share and its 95 % interval: ``36 %``, ``95 % interval 32 to 40 %``.
+
+    Both have no decimal place, or one if the interval is narrow.
+    """
+    digits = 0 if high - low >= NARROW else 1
+    return f"{100 * share:.{digits}f} %", f"95 % interval {100 * low:.{digits}f} to {100 * high:.{digits}f} %"
 
 
 def times(ratio: float) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
+from .heat_map_data import cells_left_out
 from .theme import DARK, LIGHT, printable
 from .token_links import TokenLinks
 
@@ -115,7 +116,8 @@ class Code:
 class Token(NamedTuple):
     """A token with a value, its shade from 0 to 1, and alternatives with their probabilities.
 
-    The ``note`` is shown when the token is selected; without one the value is a surprisal in bits.
+    The ``note`` is shown when the token is selected; without one the value is a surprisal in bits. A ``symbol`` such as
+    ``</s>`` is not part of the text, and does not decide the direction in which it is written.
     """
 
     text: str
@@ -123,6 +125,7 @@ class Token(NamedTuple):
     shade: float
     details: Sequence[tuple[str, float]] = ()
     note: str = ""
+    symbol: bool = False
 
     @classmethod
     def of_surprisal(cls, text: str, bits: float, outcomes: int, details: Sequence[tuple[str, float]] = ()) -> "Token":
@@ -257,6 +260,7 @@ def _environment() -> Environment:
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],
         "wide": lambda plot: bool(plot.figure.get_size_inches()[0] > WIDE),
         "inches": lambda plot: float(plot.figure.get_size_inches()[0]),
+        "left_out": lambda plot: cells_left_out(plot.figure),
         "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
         "visible": lambda token: token.replace("\n", "↵\n").replace("\t", "⇥\t"),

@@ -135,11 +135,11 @@ def width_for(tokens: int) -> float:
     return NARROW if tokens * SPACED < NARROW - 1 else WIDE
 
 
-def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float) -> None:
+def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float, *, longest: int = LONGEST) -> None:
     """Name the tokens along an axis of some length if there is room; else label the axis ``token``."""
     across = axis.axis_name == "x"
     if tokens and len(tokens) * SPACED <= inches:
-        names = [shown(token) for token in tokens]
+        names = [shown(token, longest) for token in tokens]
         axis.set_ticks(range(len(tokens)), names, rotation=90 if across else 0, fontsize=TOKEN_SIZE)
         axis.set_tick_params(length=0)
     else:
@@ -147,9 +147,9 @@ def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float) -> No
         axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def shown(token: str) -> str:
+def shown(token: str, longest: int = LONGEST) -> str:
     """Return a token as a label: with visible white space, and cut if it is long."""
-    return shortened(visible(token), LONGEST)
+    return shortened(visible(token), longest)
 
 
 def shortened(name: str, longest: int) -> str:

@@ -42,6 +42,10 @@ class TaggerView(TaskView[Tagger]):
         """Return the number of words of a sentence."""
         return len(text.split())
 
+    def note_unknown(self, ids: np.ndarray) -> list[str]:
+        """Return no note if the model reads the characters of words outside the vocabulary."""
+        return super().note_unknown(ids) if self.model.characters is None else []
+
     def batch(self, sentences: Sequence[Sequence[str]]) -> TaggedBatch:
         """Return sentences, given as words, as the model reads them."""
         corpus = TaggedCorpus(map(untagged, sentences), self.vocabulary, labelled=False)

@@ -234,9 +234,9 @@ class CausalTextView(TextView[TextModelT]):
         """Return the tokens of the running text, or of each line that is not blank."""
         return [self.tokenizer.encode(line).tolist() for line in self.lines(text)]
 
-    def shortened(self, text: str, max_tokens: int) -> tuple[Example, int]:
+    def shortened(self, item: object, max_tokens: int) -> tuple[Example, int]:
         """Return the first tokens of a text, or of its first line, without the boundary symbol in front."""
-        ids = next(iter(self.sequences(text)), [])
+        ids = next(iter(self.sequences(str(item))), [])
         first = tuple(ids[: max_tokens - 1])
         names = ("↵" if token == END else self.tokenizer.describe(token) for token in first)
         return Example(first, (), tuple(names)), len(ids)

@@ -195,7 +195,14 @@ class TaskView(Generic[ModelT]):
     def note_unknown(self, ids: np.ndarray) -> list[str]:
         """Return a sentence on the unknown tokens among ``ids``, if there are any."""
         unknown = 0 if self.tokenizer.unknown_id is None else int((ids == self.tokenizer.unknown_id).sum())
-        return [f"Tokens outside the vocabulary, which are read as <unk>: {unknown:,}."] if unknown else []
+        if not unknown:
+            return []
+        tokens = (
+            "One token is outside the vocabulary and is"
+            if unknown == 1
+            else f"{unknown:,} tokens are outside the vocabulary and are"
+        )
+        return [f"{tokens} read as <unk>."]
 
     def token_count(self, text: str) -> int:
         """Return the number of tokens of a text that are inspected."""
@@ -221,9 +228,9 @@ class TaskView(Generic[ModelT]):
         """Return what the model reads of a text; see `examples`."""
         raise self.not_offered("no examples to read")
 
-    def shortened(self, text: str, max_tokens: int) -> tuple[Example, int]:
-        """Return the first tokens of a text without a boundary symbol in front, and how many tokens the text has."""
-        example = self.examples(text)[0]
+    def shortened(self, item: object, max_tokens: int) -> tuple[Example, int]:
+        """Return the first tokens of an item without a boundary symbol in front, and how many tokens it has."""
+        example = self.examples(item)[0]
         return example.part(range(max_tokens)), len(example.inputs)
 
     def forward(self, batch: Sequence[Example]) -> Tensor:

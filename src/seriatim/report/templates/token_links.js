@@ -4,7 +4,7 @@ function tokenLinks(figure) {
   const views = JSON.parse(figure.querySelector("script.weights").textContent);
   const choice = figure.querySelector("select"), about = figure.querySelector(".about"), shares = figure.querySelector(".shares");
   const nameOf = (token) => (token.dataset.text ?? token.textContent).trim().replaceAll("\n", "") || "␣";
-  const inPercent = (share) => (share < 0.001 ? "under 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`); // two digits are stored
+  const inPercent = (share) => (share < 0.001 ? "under 0.1\u00a0%" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0).replace(/\.0$/, "")}\u00a0%`); // two digits are stored
   const quoted = (token) => { const text = make("bdi"); text.append("“", make("bdi", nameOf(token)), "”"); return text; };
   let pinned = Number(figure.dataset.pinned);
 
@@ -35,6 +35,8 @@ function tokenLinks(figure) {
     most.slice(0, 5).forEach(([weight, i], rank) => {
       line.append(rank ? ", " : "", quoted(tokens[i]), ` ${inPercent(weight * largest)}`);
     });
+    const rest = weights.filter((weight) => weight === 0).length; // shares that two digits round to nothing
+    if (most.length && most.length < 5 && rest) line.append(`; others under ${(Math.ceil(1000 * largest / 198) / 10).toFixed(1)}\u00a0%`);
     shares.replaceChildren(line);
   }
 

@@ -1,0 +1,31 @@
+"""Quotations in sentences, and the names of data."""
+
+from pathlib import PurePath
+
+from ..evaluation.token_scores import visible
+
+
+def isolated(text: str) -> str:
+    """Return a text for a sentence or a list; text from right to left does not reorder what is around it."""
+    return f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}"
+
+
+def without_isolates(text: str) -> str:
+    """Return a text for a terminal, without the marks of `isolated`."""
+    return text.replace("\N{FIRST STRONG ISOLATE}", "").replace("\N{POP DIRECTIONAL ISOLATE}", "")
+
+
+def quoted(token: str) -> str:
+    """Return a token in quotation marks, with visible white space."""
+    return f"“{isolated(visible(token))}”"
+
+
+def short_name(data: str) -> str:
+    """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``, ``10 % of a.txt``."""
+
+    def short(part: str) -> str:
+        share, of, path = part.rpartition("% of ")
+        name = part if ":" in part else PurePath(path).name or path
+        return f"{share} {of}{name}" if of and ":" not in part else name
+
+    return ", ".join(short(part.strip()) for part in data.split(","))
