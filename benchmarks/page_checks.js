@@ -80,7 +80,7 @@ window.checks = (() => {
     view: () => chosen.svg.getAttribute("viewBox"),
 
     token() {
-      const tokens = document.querySelectorAll(".tokens .token");
+      const tokens = document.querySelectorAll(".surprisal .tokens .token");
       return tokens.length ? middle(tokens[tokens.length >> 1]) : null;
     },
     box: () => [...document.querySelectorAll(".details")].filter((each) => !each.hidden).length,

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from ..report.number_formats import in_bytes, in_time, percent, rounded
 from ..report.page import Cell, Table
+from ..report.wording import short_name
 from ..training.task_data import Metric
 from . import sentences
 from .extrapolation import FACTOR, HELD_BACK, extrapolate
-from .results import DEVIATION, ResultRow, Results, short_name
+from .results import DEVIATION, ResultRow, Results
 
 SPEED, TRAINING, TOKEN = "training tokens/s", "training time", "time per token"
 BEYOND = 4
