@@ -139,7 +139,7 @@ def test_a_field_goes_by_its_last_part_with_either_dash() -> None:
 
 
 def test_a_short_form_of_several_fields_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.cli.split.fields", lambda: ["data.size", "model.size"])
+    monkeypatch.setattr("seriatim.config.fields", lambda: ["data.size", "model.size"])
     with pytest.raises(InputError, match=r"--size: ambiguous; write --data\.size or --model\.size"):
         split("train", ["--size", "1"], [])
 

@@ -20,6 +20,7 @@ from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.table import orders_of
 from seriatim.models.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
+from seriatim.report.number_formats import percent
 
 from ..comparison.comparisons import made_up
 
@@ -127,7 +128,8 @@ def test_inspect_has_a_section(run: seriatim.Run) -> None:
     page = Path(found.path).read_text()
     assert 'id="sparsity"' in page
     last = run.summary["valid"]["ngrams"][-1]
-    assert f"of the {last['predicted']:,} 3-grams of the held-out text, {last['unseen_share']:.1%} are unseen" in page
+    share = percent(last["unseen_share"]).replace(" ", "\xa0")
+    assert f"of the {last['predicted']:,} 3-grams of the held-out text, {share} are unseen" in page
     zero = run.summary["valid"]["maximum_likelihood_impossible_tokens"]
     assert zero > 0
     assert f"maximum likelihood gives probability zero to {zero:,} tokens" in page
@@ -155,8 +157,8 @@ def test_reports_show_them() -> None:
     counted["ngrams"] = [{**row, "unseen_share": row["unseen"] / 50} for row in rows]
     counted["metrics"] |= {"maximum_likelihood_impossible_tokens": 7, "maximum_likelihood_impossible_share": 0.14}
     page = report(results)
-    assert "Of the 50 2-grams of the measured text, 4.0% are unseen" in page
-    assert "maximum likelihood gives probability zero to 7 tokens (14.0%) of the measured text" in page
+    assert "Of the 50 2-grams of the measured text, 4\xa0% are unseen" in page
+    assert "maximum likelihood gives probability zero to 7 tokens (14\xa0%) of the measured text" in page
 
 
 def test_a_cache_does_not_change_them(run: seriatim.Run, texts) -> None:

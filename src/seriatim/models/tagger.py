@@ -64,6 +64,11 @@ class TagModel(nn.Module):
         super().__init__()
         self.crf = crf
 
+    @property
+    def reads_spelling(self) -> bool:
+        """Whether words outside the vocabulary are told apart by their characters."""
+        return True
+
     def losses(self, scores: Tensor, batch: TaggedBatch) -> Tensor:
         """Return −log P(tags) of each sentence ``(batch,)``, in nats, with its gradient; unknown tags are summed out.
 
@@ -143,6 +148,11 @@ class Tagger(TagModel, NeuralModel):
         """Use pretrained vectors ``(n, size)`` as the embeddings of the words ``ids`` ``(n,)``."""
         with torch.no_grad():
             self.embedding.weight[ids] = vectors.to(self.embedding.weight)
+
+    @property
+    def reads_spelling(self) -> bool:
+        """Whether words outside the vocabulary are told apart by their characters."""
+        return self.characters is not None
 
     def forward(self, batch: TaggedBatch) -> Tensor:
         """Return the score of each tag for each word ``(batch, time, num_tags)``; meaningless on padding."""

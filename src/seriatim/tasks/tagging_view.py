@@ -44,7 +44,7 @@ class TaggerView(TaskView[Tagger]):
 
     def note_unknown(self, ids: np.ndarray) -> list[str]:
         """Return no note if the model reads the characters of words outside the vocabulary."""
-        return super().note_unknown(ids) if self.model.characters is None else []
+        return super().note_unknown(ids) if not self.model.reads_spelling else []
 
     def batch(self, sentences: Sequence[Sequence[str]]) -> TaggedBatch:
         """Return sentences, given as words, as the model reads them."""
