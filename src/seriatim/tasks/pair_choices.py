@@ -20,15 +20,17 @@ MOSTLY = 0.6
 EPOCHS = (10, 80)
 """Bounds of the number of epochs; 1,000 pairs are read 80 times, 10,000 pairs 40 times."""
 DROPOUT = ((5_000, 0.5), (20_000, 0.4), (100_000, 0.3))
+LEAST_DROPOUT = {True: 0.2, False: 0.3}
 BATCH_SIZES = {True: ((3_000, 16), (10_000, 32)), False: ((3_000, 16), (50_000, 32))}
-"""Pairs up to which a value is taken, and the value; batch sizes by whether the targets are running text."""
+"""Pairs up to which a value is taken, and the value; batch sizes, and the dropout of more pairs, by whether the targets
+are running text."""
 LEARNING_RATE = 0.002
 """Largest learning rate of a whole training if the targets are not running text; the rates of layers were measured for
 a few hundred steps."""
 COPIED = 0.3
 """Share of the target tokens that must occur in their own source, so that copying is worthwhile."""
-TEXT_SMOOTHING = 0.1
-"""Label smoothing if the targets are running text."""
+SMOOTHING, SMOOTHED_PAIRS = 0.1, 50_000
+"""Label smoothing if the targets are running text, or if there are so many pairs or more."""
 TRANSFORMER_PAIRS = ((200_000, 256), (10_000, 128))
 """Smallest numbers of pairs of running text for a Transformer by default, each with the width of the model."""
 TRANSFORMER: Fields = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
@@ -73,7 +75,7 @@ def choose(
         copying=share >= COPIED,
         location=of_targets != "text",
         hallucination=hallucination_rate(count) if share >= MOSTLY and of_targets != "text" else 0.0,
-        label_smoothing=TEXT_SMOOTHING if of_targets == "text" else 0.0,
+        label_smoothing=SMOOTHING if of_targets == "text" or count >= SMOOTHED_PAIRS else 0.0,
     )
 
 
@@ -106,7 +108,7 @@ def recipe(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> Field
     to the end of a number of epochs, or of minutes if these end first.
     """
     fields: Fields = {
-        "model.dropout": next((value for limit, value in DROPOUT if pairs <= limit), 0.2),
+        "model.dropout": next((value for limit, value in DROPOUT if pairs <= limit), LEAST_DROPOUT[is_text]),
         "training.batch_size": next((size for limit, size in BATCH_SIZES[is_text] if pairs <= limit), 64),
     }
     if has_budget:
