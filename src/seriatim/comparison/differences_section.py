@@ -25,7 +25,7 @@ def differences_section(results: Results) -> list[Part]:
     if classes := differ.get("classes"):
         parts += [Prose(class_sentence(classes)), class_table(classes)]
     if confused := differ.get("confusions"):
-        parts += _confusions(confused, classes or {})
+        parts += _confusions(confused)
     if buckets := differ.get("buckets"):
         parts += _buckets(buckets, str(differ.get("measured", "")))
     if disagreement := differ.get("disagreement"):
@@ -33,15 +33,15 @@ def differences_section(results: Results) -> list[Part]:
     return parts
 
 
-def _confusions(confused: Json, classes: Json) -> Iterator[Part]:
+def _confusions(confused: Json) -> Iterator[Part]:
     """Return what the best layer confuses, and what the others confuse, folded."""
-    best, *others = [_confusion(layer, each, str(classes.get("unit", ""))) for layer, each in confused.items()]
+    best, *others = [_confusion(layer, each) for layer, each in confused.items()]
     yield best
     if others:
         yield Folded("Confusions of the other layers", others)
 
 
-def _confusion(layer: str, confused: Json, unit: str) -> Part:
+def _confusion(layer: str, confused: Json) -> Part:
     """Return the confusion matrix of a layer, or the most frequent confusions where there are many labels."""
     wrong = f"{confused['wrong']:,} of {confused['total']:,} labels are wrong"
     if "matrix" in confused:
@@ -85,7 +85,7 @@ def _explained(buckets: Json) -> str:
 
 
 def _bucket_sentence(buckets: Json) -> str:
-    """Return in how many ranges the second layer differs significantly from the best one, and where by most."""
+    """Return in how many ranges the second layer differs significantly from the best one, and the largest difference."""
     tests = buckets.get("tests")
     if not tests:
         return ""
@@ -99,7 +99,8 @@ def _bucket_sentence(buckets: Json) -> str:
         if chosen:
             largest = max(chosen, key=lambda each: sign * each["difference"])
             name = buckets["names"][largest["bucket"]]
-            where = f"in {len(chosen)} of {ranges} ranges, most in {name} ({_difference(largest, buckets)})"
+            where = f"in {len(chosen)} of {ranges} ranges (the largest difference is in {name}: "
+            where += f"{_difference(largest, buckets)})"
             clauses.append(f"a significantly {verb} {_figure_of(buckets)} than {first} {where}")
     return f"By {_unit_left_out(buckets['name'])}, {second} has {listed(clauses)}."
 

@@ -20,13 +20,13 @@ from .leaves import leaves
 
 def expected_growths(view: TaskView[nn.Module], batches: Iterable[Sequence[Example]]) -> dict[str, float]:
     """Return the factors by the name of the layer, as means over batches of examples of one shape."""
-    found: dict[str, list[float]] = defaultdict(list)
+    growths: dict[str, list[float]] = defaultdict(list)
 
     def hook_for(name: str, cell: RecurrentCell) -> Callable[..., None]:
         def note(_layer: nn.Module, args: tuple[Tensor, ...], result: tuple[Tensor, State]) -> None:
             growth = cell.expected_growth(args[0][:, 1:].flatten(0, 1), result[0][:, :-1].flatten(0, 1))
             if growth is not None:
-                found[name].append(growth)
+                growths[name].append(growth)
 
         return note
 
@@ -37,4 +37,4 @@ def expected_growths(view: TaskView[nn.Module], batches: Iterable[Sequence[Examp
             hooks.enter_context(leaf.layer.register_forward_hook(hook_for(leaf.name, cell)))
         for batch in batches if known else ():
             view.forward(batch)
-    return {name: float(np.mean(values)) for name, values in found.items()}
+    return {name: float(np.mean(values)) for name, values in growths.items()}
