@@ -85,7 +85,7 @@ def _explained(buckets: Json) -> str:
 
 
 def _bucket_sentence(buckets: Json) -> str:
-    """Return in how many ranges the second layer differs significantly from the best one, and the largest difference."""
+    """Return in how many ranges the second layer differs significantly from the best one, and by how much at most."""
     tests = buckets.get("tests")
     if not tests:
         return ""
