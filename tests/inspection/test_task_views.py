@@ -9,7 +9,8 @@ from torch import Tensor
 
 import seriatim
 from seriatim.data.vocabulary import Vocabulary
-from seriatim.training.task_view import Example, TaskView
+from seriatim.training.task_view import TaskView
+from seriatim.training.view_types import Example
 
 from ..tasks.outside_task import Rater, Rating
 

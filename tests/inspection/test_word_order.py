@@ -17,7 +17,7 @@ from seriatim.inspection.word_order import SAME, OrderEffect, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.recurrence.obstacles import uncompiled
-from seriatim.training.task_view import Example
+from seriatim.training.view_types import Example
 
 from ..conftest import randn
 from ..exhaustive import parameters

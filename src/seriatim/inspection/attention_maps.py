@@ -29,7 +29,7 @@ from ..report.page import Folded, Part, Plot, Plots, Prose
 from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import HEAT, new_figure, plain
 from ..runs.run import Run
-from ..training.task_view import Example
+from ..training.view_types import Example
 from .leaves import Leaf, inside, leaves, roots, run_once
 from .recording import Arguments, CallRecorder, Keywords
 from .subject import Content, Subject, view_of

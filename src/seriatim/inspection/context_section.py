@@ -17,7 +17,7 @@ from ..report.layer_styles import model_style
 from ..report.number_formats import percent
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import SOFT, new_figure, style
-from ..training.task_view import StateReader
+from ..training.view_types import StateReader
 from .subject import Content, Subject
 
 TOLERANCE = 0.01

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ..core.contract import RecurrentCell
 from ..core.state import State
 from ..recurrence.obstacles import uncompiled
-from ..training.task_view import Example, TaskView
+from ..training.task_view import TaskView
+from ..training.view_types import Example
 from .leaves import leaves
 
 

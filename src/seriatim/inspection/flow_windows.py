@@ -11,7 +11,8 @@ import numpy as np
 from torch import nn
 
 from ..layers.positions import learned_positions
-from ..training.task_view import Example, TaskView
+from ..training.task_view import TaskView
+from ..training.view_types import Example
 from .gradient_trend import MIN_LAGS, MIN_WINDOWS
 
 

@@ -24,7 +24,7 @@ from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..runs.run import Run
-from ..training.task_view import Example
+from ..training.view_types import Example
 from .attention_maps import MARGINS, token_map
 from .leaves import Leaf, leaves, run_once
 from .recording import Arguments, CallRecorder, Keywords, Steps, recorded_results, unrolled

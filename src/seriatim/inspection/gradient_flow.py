@@ -31,7 +31,8 @@ from ..core.state import state_leaves
 from ..report.layer_styles import layer_style
 from ..report.theme import COLOURS, INK, SOFT, new_figure, plain
 from ..runs.run import Run
-from ..training.task_view import Example, TaskView
+from ..training.task_view import TaskView
+from ..training.view_types import Example
 from .flow_theory import expected_growths
 from .flow_windows import equal_windows
 from .gradient_trend import Trend, band, trend

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError
 from ..runs.run import Run
-from ..training.task_view import Example, TaskView
+from ..training.task_view import TaskView
+from ..training.view_types import Example
 from .leaves import roots
 from .subject import view_of
 

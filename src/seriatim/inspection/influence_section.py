@@ -14,7 +14,8 @@ from ..evaluation.token_scores import is_symbol, spaced
 from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
 from ..report.token_links import LinkedToken, LinkView, TokenLinks
-from ..training.task_view import Example, TaskView
+from ..training.task_view import TaskView
+from ..training.view_types import Example
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .influence import MAX_TOKENS, Influence, influence
 from .leaves import roots

@@ -13,7 +13,8 @@ from torch import nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
-from ..training.task_view import Example, TaskView
+from ..training.task_view import TaskView
+from ..training.view_types import Example
 
 BACKWARDS = "backwards"
 """Name of the direction from the last input to the first, in the path of a module and in its name."""

@@ -17,7 +17,7 @@ from ..report.page import Part, Plot, Prose, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import SOFT, new_figure, plain, style
 from ..report.wording import quoted
-from ..training.task_view import LabelEffect
+from ..training.view_types import LabelEffect
 from .gold_answers import gold_parts
 from .subject import Content, Subject
 

@@ -22,7 +22,7 @@ from ..layers.positions import learned_positions
 from ..recurrence.obstacles import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
-from ..training.task_view import Example
+from ..training.view_types import Example
 from .leaves import BACKWARDS, DECODER, leaves, roots
 from .recording import recorded_results
 from .subject import Content, Subject, view_of

@@ -7,7 +7,8 @@ import numpy as np
 
 from ..evaluation.error_analysis import MAX_ITEMS, Mistakes
 from ..models.bag import Bag
-from ..training.task_view import LabelEffect, TaskView, no_words
+from ..training.task_view import TaskView, no_words
+from ..training.view_types import LabelEffect
 from .classification_view import mistakes_of
 from .documents import Documents, predictions
 

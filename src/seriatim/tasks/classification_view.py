@@ -26,7 +26,8 @@ from ..evaluation.label_metrics import Predictions
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..training.task_view import Example, LabelEffect, TaskView, no_words
+from ..training.task_view import TaskView, no_words
+from ..training.view_types import Example, LabelEffect
 from .documents import Documents, predictions, probabilities
 
 

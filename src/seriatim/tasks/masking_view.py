@@ -13,7 +13,7 @@ from ..data.batching import cut
 from ..data.corpus import Corpus
 from ..evaluation.context_use import ContextUse
 from ..models import MaskedLanguageModel
-from ..training.task_view import Example
+from ..training.view_types import Example
 from .filling import find_gaps
 from .text_view import TextView
 

@@ -29,7 +29,7 @@ from ..storage.weights import load_tensors, save_tensors
 from ..training.estimator import OnePassEstimator, Written
 from ..training.task import Task
 from ..training.task_data import Metric
-from ..training.task_view import Example, SearchResult
+from ..training.view_types import Example, SearchResult
 from .answering import AnswerSettings
 from .pair_choices import choose, split
 from .seq2seq import SequenceToSequence

@@ -23,16 +23,8 @@ from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..training.task_view import (
-    Example,
-    ModelT,
-    NotOfferedError,
-    SearchResult,
-    StateReader,
-    TaskView,
-    no_state,
-    no_words,
-)
+from ..training.task_view import ModelT, NotOfferedError, TaskView, no_state, no_words
+from ..training.view_types import Example, SearchResult, StateReader
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
 
 SOURCE_TOKENS = 20

@@ -18,7 +18,8 @@ from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExa
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
 from ..models.tagger import Tagger, TagModel
-from ..training.task_view import Example, TaskView, no_words
+from ..training.task_view import TaskView, no_words
+from ..training.view_types import Example
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
 """Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""

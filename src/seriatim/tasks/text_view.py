@@ -29,7 +29,8 @@ from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.ngram import NGram
 from ..models.ngrams.unseen import sparsity
-from ..training.task_view import Example, ModelT, StateReader, TaskView
+from ..training.task_view import ModelT, TaskView
+from ..training.view_types import Example, StateReader
 from .measured_tokens import choose_blocks, choose_lines, with_losses
 
 TextModelT = TypeVar("TextModelT", bound=TextModel, covariant=True)
