@@ -24,7 +24,7 @@ from .tagged import config
 LINES = ["the Abcd saw Efgh Abce .", "", "and", "  a\tthe  met ", "Hgfe " * 40]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def treebank(folder: Path) -> seriatim.Run:
     settings = config(folder, "treebank", "conllu", characters="none")
     settings["data"]["column"] = "upos"
