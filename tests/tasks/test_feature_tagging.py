@@ -13,7 +13,7 @@ from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 from .tagged import config
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(folder: Path) -> seriatim.Run:
     return seriatim.train(linear(folder, "features"))
 
