@@ -34,6 +34,30 @@ MEANING = (
     "A share is the norm of the gradient of the log-probability with respect to the vector that the model reads for a "
     "token, divided by the sum of these norms. It does not say whether a token makes the answer more or less probable."
 )
+WORDS = {
+    "after": (
+        "the probability of the selected token depends on each token before it",
+        "Influence on the probability of the selected token, divided between the tokens before it.",
+    ),
+    "at": (
+        "the probability of the selected word's tag depends on each word",
+        "Influence on the probability of the selected word's tag, divided between the words.",
+    ),
+    "apart": (
+        "the probability of the answer depends on each token",
+        "Influence on the probability of the answer, divided between the tokens of the text.",
+    ),
+    "masked": (
+        "the probability of the selected token, which is masked, depends on each other token",
+        "Influence on the probability of the selected token when it is masked, divided between the others.",
+    ),
+    "decoded": (
+        "the probability of a token of the answer depends on the source and on the answer before it",
+        "Influence on the probability of the selected token of the answer, divided between the source and the tokens "
+        "before it.",
+    ),
+}
+"""What influence is, and the sentence above the shares, by what the model predicts; see `TaskView.target_place`."""
 
 
 class Layout(NamedTuple):
@@ -68,16 +92,13 @@ def influence_section(subject: Subject) -> Content:
     return Content(parts, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
 
 
+def _kind(view: TaskView[nn.Module], example: Example) -> str:
+    """Return the key of `WORDS` for what the model predicts."""
+    return "decoded" if example.decoded else "masked" if view.masks else view.target_place
+
+
 def _intro(view: TaskView[nn.Module], example: Example) -> str:
-    what = {
-        "after": "the probability of the selected token depends on each token before it",
-        "at": "the probability of the selected word's tag depends on each word",
-        "apart": "the probability of the answer depends on each token",
-    }[view.target_place]
-    if view.masks:
-        what = "the probability of the selected token, which is masked, depends on each other token"
-    if example.decoded:
-        what = "the probability of a token of the answer depends on the source and on the answer before it"
+    what, _ = WORDS[_kind(view, example)]
     return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
 
 
@@ -121,18 +142,7 @@ def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
 
 def influence_view(view: TaskView[nn.Module], result: Influence, place: Layout) -> LinkView:
     """Return the shares of influence on each answer."""
-    sentence = {
-        "after": "Influence on the probability of the selected token, divided between the tokens before it.",
-        "at": "Influence on the probability of the selected word's tag, divided between the words.",
-        "apart": "Influence on the probability of the answer, divided between the tokens of the text.",
-    }[view.target_place]
-    if view.masks:
-        sentence = "Influence on the probability of the selected token when it is masked, divided between the others."
-    if result.example.decoded:
-        sentence = (
-            "Influence on the probability of the selected token of the answer, divided between the source and the "
-            "tokens before it."
-        )
+    _, sentence = WORDS[_kind(view, result.example)]
     rows = [_trimmed(row) for row in result.shares]
     return LinkView("Influence", "influence on the selected token", sentence, rows, place.first_answer)
 
