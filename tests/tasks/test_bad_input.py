@@ -89,7 +89,7 @@ def test_data_with_nothing_to_learn_is_one_line(tmp_path: Path, case: str, capsy
 def test_held_out_rows_of_the_training_data_are_counted(
     tmp_path: Path, task: str, content: str, count: int, of: str
 ) -> None:
-    other = {"classify": "a\ttwo\n", "tag": "Bob\tO\n", "seq2seq": "c d\tc d\n", "lm": "a third line\n"}
+    other = {"classify": "a\tthree\n", "tag": "Eve\tO\n", "seq2seq": "c d\tc d\n", "lm": "a third line\n"}
     kept = content.split("\n\n")[0] + "\n\n" if task == "tag" else "\n".join(content.split("\n")[:-2]) + "\n"
     (tmp_path / "valid.txt").write_text(kept + other[task])
     with pytest.warns(UserWarning, match=rf"valid\.txt: {count} of the 2 {re.escape(of)}"):
@@ -110,13 +110,31 @@ def test_nothing_is_said_of_other_rows_running_text_and_built_in_data(
         return encode_corpus(sources, fit_tokenizer(Tokenizer(kind="char"), ["abc"]), unit=unit)
 
     files = find(seriatim.Config(task="lm", data={"train": "a", "valid": "b"}))
-    warn_of_overlap(files, corpus("ab c", "stream"), corpus("ab c", "stream"))
+    warn_of_overlap(files, corpus("ab c", "stream"), corpus("ab c", "stream"))  # lines that can be equal by chance
     lines = corpus("ab c")
     warn_of_overlap(files, lines, corpus("a bc"))
     warn_of_overlap(files, lines, None)
     warn_of_overlap(find(seriatim.Config(task="lm", data={"train": "builtin:python-docs"})), lines, lines)
     warn_of_overlap(find(seriatim.Config(task="lm", data={"train": "a", "valid": "10%"})), lines, lines)
     assert not list(recwarn)
+
+
+def test_long_lines_of_running_text_that_are_trained_on_are_counted(tmp_path: Path) -> None:
+    lines = [f"This is line number {i} of a text that is long enough.\n" for i in range(30)]
+    (tmp_path / "train.txt").write_text("".join(lines[:20]))
+    (tmp_path / "valid.txt").write_text("".join(lines[15:]))
+    sources = [find_sources(str(tmp_path / name)) for name in ("train.txt", "valid.txt")]
+    train, valid = (encode_corpus(one, fit_tokenizer(Tokenizer(kind="char"), lines), unit="stream") for one in sources)
+    task = find(seriatim.Config(task="lm", data={"train": "a", "valid": "valid.txt"}))
+    with pytest.warns(UserWarning, match=re.escape("valid.txt: 5 of the 15 held-out lines (33.3%)")):
+        warn_of_overlap(task, train, valid)
+
+
+def test_texts_that_are_trained_on_with_other_labels_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "valid.txt").write_text("label\ttext\nyes\tone text\nno\tanother\n")
+    content = "label\ttext\nno\tone text\nyes\tanother\n"
+    with pytest.warns(UserWarning, match="2 of the 2 held-out texts"):
+        assert train(tmp_path, "classify", content, "--valid", str(tmp_path / "valid.txt")) == 0
 
 
 UNKNOWN_WORDS = {

@@ -12,6 +12,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
+from seriatim.data.holding_out import is_held_out
 from seriatim.tasks import find
 
 from .tagged import config
@@ -161,3 +162,39 @@ def test_tags_that_would_not_be_one_line_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text("a\tX\nb\tY\n\nc\tZ\u2028Z\n")
     with pytest.raises(InputError, match=r"train\.conll:4: the label 'Z.*Z' holds a line end or another control"):
         seriatim.train({"task": "tag", "data": {"train": str(tmp_path / "train.conll")}, "out": str(tmp_path / "out")})
+
+
+def few_chunks(path: Path, chunks: list[int]) -> list[str]:
+    """Write 80 sentences, of which only the given ones mark a chunk; return their words."""
+    words = [f"word{i}" for i in range(80)]
+    lines = [f"the\tO\n{word}\t{'B-PER' if i in chunks else 'O'}\n" for i, word in enumerate(words)]
+    path.write_text("\n".join(lines))
+    return [f"the {word}" for word in words]
+
+
+def test_nothing_is_held_out_if_no_chunk_would_be(tmp_path: Path) -> None:
+    sentences = few_chunks(tmp_path / "few.conll", [])
+    rest = [i for i, text in enumerate(sentences) if not is_held_out(text, 0.1)][:3]
+    few_chunks(tmp_path / "few.conll", rest)
+    settings = {"task": "tag", "data": {"train": str(tmp_path / "few.conll")}, "out": str(tmp_path / "run")}
+    settings |= {"model": {"layer": "gru", "hidden_size": 8}, "training": {"steps": 2, "baseline": "none"}}
+    with pytest.warns(UserWarning, match="nothing is held out of .*no chunk in it; give other data with --valid"):
+        run = seriatim.train(settings)
+    assert run.config.data.valid == "none"
+    with pytest.raises(InputError, match=r"data\.valid: 10% of .* cannot be held out, because none of its tags"):
+        seriatim.train({**settings, "data": {**settings["data"], "valid": "10%"}, "out": str(tmp_path / "other")})
+
+
+def test_a_repair_in_a_divided_file_is_counted_once(tmp_path: Path, capsys) -> None:
+    few_chunks(tmp_path / "few.conll", list(range(80)))
+    text = (tmp_path / "few.conll").read_text()
+    (tmp_path / "few.conll").write_text(text.replace("B-PER", "I-PER", 1))
+    with pytest.warns(UserWarning, match="I-PER begins a chunk"):
+        assert main(["check", "tag", "--data", str(tmp_path / "few.conll")]) == 0
+    assert capsys.readouterr().out.count("few.conll:2") == 1
+
+
+def test_tags_in_lower_case_are_tags_for_predict_too(run: seriatim.Run, folder: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "lower.txt").write_text("Abcd b-per\nsaw o\n\nthe o\nAbce b-per\n")
+    assert main(["predict", str(run.path), str(tmp_path / "lower.txt")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5

@@ -11,6 +11,7 @@ import seriatim
 from seriatim.config import Training, resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
+from seriatim.training import loop
 from seriatim.training.adaptive_defaults import MINUTES, default_budget, small_batches, text_dropout
 from seriatim.training.averaging import WeightAverage
 from seriatim.training.checkpoints import checkpoints
@@ -157,3 +158,38 @@ def test_batches_grow_with_the_data() -> None:
 )
 def test_small_texts_and_large_vocabularies_get_dropout(tokens: int, vocabulary_size: int, expected: float) -> None:
     assert text_dropout(tokens, vocabulary_size) == expected
+
+
+def test_little_data_is_validated_every_50_steps() -> None:
+    fields = default_budget(Training(), 9, held_out=True)
+    assert (fields["training.evaluate_every"], fields["training.patience"]) == (50, 20)
+    assert "training.evaluate_every" not in default_budget(Training(), 500, held_out=True)
+
+
+def test_the_recipe_for_words_trains_and_averages_at_the_end(tmp_path: Path, texts, monkeypatch) -> None:
+    began = []
+
+    class Recorded(WeightAverage):
+        def __init__(self, model: nn.Module, decay: float | None, first: int = 0) -> None:
+            began.append((decay, first))
+            super().__init__(model, decay, first=first)
+
+    monkeypatch.setattr(loop, "WeightAverage", Recorded)
+    overrides = {"data.train": texts["train"], "data.valid": texts["valid"]}
+    small = {"model.embedding_size": 8, "model.hidden_size": 8, "training.average_after": 1, "training.epochs": 12}
+    run = seriatim.train("builtin:awd-lstm", overrides={**overrides, **small, "out": str(tmp_path / "run")})
+    options = run.config.model.options
+    assert (options["weight_dropout"], options["embedding_dropout"]) == (0.5, 0.1)
+    assert (run.config.training.optimizer, run.config.training.average_after) == ("sgd", 1)
+    ((decay, first),) = began
+    assert decay is None
+    assert 0 < first < run.summary["steps"]
+    with pytest.raises(InputError, match="builtin:awd-lstm: a recipe for lm, not for classify"):
+        resolve("builtin:awd-lstm", {"task": "classify"})
+
+
+@pytest.mark.parametrize("given", ["10", "0.1", "-5%", "None"])
+def test_a_share_that_is_none_is_named(tmp_path: Path, texts, given: str) -> None:
+    config = small_config(texts, tmp_path / "run", data={"valid": given})
+    with pytest.raises(InputError, match=f"data.valid: {given} is neither a file nor a share"):
+        seriatim.train(config)

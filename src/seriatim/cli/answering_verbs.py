@@ -73,9 +73,8 @@ def evaluate(options: argparse.Namespace) -> None:
         shares = dict(zip(paths, weights, strict=True))
     settings = {"file_format": options.format, **_answer_settings(options, run)}
     alone = len(paths) == 1 and other is None and options.interpolate is None
-    metrics, baseline = evaluate_beside_baseline(run, options.data, **settings) if alone else (None, {})
-    if metrics is None:
-        metrics = run.evaluate(options.data, **settings)
+    beside = evaluate_beside_baseline(run, options.data, **settings) if alone else None
+    metrics = run.evaluate(options.data, **settings) if beside is None else beside.metrics
     if other is not None:
         second = open_run(other, options)
         differences = compare(run, second, options.data, **settings)
@@ -86,13 +85,13 @@ def evaluate(options: argparse.Namespace) -> None:
         else:
             print_differences(metrics, other_metrics, differences, run.task)
     elif options.json:
-        print(
-            to_json(
-                {**metrics, **({"weights": shares} if shares else {}), **({"baseline": baseline} if baseline else {})}
-            )
-        )
+        weight = run.config.training.baseline_weight
+        parts: dict[str, object] = {"weights": shares} if shares else {}
+        parts |= {} if beside is None else {"baseline": beside.baseline}
+        parts |= {"network": beside.network, "baseline_weight": weight} if beside and beside.network else {}
+        print(to_json({**metrics, **parts}))
     else:
-        print_metrics(metrics, run.task, baseline)
+        print_metrics(metrics, run.task, *(beside[1:] if beside else ()))
         if shares:
             print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in shares.items())))
 

@@ -86,19 +86,23 @@ class ConsoleReporter(ProgressLine, LineReporter):
         super().end(record)
 
 
-def print_metrics(metrics: Metrics, task: AnyTask, baseline: Metrics | None = None) -> None:
-    """Print metrics with their intervals, beside those of the simple baseline if there is one."""
-    table = table_of("", "", "95 % interval", *([baseline["name"]] if baseline else []))
+def print_metrics(
+    metrics: Metrics, task: AnyTask, baseline: Metrics | None = None, network: Metrics | None = None
+) -> None:
+    """Print metrics with their intervals, beside those of the simple baseline and of the network alone, if any."""
+    others = [*([baseline] if baseline else []), *([{**network, "name": "network alone"}] if network else [])]
+    table = table_of("", "", "95 % interval", *[other["name"] for other in others])
     for figure in task.figures:
         if figure.key in metrics:
-            beside = [figure.text(baseline) if figure.key in baseline else ""] if baseline else []
+            beside = [figure.text(other) if figure.key in other else "" for other in others]
             table.add_row(figure.name, figure.text(metrics), figure.interval(metrics), *beside)
     for key in task.counts:
         note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     show(table)
-    if baseline and "verdict" in baseline:
-        print(printable(baseline["verdict"]))
+    for other in others:
+        if "verdict" in other:
+            print(printable(other["verdict"]))
     for details in task.tables(metrics):
         print()
         table = table_of(*details.headings, left=())

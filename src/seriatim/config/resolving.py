@@ -70,6 +70,9 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
         tree = _copy(source)
     else:
         tree, where = read_yaml(_path_of(source)), f"{source}: "
+        task = overrides.get("task")
+        if where.startswith(BUILT_IN) and task not in (None, tree["task"]):
+            raise InputError(f"{where}a recipe for {tree['task']}, not for {task}; leave out --config")
     for name, value in overrides.items():
         _set(tree, name, value)
     return tree, where

@@ -119,6 +119,8 @@ class ColumnsFormat:
         if len(fields) != self.count or (not self.tabs and "\t" in line):
             separator = "tabs" if self.tabs else "spaces"
             problem = f"{len(fields)} columns between {separator}, but the first word of the file has {self.count}"
+            if len(fields) == self.count:
+                problem = "a tab, but the columns of the first word of the file are between spaces"
             raise BadLineError(f"{problem}; give every line the same columns")
         tag = fields[self.column] if self.column < self.count else MISSING
         _check_tag(tag, self.labelled)

@@ -25,6 +25,8 @@ from .tokenizers import END, Tokenizer
 KEY_VERSION = 2
 """Part of the key of a corpus. Checkpoints hold the key: a new version would prevent older trainings from resuming."""
 CONTENT_VERSION = 2  # increased whenever the files of a cached corpus change, so that no older folder is read
+LONG_LINE = 40
+"""Characters from which on a line of running text is hardly ever equal to another by chance."""
 COMMON_WORDS = 5  # the number of common words that the statistics list
 Cached = TypeVar("Cached")
 
@@ -60,13 +62,15 @@ class Corpus:
         return once if once.any() and not counts[self.tokenizer.unknown_id] else None
 
     def row_digests(self) -> np.ndarray | None:
-        """Return a number for each line ``(lines,)``, equal for equal lines of one process; None for a stream.
+        """Return a number for each line ``(lines,)``, equal for equal lines of one process.
 
-        The text is read again, because lines with different unknown tokens have the same ids.
+        The text is read again, because lines with different unknown tokens have the same ids. Of running text, only
+        lines of at least `LONG_LINE` characters count, because short ones are often equal by chance.
         """
+        lines = read_lines(self.sources)
         if self.ends is None:
-            return None
-        return np.fromiter(map(hash, read_lines(self.sources)), dtype=np.int64)
+            lines = (line for line in lines if len(line) >= LONG_LINE)
+        return np.fromiter(map(hash, lines), dtype=np.int64)
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""

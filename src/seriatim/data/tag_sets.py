@@ -107,7 +107,7 @@ class TagSet:
 
     def has(self, tag: str) -> bool:
         """Return whether a tag is one of the names, or marks a chunk where some of them do."""
-        return tag in self.names.exact or (self.chunks and _parts(tag)[0] in PREFIXES)
+        return self.spelled(tag) in self.names.exact or (self.chunks and _parts(tag)[0].upper() in PREFIXES)
 
     def spelled(self, tag: str) -> str:
         """Return the spelling that stands for a tag."""

@@ -123,7 +123,7 @@ class TaggedCorpus:
             spelling.extend([spellings.setdefault(word, len(spellings)) for word in sentence.words])
             lengths.append(len(sentence.words))
             if labelled:
-                digests.append(hash((tuple(sentence.words), tuple(sentence.tags))))
+                digests.append(hash(tuple(sentence.words)))
                 raw_tags = enumerate(zip(sentence.raw_tags or [], sentence.tags, strict=False), len(tags))
                 self.raw_tags.update({i: raw for i, (raw, tag) in raw_tags if raw != tag})
                 known = len(numbers)
@@ -149,7 +149,7 @@ class TaggedCorpus:
         return key.hexdigest()
 
     def row_digests(self) -> np.ndarray | None:
-        """Return a number for each sentence with its tags, equal for equal ones of one process; None without tags."""
+        """Return a number for each sentence, equal for equal ones of one process; None without tags."""
         return None if self.tags is None else self._digests
 
     def unknown_words(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..config import ConfigSource, Training, resolve
+from ..config import Config, ConfigSource, Training, resolve
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.holding_out import share_of
@@ -17,9 +17,11 @@ from ..data.vocabulary import load_vocabulary
 from ..evaluation.intervals import Metrics
 from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of, write_origins
 from ..layers.outside_code import refuse_while_importing
+from ..models.linear.minimization import TIME_SPENT
 from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.lock import locked, refuse_locked
 from ..tasks import find, with_current_layer
+from ..tasks.standalone import warn_of_ignored
 from ..training.checkpoints import saving
 from ..training.estimator import Estimator, Job
 from ..training.hardware import choose_device, choose_precision
@@ -30,14 +32,15 @@ from ..training.setup import prepare
 from ..training.task import AnyTask, Task
 from ..version import __version__
 from .identity import identity, read_config
+from .model_card import model_card
 from .run import BASELINE, Run, load
 from .simple_baseline import (
     KEY,
+    MINUTES,
     baseline_task,
     beside_baseline,
     check_automatic_weight,
     check_weight,
-    main_figure,
     refuse_long,
 )
 
@@ -79,7 +82,9 @@ def train(
     resolved = resolve(config, overrides)
     if isinstance(config, str | Path):
         require_recorded_code(Path(config).parent, stacks_of(resolved), allow_code=allow_code)
-    return _start(find(with_current_layer(resolved)), overwrite=overwrite, reporter=reporter)
+    task = find(with_current_layer(resolved))
+    warn_of_ignored(task, overrides or {})
+    return _start(task, overwrite=overwrite, reporter=reporter)
 
 
 def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
@@ -184,6 +189,7 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
         "valid": None if job.valid is None else task.describe(job.valid),
         "held_out_share": task.validation_name() if share_of(task.validation_spec()) else "",
         "ceiling": _ceiling(config.training),
+        "initial": _initial(config),
         "figures": task.figures,
         "step": estimator.progress.step,
         "nothing_left": estimator.nothing_left(),
@@ -213,16 +219,17 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
     }
     if simple is not None:
-        _blend(run, simple, job, estimator)
+        _blend(run, simple, job)
     if job.valid is not None:
         baseline = {"name": task.baseline_name, **task.baseline(job.train, job.valid, job.vocabulary)}
         if simple is not None:
-            run.summary["valid"], baseline[KEY] = beside_baseline(run, simple, job.valid)
+            run.summary["valid"], baseline[KEY], network = beside_baseline(run, simple, job.valid)
+            run.summary |= {"network": network} if network else {}
         else:
             run.summary["valid"] = _metrics(run, job, estimator)
         run.summary["baseline"] = baseline
     with saving(part_of or job.folder):
-        write_whole(job.folder / "README.md", _model_card(run))
+        write_whole(job.folder / "README.md", model_card(run))
         write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: the run is complete
     estimator.report("end", run.summary)
     return run
@@ -234,7 +241,7 @@ def _metrics(run: Run, job: Job[AnyTask], estimator: Estimator) -> Metrics:
     return (None if partial else estimator.metrics) or job.task.evaluate(run.model, job.valid)
 
 
-def _blend(run: Run, simple: Run, job: Job[AnyTask], estimator: Estimator) -> None:
+def _blend(run: Run, simple: Run, job: Job[AnyTask]) -> None:
     """Blend the answers of a run with its simple baseline, if its configuration says so."""
     task, weight = job.task, job.task.config.training.baseline_weight
     if weight is None:
@@ -245,10 +252,6 @@ def _blend(run: Run, simple: Run, job: Job[AnyTask], estimator: Estimator) -> No
     _set_weight(job, weight)
     run.config.training.baseline_weight = weight
     if weight:
-        if job.valid is not None:
-            figure = main_figure(task, job.vocabulary)
-            alone = _metrics(run, job, estimator)
-            run.summary["network"] = {"name": figure.name, "value": figure.text(alone)}
         run.blend(simple, weight)
         run.summary["baseline_weight"] = weight
 
@@ -280,11 +283,17 @@ def _train_baseline(job: Job[AnyTask]) -> Run | None:
             folder.mkdir()
             begin_run(folder, task.config, job.vocabulary)
             estimator.start()
-            return _fit(estimator, inner, part_of=job.folder)
+            simple = _fit(estimator, inner, part_of=job.folder)
     except InputError as error:
         remove(folder)
         warnings.warn(f"{job.folder}: the simple baseline was not trained: {error}", stacklevel=2)
         return None
+    if simple.summary["ended"].startswith(TIME_SPENT):
+        advice = f"train it longer with --layer {task.config.model.layer}"
+        warnings.warn(
+            f"{job.folder}: the simple baseline had not converged after {MINUTES:g} minutes; {advice}", stacklevel=2
+        )
+    return simple
 
 
 def _choose_precision(task: AnyTask, device: torch.device) -> None:
@@ -294,46 +303,23 @@ def _choose_precision(task: AnyTask, device: torch.device) -> None:
 
 
 def _ceiling(training: Training) -> str:
-    """Return in words when a training without a budget ends; an empty string for other trainings."""
-    if training.patience is None or training.minutes is None:
+    """Return in words when a training ends that has a limit of minutes; an empty string if it is the only budget."""
+    if training.minutes is None:
         return ""
-    return (
-        f"trains until {training.patience} validations in a row bring no improvement, for {training.minutes:g} minutes "
-        "at most (--patience, --minutes)"
-    )
+    longest = f"for {training.minutes:g} minutes at most"
+    if training.patience is not None:
+        why = f"until {training.patience} validations in a row bring no improvement"
+        return f"trains {why}, {longest} (--patience, --minutes)"
+    for unit in ("epochs", "steps", "tokens"):
+        if (number := getattr(training, unit)) is not None:
+            return f"trains for {number:,} {unit}, {longest} (--{unit}, --minutes)"
+    return ""
 
 
-def _model_card(run: Run) -> str:
-    """Return the model card of a run in Markdown: its task, data, metrics and use."""
-    task, config, summary, name = run.task, run.config, run.summary, run.path.name
-    rows = [
-        ("task", config.task),
-        ("tokens", f"{config.tokenizer.kind}, {summary['vocabulary_size']:,} in the vocabulary"),
-        ("trained on", f"`{config.data.train}`"),
-        *task.card_rows(run.model, summary),
-        ("versions", ", ".join(f"{key} {value}" for key, value in summary["versions"].items())),
-    ]
-    lines = [f"# {name}", "", "A sequence model trained with Seriatim.", "", "| | |", "|---|---|"]
-    lines += [f"| {key} | {value} |" for key, value in rows]
-    lines += ["", "## Held-out text", "", *_figures(task, summary)]
-    lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
-    return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
-
-
-def _figures(task: AnyTask, summary: Metrics) -> list[str]:
-    if "valid" not in summary:
-        return ["None was given; how well the model does is unknown."]
-    metrics, baseline = summary["valid"], summary["baseline"]
-    simple = baseline.get(KEY, {})
-    counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.counts)
-    rows = []
-    for figure in task.figures:
-        if figure.key in metrics:
-            interval = figure.interval(metrics)
-            beside = [figure.text(other) if figure.key in other else "" for other in (baseline, simple)]
-            cells = [f"{figure.text(metrics)}{f' ({interval})' if interval else ''}", *beside[: 1 + bool(simple)]]
-            rows.append(f"| {figure.name} | {' | '.join(cells)} |")
-    names = ["this model (95 % interval)", baseline["name"], *([simple["name"]] if simple else [])]
-    head = [f"| | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
-    verdict = ["", simple["verdict"]] if "verdict" in simple else []
-    return [f"`{task.validation_name()}`: {counts}.", "", *head, *rows, *verdict]
+def _initial(config: Config) -> str:
+    """Return in words which run a training starts from; an empty string for new weights."""
+    if config.training.init is None:
+        return ""
+    one_way = "" if config.model.bidirectional else ", which reads in one direction"
+    parts = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
+    return f"starts from {parts}, of {config.training.init}"

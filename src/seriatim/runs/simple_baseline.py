@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from torch import nn
+
 from ..config import Config, Model, Training
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
@@ -23,8 +25,8 @@ from .run import BASELINE, Run, load
 KEY = "simple"
 """The key of its figures among those of the simplest model in a summary."""
 ADVICE = " A run trained with --training.baseline_weight auto answers with both."
-MINUTES = 1.0
-"""Limit of the time in which the weights of a baseline are fitted."""
+MINUTES = 3.0
+"""Limit of the time in which the weights of a baseline are fitted; one that is reached is reported."""
 MAX_TOKENS = 1 << 24
 """Largest number of tokens of a running text whose n-grams are counted for a baseline, which takes about a minute."""
 
@@ -97,6 +99,8 @@ class BesideBaseline(NamedTuple):
 
     metrics: Metrics
     baseline: Metrics
+    network: Metrics
+    """The metrics of the network alone, if the run answers with both; else empty."""
 
 
 def beside_baseline(run: Run, baseline: Run, data: object, **settings: object) -> BesideBaseline:
@@ -105,10 +109,11 @@ def beside_baseline(run: Run, baseline: Run, data: object, **settings: object) -
     Returns:
         The metrics of the run; and of the baseline ``layer``, ``name``, its figures with their intervals,
         ``difference``, ``difference_low`` and ``difference_high`` of the main figure (the run minus the baseline,
-        paired bootstrap), and ``verdict``, a sentence.
+        paired bootstrap), and ``verdict``, a sentence. If the run answers with both, also the metrics of its network
+        alone, with ``name`` and ``text`` of the main figure, and ``verdict``, which compares it with the baseline.
     """
-    metrics, measures = _examine(run, data, settings)
-    others, other_measures = _examine(baseline, data, settings)
+    metrics, measures = _examine(run.task, run.answering, data, settings)
+    others, other_measures = _examine(baseline.task, baseline.answering, data, settings)
     figure = _compared_figure(run, measures, other_measures)
     keys = [key for one in run.task.figures for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
     name = _name(baseline)
@@ -119,7 +124,23 @@ def beside_baseline(run: Run, baseline: Run, data: object, **settings: object) -
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
         could_blend = type(run.task).blend is not Task.blend and run.answering is run.model
         facts["verdict"] = verdict(figure, metrics, others, result, name, advice=ADVICE if could_blend else "")
-    return BesideBaseline(metrics, facts)
+    network = {} if run.answering is run.model else _network_alone(run, data, settings, others, other_measures, name)
+    return BesideBaseline(metrics, facts, network)
+
+
+def _network_alone(
+    run: Run, data: object, settings: dict[str, object], others: Metrics, measures: Mapping[str, Measure], name: str
+) -> Metrics:
+    """Return the metrics of the network of a run that answers with both models; ``others`` are of the baseline."""
+    metrics, own = _examine(run.task, run.model, data, settings)
+    figure = _compared_figure(run, own, measures)
+    if figure is None:
+        return metrics
+    first, second = own[figure.key], measures[figure.key]
+    sentence = verdict(
+        figure, metrics, others, paired(first.statistics, second.statistics, first.compute), name, model="network alone"
+    )
+    return {**metrics, "name": figure.name, "text": figure.text(metrics), "verdict": sentence}
 
 
 def _compared_figure(run: Run, first: Mapping[str, Measure], second: Mapping[str, Measure]) -> Metric | None:
@@ -138,8 +159,9 @@ def _compared_figure(run: Run, first: Mapping[str, Measure], second: Mapping[str
     return next(differing, next(iter(shared), None))
 
 
-def _examine(run: Run, data: object, settings: dict[str, object]) -> tuple[Metrics, dict[str, Measure]]:
-    task, model = run.task, run.answering
+def _examine(
+    task: AnyTask, model: nn.Module, data: object, settings: dict[str, object]
+) -> tuple[Metrics, dict[str, Measure]]:
     if settings:
         return task.evaluate(model, data, **settings), task.measures(model, data, **settings)
     return task.examine(model, data)
@@ -165,7 +187,16 @@ def main_figure(task: AnyTask, vocabulary: Vocabulary | None = None) -> Metric:
     return headlines.get(selects) or next(iter(headlines.values()))
 
 
-def verdict(figure: Metric, metrics: Metrics, baseline: Metrics, result: Paired, name: str, *, advice: str = "") -> str:
+def verdict(
+    figure: Metric,
+    metrics: Metrics,
+    baseline: Metrics,
+    result: Paired,
+    name: str,
+    *,
+    model: str = "model",
+    advice: str = "",
+) -> str:
     """Return a sentence: whether a model is better or worse than its baseline, or cannot be told from it.
 
     ``advice`` follows where the model is worse.
@@ -173,23 +204,23 @@ def verdict(figure: Metric, metrics: Metrics, baseline: Metrics, result: Paired,
     values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
     clear = result.p_value is not None and result.p_value <= SIGNIFICANT
     if not clear or result.low is None or result.high is None or result.low <= 0 <= result.high:
-        return f"The model and its simple baseline, {name}, cannot be told apart: {values}."
+        return f"The {model} and its simple baseline, {name}, cannot be told apart: {values}."
     better = (result.difference > 0) == figure.more_is_better
-    sentence = f"The model is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
+    sentence = f"The {model} is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
     return sentence if better else f"{sentence}{advice}"
 
 
 def evaluate_beside_baseline(
     run: Run, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object
-) -> tuple[Metrics | None, Metrics]:
+) -> BesideBaseline | None:
     """Measure a run and its baseline on some data; the arguments are those of `Run.evaluate`.
 
     Returns:
-        The results of `beside_baseline`; None and nothing if the run has no baseline.
+        The results of `beside_baseline`; None if the run has no baseline.
     """
     baseline = open_baseline(run)
     if baseline is None:
-        return None, {}
+        return None
     test = run.task.read(data_name(data), "test", run.vocabulary, file_format=file_format)
     with freed_memory_kept():
         return beside_baseline(run, baseline, test, **settings)

@@ -137,6 +137,10 @@ class LabelledTask(LayeredTask[Data, Batch, Model]):
         """Return an empty record of repairs, which refuses them if ``data.strict`` says so."""
         return Repairs(strict=self.config.data.strict)
 
+    def reported(self, repairs: Repairs, spec: str, split: str) -> Repairs:
+        """Return the repairs of some data; none of a held-out share, whose file is read for the training part, too."""
+        return self.new_repairs() if self.part(spec, split).held_out else repairs
+
     def skim(self, spec: str, split: str) -> None:
         """Read the data and discard it; see `Task.skim`."""
         for _ in self.labelled_items(spec, split):

@@ -188,11 +188,12 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
                 first[row.label] = f"{row.name}:{row.line}"
             texts.append(row.text)
             labels.append(numbers[row.label])
-            digests.append(hash((row.text, row.label)))
+            digests.append(hash(row.text))
         data = self.encode(texts, labels, vocabulary)._replace(
-            unseen=tuple(first), repairs=repairs, digests=np.array(digests)
+            unseen=tuple(first), repairs=self.reported(repairs, spec, split), digests=np.array(digests)
         )
-        repairs.warn()
+        if data.repairs is not None:
+            data.repairs.warn()
         warn_of_long(data.texts.lengths, self.config, name=self.name_of(spec), items="texts")
         if first:
             count = data.counts()["unseen_labels"]

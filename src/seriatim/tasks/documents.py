@@ -38,7 +38,7 @@ class Documents(NamedTuple):
         repairs: the repairs made while the texts were read; None if they were not read from files.
         strings: the texts themselves, for models that read them; None otherwise.
         forms: the words with an id of their own each, if the model reads characters; None otherwise.
-        digests: a number for each text with its label ``(texts,)``, equal for equal ones of one process; None as above.
+        digests: a number for each text ``(texts,)``, equal for equal ones of one process; None as above.
     """
 
     texts: Side

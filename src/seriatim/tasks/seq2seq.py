@@ -185,8 +185,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         repairs = self.new_repairs()
         pairs = list(self.pairs(spec, split, file_format, repairs))
         data, limit = encode_pairs(pairs, vocabulary), self.options.max_target_length
-        data.repairs = repairs
-        repairs.warn()
+        data.repairs = self.reported(repairs, spec, split)
+        data.repairs.warn()
         sizes, target_sizes = data.source.lengths, data.target.lengths
         warn_of_long(sizes, self.config, name=self.name_of(spec), items="sources")
         for row in np.flatnonzero(target_sizes > limit)[:1]:

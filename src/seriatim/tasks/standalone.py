@@ -1,5 +1,6 @@
 """What tasks share whose model is not built from layers: `counting`, `bag_of_ngrams`, `feature_tagging` and `rules`."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -11,9 +12,17 @@ from ..core.errors import InputError, nearest
 from ..layers.declared_options import resolve_options, task_options
 from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..storage.weights import load_tensors, refuse_nonfinite
+from ..training.task import AnyTask
 from .base_tasks import with_kind, with_model
 
 Options = TypeVar("Options", bound=Section)
+
+STEPS_ONLY = {
+    *(f"training.{name}" for name in ("epochs", "steps", "tokens", "batch_size", "optimizer", "learning_rate")),
+    *(f"training.{name}" for name in ("schedule", "warmup_steps", "weight_decay", "clip", "patience", "accumulate")),
+    *(f"model.{name}" for name in ("embedding_size", "hidden_size", "num_layers", "dropout", "bidirectional")),
+}
+"""Fields that mean nothing for models that take no steps."""
 
 
 def read_options(section: type[Options], config: Config) -> Options:
@@ -50,3 +59,11 @@ def describe_linear(name: str, keeps: str, paper: str, section: type[Section]) -
         "options": section().model_dump(),
         "option_details": {key: option.describe() for key, option in task_options(section).items()},
     }
+
+
+def warn_of_ignored(task: AnyTask, given: Mapping[str, object]) -> None:
+    """Warn of given fields that mean nothing for a model that takes no steps."""
+    ignored = [name for name in given if name in STEPS_ONLY]
+    if ignored and not task.uses_learning_rate:
+        layer = task.config.model.layer
+        warnings.warn(f"{', '.join(ignored)}: no effect on {layer}, which takes no steps; leave it out", stacklevel=3)

@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_text
 from ..data.batching import Buckets
-from ..data.conll import Sentence, read_sentences, read_untagged, write
+from ..data.conll import Sentence, read_untagged, write
 from ..data.readers import TAGGED_SUFFIXES, Source
-from ..data.repairs import Repairs
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
@@ -28,17 +27,18 @@ from ..layers.positions import learned_positions
 from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
 from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
-from ..training.task import USUAL_WEIGHT, evaluating
+from ..training.task import USUAL_WEIGHT, WEIGHTS, evaluating
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, warn_of_unseen, with_model
+from .base_tasks import listed, warn_of_unseen, with_model
 from .overlong import parts_of, warn_of_long
+from .tagged_files import TaggedFiles
 from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
 
 Item: TypeAlias = Sentence | str | Sequence[str]
 """What can be tagged: a sentence of a file in columns, a line of text, or a list of words."""
 
 
-class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
+class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
     """Tag words."""
 
     options: Options
@@ -66,6 +66,11 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         Metric("loss", "loss (nats per word)", 4),
     )
     counts: ClassVar[tuple[str, ...]] = ("sentences", "tokens", "unknown_tokens", "unseen_tags")
+
+    @property
+    def scheme(self) -> str:
+        """The option of the same name."""
+        return self.options.scheme
 
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
@@ -131,36 +136,6 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         ids = word_ids(self.vectors[0], vocabulary.tokenizer).astype(np.int64)
         return ids, ids != WordTokenizer.unknown_id
 
-    def sentences(
-        self,
-        spec: str,
-        split: str,
-        file_format: str | None = None,
-        repairs: Repairs | None = None,
-        labels: Sequence[str] | None = None,
-    ) -> Iterator[Sentence]:
-        """Read the sentences of ``spec`` with their tags; see `read_sentences` for ``labels`` and ``repairs``."""
-        data = self.config.data
-        wanted, part = file_format or data.format, self.part(spec, split)
-        sentences = read_sentences(
-            self.sources(part.spec, part.split, wanted),
-            file_format=wanted,
-            column=data.column,
-            scheme=self.options.scheme,
-            labels=labels,
-            repairs=repairs or self.new_repairs(),
-        )
-        return part.chosen(sentences, lambda sentence: " ".join(sentence.words))
-
-    def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
-        """Yield sentences with their tags, both as words in one line."""
-        return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(spec, split))
-
-    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
-        """Yield sentences with their tags as the vocabulary spells them, both as words in one line."""
-        sentences = self.sentences(spec, split, labels=vocabulary.labels)
-        return ((" ".join(one.words), " ".join(one.tags)) for one in sentences)
-
     def labels_of(self, answer: str) -> list[str]:
         """Return the tag of each word."""
         return answer.split()
@@ -170,8 +145,8 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         repairs = self.new_repairs()
         corpus = TaggedCorpus(self.sentences(spec, split, file_format, repairs, vocabulary.labels), vocabulary)
         warn_of_long(corpus.lengths, self.config, name=self.name_of(spec), items="sentences")
-        corpus.repairs = repairs
-        repairs.warn()
+        corpus.repairs = self.reported(repairs, spec, split)
+        corpus.repairs.warn()
         if corpus.unseen:
             count = corpus.unseen_tags()
             warn_of_unseen("tag", corpus.unseen, count, f"{count:,} word{'s' if count != 1 else ''}")
@@ -259,6 +234,17 @@ class Tagging(LabelledTask[TaggedCorpus, TaggedBatch, Tagger]):
         """Return a tagger that multiplies both models' distributions."""
         assert isinstance(baseline, TagModel)
         return TaggerProduct([model, baseline], [1 - weight, weight])
+
+    def best_weight(self, model: Tagger, baseline: nn.Module, data: TaggedCorpus) -> float:
+        """Return the weight with the highest metric; of equal ones, the nearest to `USUAL_WEIGHT`.
+
+        The lowest loss would favour the baseline, because networks are too certain of their tags.
+        """
+        key, values = self.selection_metric(data.vocabulary), {0.0: self.evaluate(model, data)}
+        for weight in WEIGHTS:
+            both: Any = self.blend(model, baseline, weight)
+            values[weight] = self.evaluate(both, data)
+        return max(values, key=lambda weight: (values[weight][key], -abs(weight - USUAL_WEIGHT)))
 
     def baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of each word's most frequent tag; unknown words get the most frequent of all tags."""

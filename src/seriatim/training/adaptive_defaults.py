@@ -19,8 +19,8 @@ MINUTES = 20.0
 """Longest time of a training without a budget."""
 PATIENCE, PATIENT_STEPS = 5, 1000
 """Validations and steps without improvement that end a training without a budget: the larger of both."""
-STEPS_BETWEEN = 1000
-"""Largest number of steps between two validations of a training without a budget."""
+STEPS_BETWEEN = (50, 1000)
+"""Smallest and largest number of steps between two validations of a training without a budget."""
 AVERAGE = 0.998
 """Decay of the average of the weights, in a training without a budget."""
 WARMUP_STEPS = 100
@@ -66,12 +66,13 @@ def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) 
         epochs = min(most, max(least, -(-BLIND_STEPS // steps_per_epoch)))
         fields = {**falling, "minutes": MINUTES, "epochs": epochs}
     else:
-        between = min(steps_per_epoch, STEPS_BETWEEN)
+        least, most = STEPS_BETWEEN
+        between = min(most, max(least, steps_per_epoch))
         patience = max(PATIENCE, -(-PATIENT_STEPS // between))
         average = AVERAGE if training.average_after is None else 0.0
         fields = {"schedule": "constant", "average": average, "warmup_steps": WARMUP_STEPS}
         fields |= {"minutes": MINUTES, "patience": patience}
-        if between < steps_per_epoch:
+        if between != steps_per_epoch:
             fields["evaluate_every"] = between
     return {f"training.{name}": value for name, value in fields.items()}
 

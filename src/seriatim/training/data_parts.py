@@ -1,7 +1,9 @@
 """The parts of the data of a training: what its configuration names, and what is held out of the training data."""
 
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
 from ..config import Config
@@ -10,6 +12,8 @@ from ..data.holding_out import NOTHING, is_held_out, share_of
 from ..data.readers import TEXT_SUFFIXES, Source, find_sources
 from ..data.repairs import DataWarning
 
+NO_FILE = re.compile(r"-?[\d.]+%?|[Nn][Oo][Nn][Ee]")
+"""What a user may give who means a share of the training data, or no held-out data."""
 Row = TypeVar("Row")
 
 
@@ -94,6 +98,13 @@ class DataParts:
             DataWarning: the usual share puts all data on one side.
         """
         data, given = self.config.data, self.config.data.valid
+        if (
+            given not in (None, NOTHING)
+            and NO_FILE.fullmatch(given)
+            and not share_of(given)
+            and not Path(given).exists()
+        ):
+            raise InputError(f"data.valid: {given} is neither a file nor a share; give a file, a share (10%) or none")
         if self.validation_spec() is None and given is None:
             self.training_spec()
             data.valid = self.usual_share()
@@ -106,9 +117,8 @@ class DataParts:
         data.valid = NOTHING
         reason = self.why_undivided(share, none_held_out=none_held_out)
         if given is not None:
-            what = "nothing" if none_held_out else "everything"
             remedy = "give another share, a file, or none"
-            raise InputError(f"data.valid: {share} of {train} holds out {what}, because {reason}; {remedy}")
+            raise InputError(f"data.valid: {share} of {train} cannot be held out, because {reason}; {remedy}")
         remedy = "give other data with --valid FILE"
         warnings.warn(f"nothing is held out of {train}, because {reason}; {remedy}", DataWarning, stacklevel=2)
 
@@ -117,7 +127,10 @@ class DataParts:
         return NOTHING
 
     def has_content(self, spec: str, split: str) -> bool:
-        """Return whether a part of the training data has anything in it; the arguments are those of `Task.read`."""
+        """Return whether a part of the training data has anything to train or to measure with.
+
+        The arguments are those of `Task.read`.
+        """
         return True
 
     def why_undivided(self, share: str, *, none_held_out: bool) -> str:

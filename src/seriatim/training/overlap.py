@@ -5,21 +5,27 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from ..data.corpus import Corpus
 from ..data.holding_out import share_of
 from ..data.repairs import DataWarning
 from .task import AnyTask
 
+SHARE = 0.05
+"""Share of the long lines of a running text from which on an overlap is reported."""
+
 
 @runtime_checkable
 class DataOfRows(Protocol):
-    """Data whose rows (a text with its label, a sentence with its tags, a pair, a line) can be compared."""
+    """Data whose rows (a text, a sentence, a pair, a line) can be compared."""
 
     def row_digests(self) -> np.ndarray | None:
         """Return a number for each row ``(rows,)``, equal for equal rows of one process; None if there are no rows."""
 
 
 def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
-    """Warn if rows of the held-out data, with their answers, are rows of the training data.
+    """Warn if rows of the held-out data, whatever their labels, are rows of the training data.
+
+    Running text, which may repeat a line, needs a share of `SHARE` of its long lines.
 
     Nothing is said of built-in corpora, which have parts of their own, of a part of the training data, which has no row
     of the rest, and of data without rows.
@@ -33,7 +39,8 @@ def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
     if known is None or held_out is None or not len(held_out):
         return
     count = int(np.isin(held_out, known).sum())
-    if count:
+    running_text = isinstance(valid, Corpus) and valid.ends is None
+    if count and (not running_text or count >= SHARE * len(held_out)):
         share = f"{count:,} of the {len(held_out):,} held-out {task.items_name} ({count / len(held_out):.1%})"
         advice = "figures on them say little about new data; remove them from one of the files"
         warnings.warn(f"{spec}: {share} are in the training data, too; {advice}", DataWarning, stacklevel=2)

@@ -9,6 +9,8 @@ from ..evaluation.perplexity import safe_exp
 
 Record = dict[str, Any]
 """Values by name, as `docs/training.md` lists them."""
+SELECTED = "The weights were selected on the same held-out data, which favours the model."
+"""Caution after a comparison with the simple baseline at the end of a training."""
 UPDATE_SECONDS = 0.5
 """Shortest time between two updates of a notebook's cell."""
 
@@ -60,6 +62,8 @@ class LineReporter(Reporter):
         else:
             self.say("nothing is held out, so how well the model does is not measured (--valid FILE or --valid 10%)")
         self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
+        if record.get("initial"):
+            self.say(record["initial"])
         if record["ceiling"]:
             self.may_end_early = True
             self.say(record["ceiling"])
@@ -99,12 +103,14 @@ class LineReporter(Reporter):
                     beside = f" ({'; '.join(known)})" if known else ""
                     parts.append(f"{figure.name} {figure.text(metrics)}{beside}")
             self.say(f"held-out {', '.join(parts)}")
-            for sentence in [other["verdict"] for other in others[1:] if other.get("verdict")]:
+            verdicts = [other["verdict"] for other in others[1:] if other.get("verdict")]
+            for sentence in [*verdicts, *([SELECTED] if verdicts else [])]:
                 self.say(sentence)
         if weight := record.get("baseline_weight"):
-            alone = record.get("network")
-            note = f"; the network alone: held-out {alone['name']} {alone['value']}" if alone else ""
-            self.say(f"answers are those of the network and its simple baseline, which has the weight {weight:g}{note}")
+            alone = f". {network['verdict']}" if (network := record.get("network", {})).get("verdict") else ""
+            self.say(
+                f"answers are those of the network and its simple baseline, which has the weight {weight:g}{alone}"
+            )
         self.say(f"training ended: {record['ended']}")
         speed = f"{record['tokens_per_second']:,.0f} tokens/s"
         self.say(f"{record[self.work_unit]:,} {self.work_unit} in {duration(record['seconds'])}, {speed}")

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from .limited_memory import LimitedMemory, inner
 
+TIME_SPENT = "the time was spent"
+"""Beginning of the reason why a minimization ended at its limit of time."""
 MEMORY = 5
 MAX_TRIALS = 12
 """Largest number of points that are tried along a direction."""
@@ -88,7 +90,7 @@ def minimize(
         if small == 2:
             return Minimum(point, step, f"the loss no longer fell after {step} steps of L-BFGS")
         if seconds is not None and time.perf_counter() - started > seconds:
-            return Minimum(point, step, f"the time was spent after {step} steps of L-BFGS")
+            return Minimum(point, step, f"{TIME_SPENT} after {step} steps of L-BFGS")
     return Minimum(point, max_steps, f"{max_steps} steps of L-BFGS were taken")
 
 

@@ -1,0 +1,54 @@
+"""The model card of a run, `README.md` in its folder."""
+
+from ..evaluation.intervals import Metrics
+from ..training.reporting import SELECTED
+from ..training.task import AnyTask
+from .run import Run
+from .simple_baseline import KEY
+
+
+def model_card(run: Run) -> str:
+    """Return the model card of a run in Markdown: its task, data, metrics and use."""
+    task, config, summary, name = run.task, run.config, run.summary, run.path.name
+    rows = [
+        ("task", config.task),
+        ("tokens", f"{config.tokenizer.kind}, {summary['vocabulary_size']:,} in the vocabulary"),
+        ("trained on", f"`{config.data.train}`"),
+        *task.card_rows(run.model, summary),
+        *_answers_row(run),
+        ("versions", ", ".join(f"{key} {value}" for key, value in summary["versions"].items())),
+    ]
+    lines = [f"# {name}", "", "A sequence model trained with Seriatim.", "", "| | |", "|---|---|"]
+    lines += [f"| {key} | {value} |" for key, value in rows]
+    lines += ["", "## Held-out text", "", *_figures(task, summary)]
+    lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
+    return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
+
+
+def _answers_row(run: Run) -> list[tuple[str, str]]:
+    """Return the row of the model card on a run that answers together with its simple baseline."""
+    weight, network = run.summary.get("baseline_weight"), run.summary.get("network", {})
+    if not weight:
+        return []
+    alone = f"; {network['name']} of the network alone: {network['text']}" if "text" in network else ""
+    return [("answers", f"of the network and its simple baseline, which has the weight {weight:g}{alone}")]
+
+
+def _figures(task: AnyTask, summary: Metrics) -> list[str]:
+    if "valid" not in summary:
+        return ["None was given; how well the model does is unknown."]
+    metrics, baseline = summary["valid"], summary["baseline"]
+    simple = baseline.get(KEY, {})
+    counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.counts)
+    rows = []
+    for figure in task.figures:
+        if figure.key in metrics:
+            interval = figure.interval(metrics)
+            beside = [figure.text(other) if figure.key in other else "" for other in (baseline, simple)]
+            cells = [f"{figure.text(metrics)}{f' ({interval})' if interval else ''}", *beside[: 1 + bool(simple)]]
+            rows.append(f"| {figure.name} | {' | '.join(cells)} |")
+    names = ["this model (95 % interval)", baseline["name"], *([simple["name"]] if simple else [])]
+    head = [f"| | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+    verdicts = [other["verdict"] for other in (simple, summary.get("network", {})) if "verdict" in other]
+    verdict = ["", " ".join([*verdicts, SELECTED])] if verdicts else []
+    return [f"`{task.validation_name()}`: {counts}.", "", *head, *rows, *verdict]
