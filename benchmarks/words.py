@@ -173,7 +173,7 @@ def quality(arguments: argparse.Namespace, folder: Path) -> None:
         jobs = {name: job(arguments, folder / f"{name}-{seed}", name, seed) for name in arguments.precisions.split(",")}
         row = {"plain loop": loop_perplexity(next(iter(jobs.values())), arguments.epochs, seed)}
         for name, each in jobs.items():
-            row[name] = math.exp(Trainer(each, torch.device("cpu"), Reporter(), {}).run().best_valid)
+            row[name] = math.exp(Trainer(each, torch.device("cpu"), Reporter(), {}).fit().best_valid)
         rows.append(row)
         print(f"seed {seed}: " + ", ".join(f"{name} {value:.2f}" for name, value in row.items()), flush=True)
     means = {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
