@@ -161,10 +161,15 @@ class Runner:
         self.failures: dict[tuple[str, int], Exception] = {}
 
     def read_rows(self) -> bool:
-        """Read the rows that an earlier process has finished, and return whether they are all."""
+        """Read the rows that an earlier process has finished, and return whether they are all.
+
+        A row whose run was removed is trained again, because the report leads to the run.
+        """
         for layer in self.plan.layers:
             for seed in self.plan.seeds:
-                if (row := read_row(self.folder, f"{layer}-{seed}", self.plan)) is not None:
+                name = f"{layer}-{seed}"
+                has_run = (self.folder / "runs" / name / "config.yaml").is_file()
+                if has_run and (row := read_row(self.folder, name, self.plan)) is not None:
                     self._add(layer, seed, row)
         return self.progress.done == self.progress.count
 
