@@ -11,13 +11,13 @@ from seriatim.comparison.comparison_figures import pareto_front
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.comparison_tables import (
     longer_budget_table,
-    meanings_table,
     metrics_table,
     seeds_table,
     summary_table,
 )
 from seriatim.comparison.differences_section import _bucket_sentence
 from seriatim.comparison.distances import _by_length, gain, summed
+from seriatim.comparison.meanings import meanings_table
 from seriatim.comparison.results import Distance, ResultRow, Results
 from seriatim.comparison.sentences import generating, held_equal, remarks, training, using_context
 from seriatim.comparison.verdict import beside_simplest, busy, finding, missed_budgets
@@ -124,6 +124,10 @@ def test_differences_stand_with_their_intervals() -> None:
     cells = {row[0].text: row[column] for row in table.rows}
     assert (cells["lstm"].text, cells["lstm"].note) == ("+1.46", "+1.06 to +1.76")
     assert cells["transformer"] == "–"
+    results.values["rows"][LSTM]["difference"]["key"] = "loss"
+    results = Results(results.values)
+    assert "difference in loss from the best" in summary_table(results).headings
+    assert "difference in loss (nats per token) +1.46, 95 % interval" in finding(results)
 
 
 def test_a_figure_without_a_paired_test_has_no_ranks_and_no_words_on_tests(monkeypatch: pytest.MonkeyPatch) -> None:

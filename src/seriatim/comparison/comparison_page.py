@@ -27,6 +27,7 @@ from ..report.wording import sentence_case, short_name
 from . import comparison_figures as figures
 from . import comparison_tables as tables
 from .differences_section import differences_section
+from .meanings import machine_table, meanings_table
 from .plan import REPORT
 from .results import MAX_DRAWN, Json, ResultRow, Results
 from .run_pages import inspected_pages
@@ -92,7 +93,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
         Section("samples", "Samples", _samples(drawn)),
         Section("details", "All figures and settings", list(filter(None, details))),
         Section("reproduce", "How to reproduce it", reproduce),
-        Section("meaning", "What the figures mean", [tables.meanings_table(results), tables.machine_table(results)]),
+        Section("meaning", "What the figures mean", [meanings_table(results), machine_table(results)]),
     ]
     title = f"{len(results.rows)} sequence models on {name}"
     baselines = " ".join(filter(None, [beside_baseline(results), beside_simplest(results)]))
@@ -248,7 +249,9 @@ def _samples(results: Results) -> list[Part]:
         given = [answers.get((layer, text)) for layer in layers]
         shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables.MISSING for sample in given]
         cells.append([text, truth, *shown])
-    return [Table(["input", "right answer", *layers], cells, "Test inputs, with the answers of all layers.")]
+    return [
+        Table(["input", "right answer", *layers], cells, "Inputs of the measured data, with the answers of all layers.")
+    ]
 
 
 def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], Json], *, tags: bool) -> Part:

@@ -131,7 +131,7 @@ def _disagreement(pair: Json, results: Results) -> Iterator[Part]:
     first, second = pair["first"], pair["second"]
     names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
     figure = "loss" if pair["of"] == LOSS else names.get(pair["of"], str(pair["of"]))
-    what = "pieces of text" if pair["kind"] == "tokens" else "test items"
+    what = "pieces of text" if pair["kind"] == "tokens" else "items of the measured data"
     rule = (
         f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {pair['items']:,} "
         f"{what}, {first} has the better {figure} on {_share(pair['better'])}, {second} on {_share(pair['worse'])}."

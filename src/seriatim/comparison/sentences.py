@@ -50,8 +50,9 @@ def _means(results: Results) -> str:
         return ""
     fewer = [f"{row.layer} ({row.lacking})" for row in results.ran if row.lacking]
     return (
-        f"Metrics, times and speeds of training are means over {len(results.seeds)} seeds"
-        f"{f', except those of {listed(fewer)}' if fewer else ''}; other costs are those of the first seed."
+        f"Metrics, training times and speeds are means over {len(results.seeds)} seeds"
+        f"{f', except those of {listed(fewer)}' if fewer else ''}; memory is the largest, and other costs are those of "
+        "the first seed."
     )
 
 
