@@ -118,7 +118,7 @@ def test_one_trained_layer_has_no_order() -> None:
 def test_differences_stand_with_their_intervals() -> None:
     results = Results(made_up(FEW))
     apart = "difference +1.46, 95 % interval +1.06 to +1.76"
-    assert f"lstm is significantly worse (paired bootstrap): {apart}." in finding(results)
+    assert f"Significantly worse (paired bootstrap): lstm ({apart})" in finding(results)
     table = summary_table(results)
     column = table.headings.index("difference from the best")
     cells = {row[0].text: row[column] for row in table.rows}

@@ -19,7 +19,6 @@ BEYOND = 4
 GAIN = f"perplexity lowered by context beyond {BEYOND} tokens"
 """The number of tokens beyond which the gain from context stands in the summary, and its heading."""
 MISSING = "–"
-DIGITS = 3  # decimal places of a share at a distance
 EXPONENTIAL = ("perplexity", "word_perplexity")
 """Figures whose logarithm is extrapolated."""
 Cells = list[str | Cell]
@@ -100,19 +99,16 @@ def _distance_column(results: Results) -> Column:
     distance = results.at_distance()
     if distance.kind == "context":
         return Column(GAIN, lambda row: (row.at_distance.gain_beyond(BEYOND) or {}).get("share"), _gain)
-    farthest = str(max((far for row in results.rows for far, _ in row.at_distance.points), default=""))
+    farthest = max((far for row in results.rows for far, _ in row.at_distance.points), default=0)
     length = distance.kind == "length"  # the figure is the metric then
     heading = f"{distance.of}, longest inputs" if length else f"{distance.of} at {farthest} {distance.unit}"
-    digits = results.metric.digits if length else DIGITS
-
-    def written(row: ResultRow) -> tuple[str, str]:
-        shown = Metric("at", distance.of, digits)
-        low, high = row.at_distance.bounds.get(farthest) or (None, None)
-        figures = {"at": row.at_distance.values[farthest], "at_low": low, "at_high": high}
-        return shown.text(figures), shown.interval(figures)
-
     best = results.metric.best if length else max
-    return Column(heading, lambda row: row.at_distance.values.get(farthest), written, best)
+    return Column(
+        heading,
+        lambda row: row.at_distance.values.get(str(farthest)),
+        lambda row: row.at_distance.written(farthest),
+        best,
+    )
 
 
 def _state(row: ResultRow) -> float | None:

@@ -48,5 +48,7 @@ def meanings_table(results: Results) -> Table:
     distance = results.at_distance()
     if distance.kind:
         count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
-        meanings[f"{distance.of} at distance"] = f"{distance.name}{count}"
+        meanings[f"{distance.of} {'by length' if distance.kind == 'length' else 'at distance'}"] = (
+            f"{distance.name}{count}"
+        )
     return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")

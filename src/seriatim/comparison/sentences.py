@@ -140,13 +140,12 @@ def using_context(row: ResultRow) -> str:
     if distance.kind == "context" and distance.gains:
         return _context_gains(row)
     if distance.kind in ("distance", "length") and distance.points:
-        (near, first), (far, last) = distance.points[0], distance.points[-1]
-        if distance.kind == "length":
-            shortest, longest = (f"up to {tokens:,} tokens" for tokens in (near, far))
-            return (
-                f"{distance.of} {first:.3g} on the shortest inputs ({shortest}), {last:.3g} on the longest ({longest})"
-            )
-        return f"{distance.of} {first:.3g} at {near:,} and {last:.3g} at {far:,} {distance.unit}"
+        near, far = distance.points[0][0], distance.points[-1][0]
+        first, last = (f"{text} ({ends})" if ends else text for text, ends in map(distance.written, (near, far)))
+        if distance.kind == "distance":
+            return f"{distance.of} {first} at {near:,} and {last} at {far:,} {distance.unit}"
+        shortest, longest = (f"up to {tokens:,} tokens" for tokens in (near, far))
+        return f"{distance.of} {first} on the shortest inputs ({shortest}), {last} on the longest ({longest})"
     return "–"
 
 

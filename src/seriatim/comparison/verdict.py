@@ -54,22 +54,16 @@ def _best_trained(results: Results) -> list[str]:
     sentences = [f"{best.layer} has the {_degree(results)} {metric.name} of the trained layers: {results.text(best)}."]
     tests = [(row, test) for row in others if (test := between(row, best)) is not None]
     tied = [(row, test) for row, test in tests if test["p_value"] > SIGNIFICANT]
+    worse = [(row, test) for row, test in tests if test["p_value"] <= SIGNIFICANT]
+    untested = [row.layer for row in others if between(row, best) is None]
     if tied:
         sentences.append(
             f"Not significantly different from it (paired bootstrap): {named_with_differences(results, tied)}."
         )
-    elif len(tests) == len(others):
-        second, test = tests[0]
-        apart = difference_text(results, test)
-        if len(others) > 1:
-            sentences.append(
-                f"All {len(others)} others are significantly worse (paired bootstrap); the next is "
-                f"{', '.join(filter(None, [f'{second.layer} with {results.text(second)}', apart]))}."
-            )
-        else:
-            sentences.append(
-                f"{second.layer} is significantly worse (paired bootstrap){f': {apart}' if apart else ''}."
-            )
+    if worse:
+        sentences.append(f"Significantly worse (paired bootstrap): {named_with_differences(results, worse)}.")
+    if tests and untested:
+        sentences.append(f"Not tested against it: {listed(untested)}.")
     return sentences
 
 
