@@ -8,7 +8,7 @@ import pytest
 
 from seriatim.comparison import assemble
 from seriatim.comparison.comparison_figures import pareto_front
-from seriatim.comparison.comparison_page import report
+from seriatim.comparison.comparison_page import _front, report
 from seriatim.comparison.comparison_tables import (
     longer_budget_table,
     metrics_table,
@@ -189,15 +189,14 @@ def test_only_one_layer_is_the_fastest() -> None:
 
 
 def test_layers_without_a_cost_are_named_at_the_front() -> None:
-    values = made_up(("prior", "lstm", "transformer"))
-    text = check_page(report(values)).text()
-    assert "Not drawn, because this cost is 0 or not known: prior." in text
-    assert "transformer: no other layer that is drawn is as good at a smaller cost" in text
-    for row, seconds in zip(values["rows"], (300.0, 200.0, 100.0), strict=True):
-        row["runs"][0]["training_seconds"] = seconds
-    assert (
-        "transformer: no other layer that is drawn is as good at a smaller cost." in check_page(report(values)).text()
+    results = Results(made_up(("prior", "lstm", "transformer")))
+    text = _front(results, lambda row: row.state_bytes["1000"])
+    assert text.endswith("Not drawn, because this cost is 0 or not known: prior.")
+    assert text.startswith(
+        "lstm and transformer: no other layer that is drawn is as good at a smaller cost (the dotted"
     )
+    cheap = _front(results, lambda row: 1.0 if row.layer == "transformer" else 2.0)
+    assert cheap == "transformer: no other layer that is drawn is as good at a smaller cost."
 
 
 def test_an_interval_of_a_range_that_holds_zero_is_not_printed() -> None:
