@@ -10,7 +10,8 @@ import pytest
 import seriatim
 from seriatim.cli import comparison_console as console_comparison
 from seriatim.cli.main import main
-from seriatim.comparison import comparing
+from seriatim.comparison import comparing, runner
+from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError
 
 from .comparisons import small
@@ -101,6 +102,23 @@ def test_a_comparison_with_a_failed_layer_exits_with_1(capsys, texts, tmp_path: 
     assert Path(out, "report.html").exists()
     gru_fails()
     assert main(["compare", "--resume", out, "--quiet", "--no-report"]) == 0
+
+
+def test_a_budget_that_is_too_small_is_not_retried(
+    capsys, texts, tmp_path: Path, monkeypatch, in_process: None
+) -> None:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        if job.layer == "gru":
+            raise InputError("--minutes: 1e-09 is too little, one step takes 1 s; give 1 or more")
+        return usual(job, listen, signalled)
+
+    usual = runner.run_worker
+    monkeypatch.setattr(runner, "run_worker", run)
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layers", "gru,ngram", "--quiet")
+    sizes = ("--model.hidden_size", "12", "--model.options.smoothing", "witten-bell", "--baseline", "none")
+    assert main([*begin, *sizes, "--minutes", "1e-9", "--no-report", "--out", str(tmp_path / "a")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("give 1 or more); start again with --overwrite")
 
 
 def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path: Path, monkeypatch) -> None:

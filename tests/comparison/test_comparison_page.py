@@ -23,7 +23,7 @@ from seriatim.comparison.sentences import (
 )
 from seriatim.comparison.verdict import finding
 from seriatim.report.drawing import to_svg
-from seriatim.report.number_formats import in_bytes, in_short, in_time, listed, percent, rounded, times
+from seriatim.report.number_formats import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
 from seriatim.report.plot_labels import spread
 
 from ..report.test_page import HOSTILE, check_page
@@ -53,7 +53,10 @@ def test_a_report_is_whole_and_says_what_the_results_say(tmp_path: Path) -> None
         assert all(run["command"] in text for run in row["runs"])
     assert results["command"] in text
     assert results["machine"]["processor"] in text
-    assert len(page.all("svg")) == 12  # all but quality against size, which is equal
+    assert len(page.all("svg")) == 13
+    assert "perplexity per token against number of parameters" in text.lower()  # the counted model has many more
+    titles = ["Perplexity per token against training time", "Training loss against tokens read"]
+    assert 0 <= text.index(titles[0]) < text.index(titles[1])  # held-out curves come first
     read = Results(results)
     best = read.trained[0]
     assert finding(read).startswith(
@@ -207,7 +210,11 @@ def test_distance_is_named_by_its_kind(kind: str) -> None:
         points = {"2": 1.0, "40": far}
         row["distance"] = {"kind": kind, "of": "exact match", "name": f"by {kind}", "unit": "letters", "values": points}
     results = Results(values)
-    assert "exact match 1 at 2 and 0.5 at 40 letters" in using_context(results.rows[0])
+    expected = {
+        "distance": "exact match 1 at 2 and 0.5 at 40 letters",
+        "length": "exact match 1 on the shortest inputs (up to 2 tokens), 0.5 on the longest (up to 40 tokens)",
+    }
+    assert using_context(results.rows[0]) == expected[kind]
     assert "exact match" in check_page(report(values)).text()
 
 
@@ -257,6 +264,9 @@ def test_labels_are_spread_as_little_as_possible() -> None:
 
 def test_numbers_are_written_for_readers() -> None:
     assert [in_bytes(number) for number in (0, 512, 3210, 2.05e6)] == ["0 B", "512 B", "3.21 kB", "2.05 MB"]
+    assert [in_bytes(number) for number in (999.4, 999_499, 999_999)] == ["999 B", "999 kB", "1 MB"]
+    assert in_short(999_999) == "1M"
+    assert [in_time_range(*ends) for ends in ((0.062, 0.11), (35_100, 35_300))] == ["0.062 to 0.11 ms", "35 s"]
     assert [in_time(number) for number in (0.02, 0.314, 1500, 90_000, 150_000)] == [
         "20 μs",
         "0.31 ms",

@@ -27,6 +27,14 @@ def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: Non
         assert f'href="../{other}-1/inspect.html"' in html
         assert 'href="../../report.html"' in html
         assert f'<a href="runs/{name}-1/inspect.html">{name}</a>' in report.read_text()
+    results = (folder / "results.json").read_text()
+    for damaged in ('{"rows": []}', "[]", '{"metric": {}, "rows": []}'):
+        (folder / "results.json").write_text(damaged)
+        with pytest.raises(
+            InputError, match=r"results.json: is damaged.*write it again with seriatim compare --resume"
+        ):
+            inspect_rows(folder, "the cat")
+    (folder / "results.json").write_text(results)
     shutil.rmtree(folder / "runs" / "rnn-1")
     with pytest.warns(UserWarning, match="rnn is left out"):
         (left,) = inspect_rows(folder, "the cat")

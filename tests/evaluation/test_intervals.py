@@ -52,6 +52,14 @@ def test_rows_that_stand_for_many_items_give_the_same_distribution() -> None:
     np.testing.assert_allclose(alike[1:], apart[1:], atol=0.003)
 
 
+def test_one_item_gives_the_interval_of_a_share_and_of_nothing_else() -> None:
+    one = np.array([[1.0, 1.0]])
+    assert interval(one, mean) == (1.0, *wilson(1, 1))
+    assert with_interval("a", 0 * one + [[0, 1]], mean)["a_high"] == pytest.approx(wilson(0, 1)[1])
+    assert with_intervals({"a": Measure(one, mean)}) == {"a": 1.0, "a_low": wilson(1, 1)[0], "a_high": 1.0}
+    assert interval(one * 0.5 + [[0, 0.5]], mean) == (0.5, None, None)
+
+
 def test_blocks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     statistics = values_and_ones(np.random.default_rng(1).normal(size=37))
     whole = interval(statistics, mean)

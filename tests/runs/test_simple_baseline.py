@@ -55,7 +55,7 @@ def run(folder: Path, lines: Lines) -> seriatim.Run:
 def test_its_figures_are_in_the_summary_the_card_and_the_message(run: seriatim.Run, lines: Lines) -> None:
     baseline = run.summary["baseline"]
     simple = baseline["simple"]
-    assert baseline["name"] == "the commonest label"
+    assert baseline["name"] == "the most frequent label of the training data"
     assert simple["layer"] == "bag"
     assert simple["accuracy_low"] <= simple["accuracy"] <= simple["accuracy_high"]
     assert simple["difference"] == pytest.approx(run.summary["valid"]["accuracy"] - simple["accuracy"])

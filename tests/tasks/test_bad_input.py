@@ -40,7 +40,7 @@ TRAINS = {
 REFUSED = {
     "one class": ("classify", f"{HEADER}a\tone\na\ttwo\n", "every text has the label 'a'"),
     "one text": ("classify", f"{HEADER}a\tone\n", "every text has the label 'a'"),
-    "no text": ("classify", HEADER, ":1: no rows to learn from"),
+    "no text": ("classify", HEADER, ":1: no rows; give a text and its label"),
     "one tag": ("tag", "the\tO\n\nAda\tO\n", "every word has the tag 'O'"),
     "no tags": ("tag", "the\nAda\n\nsaw\n", ":1: 1 column, but the tags are expected in column 2"),
     "no targets": ("seq2seq", "a\t\nb\t\n", ":1: the targets of all 2 pairs are empty"),

@@ -192,7 +192,7 @@ def test_the_command_checks_and_evaluates(run: seriatim.Run, treebank: seriatim.
     assert "F1" in capsys.readouterr().out
     assert main(["evaluate", str(treebank.path), "--data", str(folder / "valid.conllu"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
-    assert "each word's commonest tag" in (treebank.path / "README.md").read_text()
+    assert "the most frequent tag of each word in the training data" in (treebank.path / "README.md").read_text()
 
 
 def language_model(folder: Path, task: str, kind: str = "word") -> str:

@@ -11,6 +11,7 @@ from ..comparison.runner import ComparisonProgress, ComparisonReporter
 from ..comparison.verdict import beside_baseline, beside_simplest, busy, finding, missed_budgets
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
+from ..tasks import STANDALONE
 from ..training.reporting import duration
 from ..training.task_data import Metric
 from .console import ProgressLine, show, table_of
@@ -50,7 +51,8 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         """Print one line for a row of the table."""
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
-        steps = "counted" if is_counted(progress.layer) else f"{row['steps']:,} steps"
+        learned = STANDALONE[progress.layer].learned if is_counted(progress.layer) else ""
+        steps = learned or f"{row['steps']:,} steps"
         self.say(f"{progress.name}: {figure}{steps} in {duration(row['training_seconds'])}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
@@ -118,7 +120,7 @@ def _cells(row: ResultRow, figures: list[Metric]) -> list[str]:
     seconds = row.training_seconds
     return [
         row.title,
-        "" if row.rank is None else str(row.rank),
+        row.lacking if row.rank is None else str(row.rank),
         _value(row, first),
         first.interval(row.metrics),
         *(_value(row, figure) for figure in others),

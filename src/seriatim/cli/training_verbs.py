@@ -112,10 +112,10 @@ def compare(options: argparse.Namespace) -> None:
     if comparison.failures:
         reasons = {failure["layer"]: failure["reason"] for failure in comparison.failures}
         listed = ", ".join(f"{layer} ({reason})" for layer, reason in reasons.items())
-        retry = shlex.join(["seriatim", "compare", "--resume", str(comparison.folder)])
-        raise TrainingError(
-            f"compare: {len(reasons)} of {len(comparison.rows)} layers failed: {listed}; to retry: {retry}"
-        )
+        retry = f"to retry: {shlex.join(['seriatim', 'compare', '--resume', str(comparison.folder)])}"
+        if all(reason.startswith("--") for reason in reasons.values()):  # an option that --resume cannot change
+            retry = "start again with --overwrite"
+        raise TrainingError(f"compare: {len(reasons)} of {len(comparison.rows)} layers failed: {listed}; {retry}")
 
 
 def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter") -> "Comparison":

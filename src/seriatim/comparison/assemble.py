@@ -50,6 +50,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
     _add_differences(folder, metric, rows, plan.baseline)
     any_row = next(iter(finished.values()), {})
+    simplest = (row["simplest"] for row in finished.values() if row.get("simplest"))  # of a first seed, if it succeeded
     ranked = sorted(_measured(rows, metric), key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
     first_runs = [finished[row["layer"], row["runs"][0]["seed"]] for row in ranked]
     return {
@@ -64,7 +65,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
             "measured_on": task.name_of(measured_on.spec) if share_of(measured_on.spec) else str(measured_on),
             "described": {"train": plan.described, "measured": any_row.get("described", "")},
         },
-        "simplest": any_row.get("simplest"),
+        "simplest": next(simplest, None),
         "tokenizer": {
             "kind": any_row.get("tokenizer_kind") or task.config.tokenizer.kind,
             "vocabulary_size": any_row.get("vocabulary_size"),
@@ -119,6 +120,7 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
         "tokens_per_second": float(np.mean([run["tokens_per_second"] for run in runs])),
         "epochs": None if first.get("epochs") is None else float(np.mean([run["epochs"] for run in runs])),
         "memory_bytes": max((run["memory_bytes"] for run in runs if run["memory_bytes"] is not None), default=None),
+        "missing_seeds": [seed for seed in plan.seeds if (layer, seed) not in finished],
         "note": failed,
         "rank": None,
         "difference": None,
@@ -131,6 +133,7 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
 def _describe(row: str) -> Metrics:
     """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
     names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_counted(row)}
+    names |= {"learned": STANDALONE[row].learned if is_counted(row) else "trained"}
     if is_counted(row):
         described = STANDALONE[row].describe_model()
         return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
@@ -152,13 +155,16 @@ def _run(folder: Path, row: Metrics) -> Metrics:
 
 
 def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], baseline: str | None) -> None:
-    """Compare every row with the best one, with the best trained one, and with the baseline; and give ranks."""
+    """Compare every ranked row with the best one, with the best trained one, and with the baseline; and give ranks.
+
+    A row that cannot be tested against the first of a rank has no rank.
+    """
     measured = _measured(rows, metric)
     measured.sort(key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
     statistics = {row["layer"]: _statistics(folder, row) for row in measured}
 
     def compared(row: Metrics, other: Metrics) -> Metrics | None:
-        if row is other or len(row["runs"]) != len(other["runs"]):
+        if row is other:
             return None
         result = difference(statistics[row["layer"]], statistics[other["layer"]], metric.key)
         return result and {"to": other["layer"], **result}
@@ -169,18 +175,26 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], base
         for other in others:
             for row in measured:
                 row[name] = compared(row, other)
-    leader: Metrics | None = None
-    for place, row in enumerate(measured, 1):
-        result = None if leader is None else compared(row, leader)
-        if result is None or result["p_value"] is None or result["p_value"] <= SIGNIFICANT:
+    if not any(_p_value(row["difference"]) is not None for row in measured):
+        return  # no test, no ranks
+    leader = measured[0]
+    leader["rank"] = 1
+    for place, row in enumerate(measured[1:], 2):
+        p_value = _p_value(compared(row, leader))
+        if p_value is not None and p_value <= SIGNIFICANT:
             leader, row["rank"] = row, place
-        else:
-            assert leader is not None
+        elif p_value is not None:
             row["rank"] = leader["rank"]
 
 
+def _p_value(result: Metrics | None) -> float | None:
+    return None if result is None else result["p_value"]
+
+
 def _measured(rows: Sequence[Metrics], metric: Metric) -> list[Metrics]:
-    return [row for row in rows if row["failed"] is None and row["metrics"].get(metric.key) is not None]
+    """Return the rows that are ranked: those with the metric, of which no seed is missing."""
+    complete = [row for row in rows if row["failed"] is None and not row["missing_seeds"]]
+    return [row for row in complete if row["metrics"].get(metric.key) is not None]
 
 
 def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:

@@ -95,7 +95,8 @@ def quality_against(
     figure, grid = new_figure()
     axes = grid[0, 0]
     front = [(float(cost(row) or 0), results.of(row)) for row in pareto_front(results, cost)]
-    axes.plot(*zip(*front, strict=True), color=SOFT, linewidth=1, linestyle=":", drawstyle="steps-post", zorder=1)
+    if len(front) > 1:
+        axes.plot(*zip(*front, strict=True), color=SOFT, linewidth=1, linestyle=":", drawstyle="steps-post", zorder=1)
     for row, (layer, x, y) in zip(rows, points, strict=True):
         show(axes.plot(x, y, **layer_style(layer) | {"markersize": 7}), layer)
         if ends := row.interval(results.metric.key):

@@ -23,10 +23,11 @@ from ..report.page import (
     render,
     write_page,
 )
-from ..report.wording import short_name
+from ..report.wording import sentence_case, short_name
 from . import comparison_figures as figures
 from . import comparison_tables as tables
 from .differences_section import differences_section
+from .meanings import machine_table, meanings_table
 from .plan import REPORT
 from .results import MAX_DRAWN, Json, ResultRow, Results
 from .run_pages import inspected_pages
@@ -92,7 +93,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
         Section("samples", "Samples", _samples(drawn)),
         Section("details", "All figures and settings", list(filter(None, details))),
         Section("reproduce", "How to reproduce it", reproduce),
-        Section("meaning", "What the figures mean", [tables.meanings_table(results), tables.machine_table(results)]),
+        Section("meaning", "What the figures mean", [meanings_table(results), machine_table(results)]),
     ]
     title = f"{len(results.rows)} sequence models on {name}"
     baselines = " ".join(filter(None, [beside_baseline(results), beside_simplest(results)]))
@@ -107,21 +108,16 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
         caption += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
     if len(results.seeds) > 1:
         caption += " Small strokes are single seeds."
-    name = _sentence(results.metric.name)
+    name = sentence_case(results.metric.name)
     plots = [(figures.metric_plot(drawn), f"{name} of each layer", caption), _distance_plot(drawn)]
     if any(buckets["by"] == results.at_distance().kind for buckets in results.section("differ").get("buckets") or ()):
         plots.pop()  # drawn among the differences, with more ranges
-    sizes = [row.parameters for row in drawn.measured if row.parameters and not row.counted]
-    remarks: list[Part] = []
-    if sizes and max(sizes) < MIN_RATIO * min(sizes):
-        equal = "All trained layers have nearly the same number of parameters, so quality is not drawn against it."
-        remarks.append(Prose(equal))
-    else:
-        figure = figures.quality_against(drawn, lambda row: row.parameters, name="parameters")
-        plots.append((figure, f"{name} against size", f"{_better(results)} and further left is better."))
-    notes = " ".join(f"{row.layer}: {row.note}." for row in results.rows if row.note)
+    notes = " ".join(
+        f"{': '.join(filter(None, [row.layer, row.lacking, row.note]))}." for row in results.rows if row.note
+    )
     if pages:
         notes = f"{notes} The names of layers lead to pages that inspect their runs.".strip()
+    remarks: list[Part] = []
     if drawn is not results:
         few = f"the best {MAX_DRAWN} of {len(results.rows):,} layers"
         remarks.append(Prose(f"Figures and samples show {few}. The tables show all of them."))
@@ -136,20 +132,20 @@ def _distance_plot(results: Results) -> Drawn:
         "context": (
             "Use of context",
             f"Perplexity of {places} of the text where only the last tokens are seen, each time from the initial "
-            "state. Lines are 95 % intervals, which neighbouring tokens share; Table 1 has paired ones. Where a curve "
-            "is level, earlier tokens add little.",
+            "state. Lines are 95 % intervals over blocks of neighbouring tokens, or lines of the text; Table 1 has "
+            "those of paired differences. Where a curve is level, earlier tokens add little.",
         ),
         "distance": (
             "Memory over a distance",
-            f"{_sentence(distance.of)} where what must be remembered is this far back. Distances in training went up "
-            "to half of the longest one here.",
+            f"{sentence_case(distance.of)} where what must be remembered is this far back. Distances in training went "
+            "up to half of the longest one here.",
         ),
         "length": (
             "Short and long inputs",
-            f"{_sentence(distance.of)} over the shortest quarter of the inputs, the next, and so on, at the largest "
-            "length of each quarter, with 95 % intervals.",
+            f"{sentence_case(distance.of)} on inputs of similar lengths, at the largest length of each group, with "
+            "95 % intervals.",
         ),
-    }.get(distance.kind, (f"{_sentence(distance.of)} at distance", distance.name))
+    }.get(distance.kind, (f"{sentence_case(distance.of)} at distance", distance.name))
     return figures.distance_plot(results), title, caption
 
 
@@ -163,7 +159,7 @@ def _learning(results: Results) -> list[Part]:
         for against, other in figures.AGAINST.items():
             figure = figures.held_out_curves(results, against, key=key, name=name)
             caption = f"On held-out data, during training. {LEARNING_CAPTIONS[against]}"
-            plots.append((figure, f"{_sentence(name)} against {other}", caption))
+            plots.append((figure, f"{sentence_case(name)} against {other}", caption))
     caption = (
         "Smoothed, without the steep start. A model that memorizes its training data also has a low training loss."
     )
@@ -177,6 +173,7 @@ def _quality_against_cost(results: Results) -> list[Part]:
     plots, equal = list[Drawn](), []
     work = "generating" if results.continues_text else str(results.values.get("timed_work"))
     costs: Sequence[tuple[str, str, Callable[[ResultRow], float | None], Callable[[float], str]]] = (
+        ("number of parameters", "parameters", lambda row: row.parameters, in_short),
         ("training time", "training time (seconds)", lambda row: row.training_seconds, in_short),
         ("time per token", f"milliseconds per token, {work}", lambda row: row.milliseconds_per_token, "{:.3g}".format),
         ("memory in training", "peak memory in training", lambda row: row.memory_bytes, in_bytes),
@@ -189,14 +186,20 @@ def _quality_against_cost(results: Results) -> list[Part]:
             equal.append(name)
         else:
             figure = figures.quality_against(results, cost, name=axis, written=written)
-            front = listed([row.layer for row in figures.pareto_front(results, cost)])
-            caption = (
-                f"{_better(results)} and further left is better. Lines are 95 % intervals. {front}: no other layer "
-            )
-            caption += "is as good at a smaller cost (the dotted line)."
-            plots.append((figure, f"{_sentence(results.metric.name)} against {name}", caption))
+            caption = f"{_better(results)} and further left is better. Lines are 95 % intervals. "
+            caption += _front(results, cost)
+            plots.append((figure, f"{sentence_case(results.metric.name)} against {name}", caption))
     remarks = [Prose(f"Not drawn, because the layers differ by less than 10 %: {listed(equal)}.")] if equal else []
     return [*_plots(results, plots, "Fewer than two layers have the values for these plots."), *remarks]
+
+
+def _front(results: Results, cost: Callable[[ResultRow], float | None]) -> str:
+    """Return which layers no other one equals at a smaller cost, and which have no such cost."""
+    front = [row.layer for row in figures.pareto_front(results, cost)]
+    line = " (the dotted line)" if len(front) > 1 else ""
+    text = f"{listed(front)}: no other layer that is drawn is as good at a smaller cost{line}."
+    without = [row.layer for row in results.measured if not cost(row)]
+    return f"{text} Not drawn, because this cost is 0 or not known: {listed(without)}." if without else text
 
 
 def _growth(results: Results) -> list[Part]:
@@ -226,7 +229,7 @@ def _state_size(results: Results) -> list[Part]:
     for layer, rows in groups.items():
         points = ", ".join(f"{metric.written(results.of(row))} at {in_bytes(row.state)}" for row in rows)
         curves.append(f"{layer}: {points}")
-    plot = Plot(figure, f"{_sentence(metric.name)} against state size", caption, "; ".join(curves))
+    plot = Plot(figure, f"{sentence_case(metric.name)} against state size", caption, "; ".join(curves))
     return [Prose(" ".join(state_sizes(results))), Plots([plot]), tables.state_size_table(results)]
 
 
@@ -246,7 +249,9 @@ def _samples(results: Results) -> list[Part]:
         given = [answers.get((layer, text)) for layer in layers]
         shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables.MISSING for sample in given]
         cells.append([text, truth, *shown])
-    return [Table(["input", "right answer", *layers], cells, "Held-out inputs, with the answers of all layers.")]
+    return [
+        Table(["input", "right answer", *layers], cells, "Inputs of the measured data, with the answers of all layers.")
+    ]
 
 
 def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], Json], *, tags: bool) -> Part:
@@ -283,16 +288,12 @@ def _better(results: Results) -> str:
     return "Higher" if results.metric.more_is_better else "Lower"
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
 def _plots(results: Results, drawn: Sequence[Drawn], otherwise: str) -> list[Part]:
     """Return the plots that exist, or a sentence where there are none.
 
     The order of the layers describes each plot for readers who cannot see it.
     """
     order = ", ".join(f"{row.layer} {results.metric.written(results.of(row))}" for row in results.measured)
-    description = f"One mark or line for each layer. {_sentence(results.metric.name)}, best first: {order}."
+    description = f"One mark or line for each layer. {sentence_case(results.metric.name)}, best first: {order}."
     plots = [Plot(figure, title, caption, description) for figure, title, caption in drawn if figure]
     return [Plots(plots)] if plots else [Prose(otherwise)]

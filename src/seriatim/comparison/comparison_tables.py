@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ..report.number_formats import in_bytes, in_time, percent, rounded
+from ..report.number_formats import in_bytes, in_time, in_time_range, listed, percent, rounded, times
 from ..report.page import Cell, Table
-from ..report.wording import short_name
+from ..report.wording import sentence_case
 from ..training.task_data import Metric
 from . import sentences
-from .extrapolation import FACTOR, HELD_BACK, extrapolate
+from .extrapolation import CERTAIN, FACTOR, HELD_BACK, extrapolate
+from .paired_text import difference_and_interval
 from .results import DEVIATION, ResultRow, Results
 
 SPEED, TRAINING, TOKEN = "training tokens/s", "training time", "time per token"
@@ -24,11 +25,11 @@ Cells = list[str | Cell]
 
 
 class Column(NamedTuple):
-    """A column of the summary: heading, value of a row, how it is written, and how the best value is chosen."""
+    """A column of the summary: heading, value of a row, its text and note, and how the best value is chosen."""
 
     heading: str
     value: Callable[[ResultRow], float | None]
-    written: Callable[[float], str]
+    written: Callable[[ResultRow], tuple[str, str] | str]
     best: Callable[[Sequence[float]], float] | None = None
 
 
@@ -38,13 +39,13 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
     ``pages`` has the address that the name of a layer leads to.
     """
     columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.rows)]
-    ranked = any(row.rank for row in results.rows)
+    ranked = results.is_tested
     cells: list[Cells] = []
     for row in results.ranked:
         figures: Cells = [Cell(f"failed: {row.failed}", span=max(1, len(columns)))]
         if not row.failed:
             figures = [_summary_cell(row, column, results) for column in columns]
-        notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted]
+        notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted, *filter(None, [row.lacking])]
         rank: Cells = [MISSING if row.rank is None else str(row.rank)] if ranked else []
         cells.append([Cell(row.layer, note=", ".join(notes), address=pages.get(row.layer, "")), *rank, *figures])
     caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
@@ -52,6 +53,10 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
         caption += (
             " Layers of one rank do not differ significantly from the first of them (paired bootstrap, p > 0.05)."
         )
+    elif len(results.measured) > 1:
+        caption += f" There is no paired test for {results.metric.name}, so no ranks are given."
+    if any(row.lacking for row in results.rows):
+        caption += " A layer of which a seed is missing has no rank."
     if any(row.counted for row in results.rows):
         caption += f" Models that are not trained by steps are left out when the best {SPEED} is marked."
     if any(row.missed_budget for row in results.rows):
@@ -63,27 +68,68 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
 
 
 def _columns(results: Results) -> list[Column]:
-    metric, distance = results.metric, results.at_distance()
-    farthest = str(max((far for row in results.rows for far, _ in row.at_distance.points), default=""))
+    metric = results.metric
+    keys = {row.difference.get("key", metric.key) for row in results.measured if row.is_tested} - {metric.key}
+    apart = f"difference in {keys.pop()} from the best" if keys else "difference from the best"
     columns = [
-        Column(metric.name, lambda row: row.value(metric.key), str, metric.best),
-        Column("parameters", lambda row: row.parameters, "{:,.0f}".format),
-        Column("on disk", lambda row: row.disk_bytes, in_bytes, min),
-        Column(TRAINING, lambda row: row.training_seconds, lambda seconds: in_time(1000 * seconds)),
-        Column(SPEED, lambda row: row.tokens_per_second, rounded, max),
-        Column("memory", lambda row: row.memory_bytes, in_bytes, min),
-        Column("state at 1,000 tokens", lambda row: row.state_bytes.get("1000"), in_bytes, min),
-        Column(TOKEN, lambda row: row.milliseconds_per_token, in_time, min),
+        Column(
+            metric.name,
+            lambda row: row.value(metric.key),
+            lambda row: (metric.text(row.metrics), metric.interval(row.metrics)),
+            metric.best,
+        ),
+        Column(
+            apart,
+            lambda row: row.difference.get("difference") if row.is_tested else None,
+            lambda row: difference_and_interval(results, row.difference),
+        ),
+        Column("parameters", lambda row: row.parameters, lambda row: _number(row.parameters)),
+        Column("on disk", lambda row: row.disk_bytes, lambda row: in_bytes(row.disk_bytes or 0), min),
+        Column(TRAINING, lambda row: row.training_seconds, _training_time),
+        Column(SPEED, lambda row: row.tokens_per_second, lambda row: rounded(row.tokens_per_second or 0), max),
+        Column("memory", lambda row: row.memory_bytes, lambda row: in_bytes(row.memory_bytes or 0), min),
+        Column("state at 1,000 tokens", _state, lambda row: in_bytes(_state(row) or 0), min),
+        Column(TOKEN, lambda row: row.milliseconds_per_token, _token_time, min),
     ]
+    return [*columns, _distance_column(results)]
+
+
+def _distance_column(results: Results) -> Column:
+    """Return the gain from context, or the figure at the largest distance or length."""
+    distance = results.at_distance()
     if distance.kind == "context":
-        return [*columns, Column(GAIN, lambda row: (row.at_distance.gain_beyond(BEYOND) or {}).get("share"), percent)]
+        return Column(GAIN, lambda row: (row.at_distance.gain_beyond(BEYOND) or {}).get("share"), _gain)
+    farthest = max((far for row in results.rows for far, _ in row.at_distance.points), default=0)
     length = distance.kind == "length"  # the figure is the metric then
-    heading = f"{distance.of}, longest quarter of inputs" if length else f"{distance.of} at {farthest} {distance.unit}"
+    heading = f"{distance.of}, longest inputs" if length else f"{distance.of} at {farthest} {distance.unit}"
+    best = results.metric.best if length else max
+    return Column(
+        heading,
+        lambda row: row.at_distance.values.get(str(farthest)),
+        lambda row: row.at_distance.written(farthest),
+        best,
+    )
 
-    def value(row: ResultRow) -> float | None:
-        return row.at_distance.values.get(farthest)
 
-    return [*columns, Column(heading, value, "{:.3g}".format, metric.best if length else max)]
+def _state(row: ResultRow) -> float | None:
+    return row.state_bytes.get("1000")
+
+
+def _training_time(row: ResultRow) -> tuple[str, str]:
+    text = in_time(1000 * (row.training_seconds or 0))
+    epochs = "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs"
+    return f"≠ {text}" if row.missed_budget else text, epochs
+
+
+def _token_time(row: ResultRow) -> tuple[str, str]:
+    spread = in_time_range(*row.milliseconds_spread) if row.milliseconds_spread else ""
+    return in_time(row.milliseconds_per_token or 0), spread
+
+
+def _gain(row: ResultRow) -> tuple[str, str]:
+    gain = row.at_distance.gain_beyond(BEYOND) or {}
+    text, _, bounds = sentences.in_share(gain).partition(" (")
+    return f"−{text}" if gain["share"] < 0 and text != "0 %" else text, bounds.removesuffix(")")
 
 
 def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | str:
@@ -91,27 +137,18 @@ def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | st
     value = column.value(row)
     if value is None:
         return MISSING
-    compared = [each for each in results.rows if not (column.heading == SPEED and each.counted)]
+    compared = [each for each in results.rows if not (each.lacking or (column.heading == SPEED and each.counted))]
     values = [other for each in compared if (other := column.value(each)) is not None]
     is_best = row in compared and column.best is not None and len(values) > 1 and value == column.best(values)
-    mark, note = "best" if is_best else "", ""
-    if column.heading == results.metric.name:
-        return _metric_cell(row, results.metric, mark)
-    text = column.written(value)
-    if column.heading == TRAINING:
-        text = f"≠ {text}" if row.missed_budget else text
-        note = "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs"
-    if column.heading == TOKEN and row.milliseconds_spread:
-        note = " to ".join(map(in_time, row.milliseconds_spread))
-    if column.heading == GAIN:
-        text, _, bounds = sentences.in_share(row.at_distance.gain_beyond(BEYOND) or {}).partition(" (")
-        text, note = f"−{text}" if value < 0 and text != "0 %" else text, bounds.removesuffix(")")
-    return Cell(text, mark, note, value=value)
+    written = column.written(row)
+    text, note = (written, "") if isinstance(written, str) else written
+    return Cell(text, "best" if is_best else "", note, value=value)
 
 
-def _metric_cell(row: ResultRow, metric: Metric, mark: str = "") -> Cell | str:
+def _metric_cell(row: ResultRow, metric: Metric) -> Cell | str:
     value = row.value(metric.key)
-    return MISSING if value is None else Cell(metric.text(row.metrics), mark, metric.interval(row.metrics), value=value)
+    note = metric.interval(row.metrics)
+    return MISSING if value is None else Cell(metric.text(row.metrics), note=note, value=value)
 
 
 def words_table(results: Results) -> Table:
@@ -148,6 +185,8 @@ def metrics_table(results: Results) -> Table | None:
         return None
     cells: list[Cells] = [[row.layer, *(_metric_cell(row, figure) for figure in figures)] for row in rows]
     caption = "All figures of the task on the same data, with 95 % intervals."
+    if bare := [figure.name for figure in figures if not any(row.interval(figure.key) for row in rows)]:
+        caption += f" No interval is known for {listed(bare)}."
     return _table(["layer", *(figure.name for figure in figures)], cells, caption)
 
 
@@ -158,9 +197,13 @@ def seeds_table(results: Results) -> Table | None:
         by_seed = {run["seed"]: run["metrics"].get(metric.key) for run in row.runs}
         values = [value for value in by_seed.values() if value is not None]
         if values:
-            shown = [MISSING if by_seed.get(seed) is None else metric.written(by_seed[seed]) for seed in results.seeds]
-            cells.append([row.layer, *shown, metric.written(max(values) - min(values))])
-    caption = f"{metric.name.capitalize()} of each seed, and the difference between the highest and the lowest."
+            bounds = row.interval(metric.key)
+            shown = [
+                MISSING if (value := by_seed.get(seed)) is None else metric.written(value, bounds)
+                for seed in results.seeds
+            ]
+            cells.append([row.layer, *shown, metric.written(max(values) - min(values), bounds)])
+    caption = f"{sentence_case(metric.name)} of each seed, and the difference between the highest and the lowest."
     headings = ["layer", *(f"seed {seed}" for seed in results.seeds), "range"]
     return _table(headings, cells, caption) if cells and len(results.seeds) > 1 else None
 
@@ -186,10 +229,11 @@ def longer_budget_table(results: Results) -> Table | None:
     metric, cells = results.metric, list[Cells]()
     is_exponential = metric.key in EXPONENTIAL
     for row in results.ranked:
-        points = [(each["tokens"], each["value"]) for each in row.held_out if each.get("key") == metric.key]
+        validations = [each for each in row.held_out if each.get("key") == metric.key]
+        points = [(each["tokens"], each["value"]) for each in validations]
         if is_exponential:
             points = [(tokens, math.log(value)) for tokens, value in points if value and value > 0]
-        curve = extrapolate(points, more_is_better=metric.more_is_better)
+        curve = extrapolate(points, ceiling=metric.ceiling if metric.more_is_better else None)
         if curve is not None:
             now, later = (
                 None if value is None else math.exp(value) if is_exponential else value
@@ -198,14 +242,18 @@ def longer_budget_table(results: Results) -> Table | None:
             error = math.expm1(curve.error) if is_exponential else curve.error / max(abs(curve.now), 1e-9)
             around = None if later is None else (later * (1 - error), later * (1 + error))
             value = "not known" if later is None else metric.written(later, around)
-            cells.append([row.layer, metric.written(now or 0.0), Cell(value, value=later), percent(error)])
+            last = {f"{metric.key}{end}": validations[-1].get(end[1:]) for end in ("_low", "_high")}
+            end = Cell(metric.text({metric.key: now, **last}), note=metric.interval(last), value=now)
+            ahead = f"{percent(error)} at {times(curve.horizon)} the tokens"
+            cells.append([row.layer, end, Cell(value, value=later), Cell(ahead, value=error)])
     if not cells:
         return None
     caption = (
         f"An extrapolation, not a measurement: the held-out {metric.name} of the first seed with {FACTOR} times the "
         "budget, by a power law with a floor through the validations. The error is that of the same law at the last "
-        f"{HELD_BACK} validations when it is fitted without them. Where it is as large as the change, the value is not "
-        "known. The law does not know whether a layer will overfit, and a longer training lowers its learning rate "
+        f"{HELD_BACK} validations when it is fitted without them. It was measured only as far ahead as the table says, "
+        f"in tokens; further ahead it is larger. Where the change is less than {CERTAIN} times the error, the value is "
+        "not known. The law does not know whether a layer will overfit, and a longer training lowers its learning rate "
         "more slowly."
     )
     headings = ["layer", f"{metric.name} at the end", f"with {FACTOR} times the budget", "error at held-back points"]
@@ -234,49 +282,6 @@ def shapes_table(results: Results) -> Table:
     headings = ["layer", "embedding", "hidden", "layers", "options", "learning rate", "steps", "tokens"]
     caption = "Sizes and options of the layers, and the training of the first seed."
     return Table([*headings, "training time", "paper"], cells, caption, {1, 2, 3, 5, 6, 7, 8})
-
-
-def machine_table(results: Results) -> Table:
-    """Return the machine, the versions and the date."""
-    rows = dict(results.section("machine"))
-    if rows.get("memory_bytes"):
-        rows["memory"] = in_bytes(rows.pop("memory_bytes"))
-    rows |= results.section("versions")
-    rows |= {"finished": results.values.get("finished"), "took": in_time(1000 * (results.values.get("seconds") or 0))}
-    cells: list[Cells] = [[str(name), str(value)] for name, value in rows.items() if value is not None]
-    return Table(["fact", "value"], cells, "The machine, the versions and the date.")
-
-
-def meanings_table(results: Results) -> Table:
-    """Return what the figures of the page mean."""
-    metric, data, several = results.metric, results.section("data"), len(results.seeds) > 1
-    better = f"{'higher' if metric.more_is_better else 'lower'} is better"
-    measured = f"{better}; measured on {short_name(str(data.get('measured_on') or 'held-out data'))}"
-    if data.get("valid") is not None and data.get("valid") == data.get("measured_on"):
-        measured += ", which also selected the weights of each training, so all values are a little too good"
-    seeds = "the bounds are means over seeds" if several else "it does not cover other seeds"
-    together = "; the items of all seeds are resampled together, so differences between seeds are not covered"
-    work = results.values.get("timed_work", "reading and answering")
-    meanings = {
-        metric.name: measured,
-        "95 % interval": "percentile bootstrap over the items (lines, blocks of a text, sentences) of the measured "
-        f"data; {seeds}",
-        "different from the best": "paired bootstrap: both layers on the same resampled items; significant if the "
-        "two-sided p is at most 0.05. There is no correction for comparing many layers" + together * several,
-        "learning rate": "the default of the layer, the one that was set, or with tuning the best of those tried",
-        "parameters": "all numbers that are learned, including embeddings and the output layer",
-        SPEED: "tokens read in training per second, without the time of validations",
-        "memory": "the peak of resident memory of the training process, with the data, above that of the idle program",
-        "on disk": "the size of the file of the weights",
-        "state": "bytes that must be kept of one text to continue it; 1 kB is 1,000 bytes",
-        TOKEN: f"the time of {work}, one text at a time, divided by the number of tokens: the median of the "
-        "repetitions, and below it the range of the middle half of them",
-    }
-    distance = results.at_distance()
-    if distance.kind:
-        count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
-        meanings[f"{distance.of} at distance"] = f"{distance.name}{count}"
-    return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")
 
 
 def _option(value: object) -> str:

@@ -9,6 +9,7 @@ from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
 from ..report.number_formats import listed, percent
 from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
+from ..report.wording import sentence_case
 from .bucket_figures import bucket_figure
 from .class_table import class_sentence, class_table, short
 from .disagreements import LOSS
@@ -67,7 +68,7 @@ def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[Part]:
         counts = ", ".join(f"{each['names'][i]}: {each['counts'][i]:,}" for i in each["shown"])
         caption = f"{_explained(each)}Lines are 95 % intervals. Numbers of {each['counted']}: {counts}."
         name = _figure_of(each)
-        title = f"{name[:1].upper()}{name[1:]} by {each['name']}"
+        title = f"{sentence_case(name)} by {each['name']}"
         plots.append(Plot(figure, title, caption, f"{title}, one line for each layer. Numbers: {counts}."))
         sentences += filter(None, [_bucket_sentence(each)])
     if plots:
@@ -99,7 +100,8 @@ def _bucket_sentence(buckets: Json) -> str:
         if chosen:
             largest = max(chosen, key=lambda each: sign * each["difference"])
             name = buckets["names"][largest["bucket"]]
-            where = f"in {len(chosen)} of {ranges} ranges (the largest difference is in {name}: "
+            what = f"for inputs of {name} tokens" if buckets["by"] == "length" else f"in {name}"
+            where = f"in {len(chosen)} of {ranges} ranges (the largest difference is {what}: "
             where += f"{_difference(largest, buckets)})"
             clauses.append(f"a significantly {verb} {_figure_of(buckets)} than {first} {where}")
     return f"By {_unit_left_out(buckets['name'])}, {second} has {listed(clauses)}."
@@ -118,7 +120,10 @@ def _difference(test: Json, buckets: Json) -> str:
     low, high = sorted((sign * test["low"], sign * test["high"]))
     digits = supported_digits(low, high, 3)
     unit = " nats" if "(nats" in buckets["of"] else ""
-    return f"by {abs(test['difference']):.{digits}f}{unit}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
+    size = f"by {abs(test['difference']):.{digits}f}{unit}"
+    if low <= 0:  # the p-value is adjusted for the number of ranges, the interval is not
+        return size
+    return f"{size}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
 
 
 def _disagreement(pair: Json, results: Results) -> Iterator[Part]:
@@ -126,7 +131,7 @@ def _disagreement(pair: Json, results: Results) -> Iterator[Part]:
     first, second = pair["first"], pair["second"]
     names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
     figure = "loss" if pair["of"] == LOSS else names.get(pair["of"], str(pair["of"]))
-    what = "pieces of text" if pair["kind"] == "tokens" else "held-out items"
+    what = "pieces of text" if pair["kind"] == "tokens" else "items of the measured data"
     rule = (
         f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {pair['items']:,} "
         f"{what}, {first} has the better {figure} on {_share(pair['better'])}, {second} on {_share(pair['worse'])}."

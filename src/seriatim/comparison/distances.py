@@ -12,6 +12,7 @@ from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wi
 from ..evaluation.perplexity import BLOCK
 from ..runs.run import Run
 from ..training.task_data import TaskData
+from .length_buckets import by_length
 from .metric import FIGURE_OF_SUMS
 from .plan import DataPart
 from .results import Distance
@@ -22,7 +23,6 @@ TOKENS, POSITIONS = 20_000, 4_000
 """Tokens of a text that are read, and positions among them that are predicted from shortened contexts."""
 MIN_BLOCKS = 10
 """Blocks of neighbouring tokens, or lines, without which no interval is given."""
-QUARTILES = 4
 UNITS = {
     "reversal": "letters of the word",
     "agreement": "words between",
@@ -121,16 +121,17 @@ def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:
 
 
 def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
-    """Measure the figure, called ``of``, over each quarter of the inputs by length, under the quarter's largest."""
+    """Measure the figure, called ``of``, on inputs of similar lengths, under the largest length of each group."""
     inputs = getattr(data, "source", getattr(data, "texts", data))
     lengths = getattr(inputs, "lengths", getattr(data, "lengths", None))
     if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
         return None
-    order = np.argsort(lengths, kind="stable")
+    groups = by_length(np.asarray(lengths))
+    if len(groups) < 2:
+        return None
     values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
-    for rows in np.array_split(order, QUARTILES):
-        if len(rows):
-            value, low, high = interval(statistics[metric][rows], FIGURE_OF_SUMS[metric])
-            values[str(int(lengths[rows].max()))], bounds[str(int(lengths[rows].max()))] = value, (low, high)
-    name, count = f"{of} by length, in quarters of the inputs", len(order) // QUARTILES
-    return Distance("length", of, name, "tokens at most", values, count, "inputs", bounds=bounds)
+    for rows in groups:
+        value, low, high = interval(statistics[metric][rows], FIGURE_OF_SUMS[metric])
+        values[str(int(lengths[rows].max()))], bounds[str(int(lengths[rows].max()))] = value, (low, high)
+    name = f"{of} on inputs of similar lengths, by the largest length of each group"
+    return Distance("length", of, name, "tokens at most", values, bounds=bounds)

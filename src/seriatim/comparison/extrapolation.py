@@ -14,6 +14,8 @@ FACTOR = 4
 """The budget of the extrapolation, in budgets of the comparison."""
 MIN_POINTS, HELD_BACK = 6, 2
 """The smallest number of validations that are extrapolated, and how many of the last are held back for the error."""
+CERTAIN = 2
+"""How many times larger than the error a change must be to be shown."""
 EXPONENTS = np.geomspace(0.02, 3, 120)
 """Exponents c that are tried."""
 Point = tuple[float, float]
@@ -22,32 +24,35 @@ Point = tuple[float, float]
 class Extrapolation(NamedTuple):
     """The value now and at `FACTOR` times the budget, and the largest error at the points that were held back.
 
-    All are in the unit of the figure. ``value`` is None where the error is at least as large as the change.
+    All are in the unit of the figure. ``value`` is None unless the change is at least `CERTAIN` times the error.
+    ``horizon`` is how far ahead the error was measured: the tokens at the last point, in tokens at the last one that
+    was not held back.
     """
 
     now: float
     value: float | None
     error: float
+    horizon: float
 
 
-def extrapolate(points: Sequence[Point], *, more_is_better: bool) -> Extrapolation | None:
+def extrapolate(points: Sequence[Point], *, ceiling: float | None = None) -> Extrapolation | None:
     """Extrapolate a figure at several numbers of tokens, ``(tokens, value)``, to `FACTOR` times the last number.
 
-    Perplexities should be given as losses. Shares are at most 1, and scores at most 100; other figures are positive.
-    None if there are fewer than `MIN_POINTS` points.
+    ``ceiling`` is the largest possible value of a figure of which more is better; None for one that falls towards 0 or
+    a floor above it. Perplexities should be given as losses. None if there are fewer than `MIN_POINTS` points.
     """
     known = np.array([point for point in points if np.isfinite(point).all() and point[0] > 0])
     if len(known) < MIN_POINTS:
         return None
     tokens, values = known.T
-    ceiling = (1.0 if values.max() <= 1 else 100.0) if more_is_better else 0.0
-    errors = ceiling - values if more_is_better else values
+    errors = values if ceiling is None else ceiling - values
     shown = errors[:-HELD_BACK]
     held_back = np.abs(_predict(tokens[:-HELD_BACK], shown, tokens[-HELD_BACK:]) - errors[-HELD_BACK:]).max()
     later = float(_predict(tokens, errors, tokens[-1:] * FACTOR)[0])
-    value = ceiling - later if more_is_better else later
-    known_better = abs(later - errors[-1]) > held_back
-    return Extrapolation(float(values[-1]), value if known_better else None, float(held_back))
+    value = later if ceiling is None else ceiling - later
+    is_certain = abs(later - errors[-1]) >= CERTAIN * held_back
+    horizon = float(tokens[-1] / tokens[-HELD_BACK - 1])
+    return Extrapolation(float(values[-1]), value if is_certain else None, float(held_back), horizon)
 
 
 def _predict(tokens: np.ndarray, errors: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -41,8 +41,12 @@ def inspect_rows(folder: str | Path, text: str, **settings: Any) -> list[Inspect
     read_plan(folder)  # refuses a folder of another version
     if not (folder / RESULTS).is_file():
         raise InputError(f"{folder}: the comparison is not finished; continue it with compare --resume {folder}")
-    results = read_json(folder / RESULTS, max_bytes=MAX_BYTES, remedy=f"write it with compare --resume {folder}")
-    runs = first_runs(results)
+    remedy = f"write it again with seriatim compare --resume {folder}"
+    results = read_json(folder / RESULTS, max_bytes=MAX_BYTES, remedy=remedy)
+    try:
+        runs = first_runs(results)
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(f"{folder / RESULTS}: is damaged, or not the results of a comparison; {remedy}") from None
     inspected, last = list[Inspection](), InputError(f"{folder}: no layer was trained; see {RESULTS}")
     for layer, run in runs.items():
         others = [Link(other, f"../{quote(name)}/{PAGE}") for other, name in runs.items() if other != layer]

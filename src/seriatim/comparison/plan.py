@@ -185,7 +185,7 @@ def width_of(row: str) -> int | None:
 
 
 def is_counted(row: str) -> bool:
-    """Return whether the model of a row is counted in one pass instead of trained by gradients."""
+    """Return whether the model of a row is counted, or fitted as a whole, instead of trained by steps."""
     return row in STANDALONE
 
 

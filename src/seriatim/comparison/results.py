@@ -64,6 +64,14 @@ class Distance(FromJson):
         """Return the gain from the context beyond a number of tokens, or None."""
         return next((gain for gain in self.gains if gain["beyond"] == tokens), None)
 
+    def written(self, far: int) -> tuple[str, str]:
+        """Return the value at a distance and its interval, with the digits that the interval supports."""
+        value, (low, high) = self.values[str(far)], self.bounds.get(str(far)) or (None, None)
+        if value is None or low is None or high is None or low == high:
+            return f"{value:.3g}", ""
+        figure = Metric(self.of, self.of, 3)
+        return figure.written(value, (low, high)), " to ".join(figure.written(end, (low, high)) for end in (low, high))
+
     @cached_property
     def points(self) -> list[tuple[int, float]]:
         """The distances and the values there, nearest first."""
@@ -78,11 +86,13 @@ class ResultRow(FromJson):
     architecture: str = ""
     width: int | None = None
     counted: bool = False
+    learned: str = ""
     baseline: bool = False
     keeps: str = ""
     parallel: bool = False
     paper: str = ""
     failed: str | None = None
+    missing_seeds: Sequence[int] = ()
     note: str | None = None
     hidden_size: int | None = None
     embedding_size: int | None = None
@@ -117,6 +127,12 @@ class ResultRow(FromJson):
     def title(self) -> str:
         """The name of the layer, marked if it is the simple baseline."""
         return f"{self.layer} (baseline)" if self.baseline else self.layer
+
+    @property
+    def lacking(self) -> str:
+        """Which seeds are missing: ``1 of 2 seeds failed``; empty if none is. Such a row is not ranked."""
+        missing, count = len(self.missing_seeds), len(self.missing_seeds) + len(self.runs)
+        return f"{missing} of {count} seeds {'failed' if self.note else 'not trained yet'}" if missing else ""
 
     def value(self, key: str) -> float | None:
         """Return a finite figure, or None."""
@@ -194,11 +210,12 @@ class Results:
         self.seeds: Sequence[int] = values.get("seeds") or []
         self.continues_text = bool(values.get("continues_text"))
         sign = -1 if self.metric.more_is_better else 1
-        measured = [row for row in self.rows if row.value(self.metric.key) is not None]
-        self.measured = sorted(measured, key=lambda row: sign * self.of(row))
-        """The rows that have the metric, best first."""
-        self.ranked = [*self.measured, *(row for row in self.rows if row not in measured)]
-        """All rows, best first; those without the metric last."""
+        known = [row for row in self.rows if row.value(self.metric.key) is not None]
+        known.sort(key=lambda row: (bool(row.missing_seeds), sign * self.of(row)))
+        self.measured = [row for row in known if not row.missing_seeds]
+        """The rows that have the metric for all seeds, best first."""
+        self.ranked = [*known, *(row for row in self.rows if row not in known)]
+        """All rows, best first; after them those of which a seed is missing, and those without the metric."""
 
     @property
     def trained(self) -> list[ResultRow]:
@@ -225,6 +242,12 @@ class Results:
             if row.width and row.state and row in self.measured:
                 rows[row.architecture].append(row)
         return {layer: group for layer, group in rows.items() if group}
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether any two rows were compared by the paired bootstrap."""
+        tests = (test for row in self.measured for test in (row.difference, row.beside_best_trained))
+        return any(test.get("p_value") is not None for test in tests)
 
     def of(self, row: ResultRow) -> float:
         """Return the metric of a row that has it."""

@@ -142,7 +142,8 @@ def _curves(run: Run, keys: Sequence[str]) -> Metrics:
         if record.get("kind") == "valid" and key is not None:
             step = record["step"]
             read, spent = round(np.interp(step, steps, tokens)), float(np.interp(step, steps, seconds))
-            held_out.append({**_place(step, read, spent, multiplied), "value": record[key], "key": key})
+            bounds = {end: record.get(f"{key}_{end}") for end in ("low", "high")}
+            held_out.append({**_place(step, read, spent, multiplied), "value": record[key], **bounds, "key": key})
     return {"curve": curve, "held_out": held_out}
 
 

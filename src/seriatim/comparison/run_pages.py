@@ -9,9 +9,8 @@ from .results import Json, Results
 
 def first_runs(values: Json) -> dict[str, str]:
     """Return the name of the first run of each layer that did not fail, best layer first, from ``results.json``."""
-    results = Results(values)
-    seed = next(iter(results.seeds), 1)
-    return {row.layer: f"{row.layer}-{seed}" for row in results.ranked if not row.failed}
+    rows = [row for row in Results(values).ranked if row.runs]
+    return {row.layer: f"{row.layer}-{row.runs[0]['seed']}" for row in rows}
 
 
 def inspected_pages(folder: Path, values: Json) -> dict[str, str]:

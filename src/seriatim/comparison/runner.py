@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -122,16 +121,16 @@ class Comparison:
     """A finished comparison: its folder, with its runs and its report, and what its `results.json` holds."""
 
     folder: Path
-    results: dict[str, Any]
+    results: Metrics
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Metrics]:
         """The rows of the results, best first; those that failed last."""
         order = [row.layer for row in Results(self.results).ranked]
         return sorted(self.results["rows"], key=lambda row: order.index(row["layer"]))
 
     @property
-    def failures(self) -> list[dict[str, Any]]:
+    def failures(self) -> list[Metrics]:
         """The trainings that failed, each with its ``layer``, ``seed`` and ``reason``."""
         return list(self.results["failures"])
 
@@ -161,10 +160,15 @@ class Runner:
         self.failures: dict[tuple[str, int], Exception] = {}
 
     def read_rows(self) -> bool:
-        """Read the rows that an earlier process has finished, and return whether they are all."""
+        """Read the rows that an earlier process has finished, and return whether they are all.
+
+        A row whose run was removed is trained again, because the report leads to the run.
+        """
         for layer in self.plan.layers:
             for seed in self.plan.seeds:
-                if (row := read_row(self.folder, f"{layer}-{seed}", self.plan)) is not None:
+                name = f"{layer}-{seed}"
+                has_run = (self.folder / "runs" / name / "config.yaml").is_file()
+                if has_run and (row := read_row(self.folder, name, self.plan)) is not None:
                     self._add(layer, seed, row)
         return self.progress.done == self.progress.count
 

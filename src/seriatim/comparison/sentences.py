@@ -6,7 +6,7 @@ from ..evaluation.intervals import supported_digits
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
 from ..report.wording import short_name
 from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
-from .verdict import STILL_FALLING, busy, last_gain, missed_budgets, still_improving
+from .verdict import MIN_VALIDATIONS, TOO_RARELY, busy, held_out, last_gain, missed_budgets
 
 NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first
 TOLERANCE = 0.02  # relative difference up to which numbers of parameters are called equal
@@ -17,7 +17,7 @@ def held_equal(results: Results) -> str:
     """Return what was equal for all layers, and the exceptions."""
     trained = [row for row in results.ran if not row.counted]
     counted = [row.layer for row in results.ran if row.counted]
-    tokenizer, data, seeds = results.section("tokenizer"), results.section("data"), len(results.seeds)
+    tokenizer, data = results.section("tokenizer"), results.section("data")
     size = tokenizer.get("vocabulary_size")
     measured_on = short_name(data["measured_on"]) if data.get("measured_on") else ""
     measured = ", ".join(filter(None, [measured_on, (data.get("described") or {}).get("measured")]))
@@ -35,13 +35,25 @@ def held_equal(results: Results) -> str:
         missed_budgets(results),
         busy(results),
         _learning_rates(results, trained),
-        f"Figures are means over {seeds} seeds." if seeds > 1 else "",
+        _means(results),
         "The widths are set, so the numbers of parameters differ." if any(row.width for row in trained) else "",
     ]
     if counted:
         are = "is" if len(counted) == 1 else "are"
         sentences.append(f"{listed(counted)} {are} not trained by steps, so budget and size do not apply.")
     return " ".join(filter(None, sentences))
+
+
+def _means(results: Results) -> str:
+    """Return which figures are means over seeds, and the layers of which fewer seeds were trained."""
+    if len(results.seeds) < 2:
+        return ""
+    fewer = [f"{row.layer} ({row.lacking})" for row in results.ran if row.lacking]
+    return (
+        f"Metrics, training times and speeds are means over {len(results.seeds)} seeds"
+        f"{f', except those of {listed(fewer)}' if fewer else ''}; memory is the largest, and other costs are those of "
+        "the first seed."
+    )
 
 
 def _budget(results: Results) -> str:
@@ -96,7 +108,8 @@ def keeping(row: ResultRow) -> str:
 def training(row: ResultRow, results: Results) -> str:
     """Return whether a layer trains in parallel over a text, and its speed beside the fastest trained layer."""
     speed = row.tokens_per_second
-    how = "counted, not trained" if row.counted else "in parallel over a text" if row.parallel else "token by token"
+    how = "in parallel over a text" if row.parallel else "token by token"
+    how = ", ".join(filter(None, [row.learned, "not trained by steps"])) if row.counted else how
     if not speed:
         return how
     if row.counted:
@@ -111,7 +124,8 @@ def generating(row: ResultRow, results: Results) -> str:
     clauses = []
     if time := row.milliseconds_per_token:
         fastest = min(each.milliseconds_per_token for each in results.ran if each.milliseconds_per_token)
-        share = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "the fastest here"
+        share = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "about as fast as the fastest"
+        share = "the fastest here" if time == fastest else share
         clauses.append(f"{in_time(time)} per token, {share}")
     steps = sorted((int(count), step) for count, step in row.step_milliseconds.items() if step)
     if len(steps) > 1 and steps[-1][1] > NOTABLE * steps[0][1]:
@@ -126,8 +140,12 @@ def using_context(row: ResultRow) -> str:
     if distance.kind == "context" and distance.gains:
         return _context_gains(row)
     if distance.kind in ("distance", "length") and distance.points:
-        (near, first), (far, last) = distance.points[0], distance.points[-1]
-        return f"{distance.of} {first:.3g} at {near:,} and {last:.3g} at {far:,} {distance.unit}"
+        near, far = distance.points[0][0], distance.points[-1][0]
+        first, last = (f"{text} ({ends})" if ends else text for text, ends in map(distance.written, (near, far)))
+        if distance.kind == "distance":
+            return f"{distance.of} {first} at {near:,} and {last} at {far:,} {distance.unit}"
+        shortest, longest = (f"up to {tokens:,} tokens" for tokens in (near, far))
+        return f"{distance.of} {first} on the shortest inputs ({shortest}), {last} on the longest ({longest})"
     return "–"
 
 
@@ -172,7 +190,8 @@ def _tokens(count: int) -> str:
 def standing(row: ResultRow, results: Results) -> str:
     """Return the metric of a layer, and its distance from the best."""
     if row not in results.measured:
-        return "not measured"
+        known = row.value(results.metric.key) is not None
+        return f"{results.text(row)}, not ranked: {row.lacking}" if known else "not measured"
     best = results.measured[0]
     tied = ", not significantly different from the best" if row.is_tied else _apart(results.of(row), results.of(best))
     return f"{results.text(row)}{', the best here' if row is best else tied}"
@@ -194,10 +213,11 @@ def remarks(row: ResultRow, results: Results) -> str:
     if row.epochs is not None:
         clauses.append(f"read the training data {rounded(row.epochs, 2)} times")
     gain = last_gain(row, results)
-    if gain is not None and still_improving(row, results):
-        clauses.append(f"still improving: the last validation was {percent(gain)} better than all before")
-    elif gain is not None and gain < -STILL_FALLING:
-        clauses.append(f"got worse: the last validation was {percent(-gain)} worse than the best one")
+    if gain is not None:
+        change = f"still improving: {percent(gain)} better" if gain > 0 else f"got worse: {percent(-gain)} worse"
+        clauses.append(f"{change} at the last validation than at the earlier ones in the last third of the training")
+    elif not row.counted and len(held_out(row)) < MIN_VALIDATIONS:
+        clauses.append(f"{TOO_RARELY} it was still improving")
     if row.missed_budget:
         run = row.trainings[0]
         spent, planned = (in_time(1000 * run[key]) for key in ("training_seconds", "planned_seconds"))

@@ -3,29 +3,40 @@
 Every sentence follows from figures of the rows; a difference is only claimed where a paired test shows it.
 """
 
+import math
 from collections.abc import Sequence
 
 from ..evaluation.intervals import SIGNIFICANT
-from ..report.number_formats import in_short, in_time, listed, percent, rounded
+from ..report.number_formats import in_short, in_time, in_time_range, listed, percent, rounded
+from .paired_text import MAX_DIFFERENCES, between, difference_text, named_with_differences
 from .results import Json, ResultRow, Results
 
 CLOSE = 0.05  # relative difference from the best value up to which another value is close to it
-STILL_FALLING = 0.01  # relative gain of the last validation from which a training counts as still improving
+MIN_VALIDATIONS = 3  # validations without which it is not known whether a training was still improving
+TOO_RARELY = "validated too rarely to know whether"
 BUSY = 0.1  # share of the processors' time that other programs may take during a training
 
 
 def finding(results: Results) -> str:
     """Return the verdict: the best trained layer, the best of all, the fastest close to the best, and the caveats."""
     failed = [row.layer for row in results.rows if row.failed]
+    incomplete = [
+        f"{row.layer} is not ranked, because {row.lacking.replace(' of ', ' of its ', 1)}."
+        for row in results.rows
+        if row.lacking
+    ]
     if not results.measured:
-        return f"No layer has a {results.metric.name}{': all failed' if len(failed) == len(results.rows) else ''}."
+        nothing = f"No layer has a {results.metric.name}{': all failed' if len(failed) == len(results.rows) else ''}."
+        return " ".join(incomplete or [nothing])
     sentences = [
+        *incomplete,
         *_best_trained(results),
         _best_counted(results),
         _fastest_close(results),
         _unfinished(results),
         f"Failed: {listed(failed)}." if failed else "",
-        _one_seed(results),
+        _untested(results),
+        _seeds(results),
     ]
     return " ".join(filter(None, sentences))
 
@@ -38,29 +49,22 @@ def _best_trained(results: Results) -> list[str]:
         return [f"{best.layer} has the {_degree(results)} {metric.name}: {results.text(best)}."]
     best, *others = trained
     if not others:
-        return [f"{best.layer} is the only trained layer. Its {metric.name} is {results.text(best)}."]
+        more = " that is ranked" if any(row.lacking for row in results.rows) else ""
+        return [f"{best.layer} is the only trained layer{more}. Its {metric.name} is {results.text(best)}."]
     sentences = [f"{best.layer} has the {_degree(results)} {metric.name} of the trained layers: {results.text(best)}."]
-    p_values = {row.layer: _p_value(row, best) for row in others}
-    tied = [layer for layer, p in p_values.items() if p is not None and p > SIGNIFICANT]
-    untested = [layer for layer, p in p_values.items() if p is None]
+    tests = [(row, test) for row in others if (test := between(row, best)) is not None]
+    tied = [(row, test) for row, test in tests if test["p_value"] > SIGNIFICANT]
+    worse = [(row, test) for row, test in tests if test["p_value"] <= SIGNIFICANT]
+    untested = [row.layer for row in others if between(row, best) is None]
     if tied:
-        sentences.append(f"Not significantly different from it (paired bootstrap): {listed(tied)}.")
-    elif not untested:
-        second = others[0]
         sentences.append(
-            f"{f'All {len(others)} others are' if len(others) > 1 else f'{second.layer} is'} significantly worse "
-            f"(paired bootstrap)"
-            + (f"; the next is {second.layer} with {results.text(second)}." if len(others) > 1 else ".")
+            f"Not significantly different from it (paired bootstrap): {named_with_differences(results, tied)}."
         )
+    if worse:
+        sentences.append(f"Significantly worse (paired bootstrap): {named_with_differences(results, worse)}.")
+    if tests and untested:
+        sentences.append(f"Not tested against it: {listed(untested)}.")
     return sentences
-
-
-def _p_value(row: ResultRow, best: ResultRow) -> float | None:
-    """Return the p-value of the difference of a row from the best trained one; None without a test."""
-    for test in (row.beside_best_trained, row.difference):
-        if test.get("to") == best.layer and test.get("p_value") is not None:
-            return float(test["p_value"])
-    return None
 
 
 def _best_counted(results: Results) -> str:
@@ -69,24 +73,24 @@ def _best_counted(results: Results) -> str:
     if not best.counted or not results.trained:
         return ""
     trained = results.trained[0]
-    p_value = _p_value(best, trained) if best.beside_best_trained else _p_value(trained, best)
-    if p_value is None or p_value > SIGNIFICANT:
-        tested = "was not tested" if p_value is None else "is not significant"
-        value = f"{metric.name} {results.text(best)}"
+    test = between(best, trained)
+    if test is None or test["p_value"] > SIGNIFICANT:
+        tested = "was not tested" if test is None else "is not significant"
+        apart = difference_text(results, test) if test else ""
         return (
-            f"{best.layer}, which is not trained by steps, has {value}; the difference from {trained.layer} {tested}."
+            f"{best.layer}, which is not trained by steps, has {metric.name} {results.text(best)}; the difference from "
+            f"{trained.layer} {tested}{f' ({apart})' if apart else ''}."
         )
     sizes = [row.parameters for row in results.trained if row.parameters]
-    notes = []
+    one = trained.layer if len(results.trained) == 1 else ""
+    notes = list(filter(None, [difference_text(results, test, other=trained.layer)]))
     if best.parameters and sizes:
-        span = (
-            in_short(min(sizes))
-            if max(sizes) < 1.1 * min(sizes)
-            else f"{in_short(min(sizes))} to {in_short(max(sizes))}"
-        )
-        notes.append(f"it has {in_short(best.parameters)} parameters, the trained layers have {span}")
+        low, high = in_short(min(sizes)), in_short(max(sizes))
+        span = low if low == high else f"{low} to {high}"
+        others = f"{one} has" if one else "the trained layers have"
+        notes.append(f"it has {in_short(best.parameters)} parameters, {others} {span}")
     if seen := epochs_seen(results):
-        notes.append(f"they read the training data {seen}")
+        notes.append(f"{one or ('they' if sizes else 'the trained layers')} read the training data {seen}")
     more = f": {'; '.join(notes)}" if notes else ""
     return f"{best.layer}, which is not trained by steps, has a better {metric.name}, {results.text(best)}{more}."
 
@@ -117,36 +121,44 @@ def _fastest_close(results: Results) -> str:
     if all(spreads) and spreads[0][1] >= spreads[1][0]:
         return ""  # the repetitions differ as much as the layers
     return (
-        f"Within {percent(CLOSE)} of the best {results.metric.name}, {fastest.layer} needs the least time per token: "
-        f"{in_time(fastest.milliseconds_per_token or 0.0)}, {best.layer} needs {in_time(best.milliseconds_per_token)}."
+        f"Within {percent(CLOSE)} of the best {results.metric.name}, {fastest.layer}, with {results.text(fastest)}, "
+        f"needs the least time per token: {_time(fastest)}; {best.layer} needs {_time(best)}."
     )
 
 
+def _time(row: ResultRow) -> str:
+    """Return the time of a token, and the range of its repetitions: ``0.21 ms (0.20 to 0.22 ms)``."""
+    spread = f" ({in_time_range(*row.milliseconds_spread)})" if row.milliseconds_spread else ""
+    return f"{in_time(row.milliseconds_per_token or 0.0)}{spread}"
+
+
 def _unfinished(results: Results) -> str:
-    """Return which layers were still improving when the budget ended."""
-    falling = [row.layer for row in results.trained if still_improving(row, results)]
-    if not falling:
-        return ""
-    which = "All trained layers were" if len(falling) == len(results.trained) else f"{listed(falling)} {_were(falling)}"
-    return f"{which} still improving when the budget ended, so a longer budget may change the order."
-
-
-def still_improving(row: ResultRow, results: Results) -> bool:
-    """Return whether the last validation of a training was its best, and by more than `STILL_FALLING`."""
-    gain = last_gain(row, results)
-    return gain is not None and gain > STILL_FALLING
+    """Return which layers were still improving when the budget ended, and of which that is not known."""
+    trained, parts = results.trained, list[str]()
+    if falling := [row.layer for row in trained if (last_gain(row, results) or 0.0) > 0]:
+        which = "All trained layers were" if 1 < len(falling) == len(trained) else f"{listed(falling)} {_were(falling)}"
+        order = ", so a longer budget may change the order" if len(results.measured) > 1 else ""
+        parts.append(f"{which} still improving when the budget ended{order}.")
+    if rare := [row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS]:
+        they = "it was" if len(rare) == 1 else "they were"
+        parts.append(f"{listed(rare)} {_were(rare)} {TOO_RARELY} {they} still improving.")
+    return " ".join(parts)
 
 
 def last_gain(row: ResultRow, results: Results) -> float | None:
-    """Return the relative gain of the last validation over the best one before; None with fewer than two."""
+    """Return the relative gain of the last validation over the mean of the earlier ones in the last third of them.
+
+    None with fewer than `MIN_VALIDATIONS`, or if the change is not larger than the sampling error, which is half the
+    95 % interval of the last validation.
+    """
     points = held_out(row)
-    if len(points) < 2:
+    if len(points) < MIN_VALIDATIONS or points[-1].get("low") is None or points[-1].get("high") is None:
+        return None
+    *earlier, last = [float(point["value"]) for point in points[-max(2, math.ceil(len(points) / 3)) :]]
+    before = sum(earlier) / len(earlier)
+    if not before or abs(last - before) <= (points[-1]["high"] - points[-1]["low"]) / 2:
         return None
     up = results.more_is_better(str(points[-1]["key"]))
-    *earlier, last = [float(point["value"]) for point in points]
-    before = max(earlier) if up else min(earlier)
-    if not before:
-        return None
     return (last - before if up else before - last) / abs(before)
 
 
@@ -155,10 +167,30 @@ def held_out(row: ResultRow) -> list[Json]:
     return [point for point in row.held_out if point.get("value") is not None]
 
 
-def _one_seed(results: Results) -> str:
-    if len(results.seeds) != 1 or len(results.trained) < 2:
+def _untested(results: Results) -> str:
+    """Return that the figure has no paired test, if no layer was tested against another."""
+    if len(results.measured) < 2 or results.is_tested:
         return ""
-    return "Each layer was trained with one seed: the tests cover other texts, but not other seeds."
+    return f"There is no paired test for {results.metric.name}, so the layers are not ranked by significance."
+
+
+def _seeds(results: Results) -> str:
+    """Return how many seeds were run, and what intervals and tests therefore do not cover."""
+    if not results.trained:
+        return ""
+    what = "the intervals and tests" if results.is_tested else "the intervals"
+    if len(results.seeds) == 1:
+        who = "Each layer" if len(results.trained) > 1 else results.trained[0].layer
+        return f"{who} was trained with one seed: {what} cover other texts, but not other seeds."
+    best, metric = results.trained[0], results.metric
+    values = [value for run in best.runs if (value := run["metrics"].get(metric.key)) is not None]
+    if len(values) < 2:
+        return ""
+    low, high = (metric.written(value, best.interval(metric.key)) for value in (min(values), max(values)))
+    return (
+        f"Over {len(values)} seeds, the {metric.name} of {best.layer} ranged from {low} to {high}; {what} do not cover "
+        "differences between seeds."
+    )
 
 
 def beside_baseline(results: Results) -> str:
@@ -166,18 +198,26 @@ def beside_baseline(results: Results) -> str:
     simple = next((row for row in results.measured if row.baseline), None)
     if simple is None:
         return ""
-    worse, tied, better = list[str](), list[str](), list[str]()
-    for row in results.measured:
-        p_value = row.beside_baseline.get("p_value")
-        if row.baseline or p_value is None:
-            continue
-        above = results.of(row) > results.of(simple)
-        kind = tied if p_value > SIGNIFICANT else better if above == results.metric.more_is_better else worse
-        kind.append(row.layer)
+    worse, tied, better = (list[tuple[ResultRow, Json]]() for _ in range(3))
+    others = [row for row in results.measured if not row.baseline]
+    untested = [row.layer for row in others if row.beside_baseline.get("p_value") is None]
+    for row in others:
+        if row.layer not in untested:
+            above = results.of(row) > results.of(simple)
+            is_tied = row.beside_baseline["p_value"] > SIGNIFICANT
+            kind = tied if is_tied else better if above == results.metric.more_is_better else worse
+            kind.append((row, row.beside_baseline))
     parts = [f"The simple baseline is {simple.layer}: {results.metric.name} {results.text(simple)}."]
-    parts += [f"Worse than the baseline: {listed(worse)}."] * bool(worse)
-    parts += [f"Not significantly different from the baseline: {listed(tied)}."] * bool(tied)
-    parts += ["All other layers are better than the baseline."] * (bool(better) and not worse + tied)
+    if worse:
+        parts.append(f"Worse than the baseline: {named_with_differences(results, worse)}.")
+    if tied:
+        parts.append(f"Not significantly different from the baseline: {named_with_differences(results, tied)}.")
+    if better:
+        every = "All other layers are" if len(better) == len(others) > MAX_DIFFERENCES else ""
+        better_ones = every or f"{named_with_differences(results, better)} {'is' if len(better) == 1 else 'are'}"
+        parts.append(f"{better_ones} better than the baseline.")
+    if untested:
+        parts.append(f"Not tested against the baseline: {listed(untested)}.")
     return " ".join(parts)
 
 
@@ -198,7 +238,7 @@ def beside_simplest(results: Results) -> str:
             unclear.append(row.layer)
     bounds = next((ends for row in results.measured if (ends := row.interval(metric.key))), None)
     text = metric.written(value, bounds)
-    parts = [f"Without any model, {simplest.get('name')} gives {metric.name} {text}."]
+    parts = [f"The simplest prediction, {simplest.get('name')}, gives {metric.name} {text}."]
     parts += [f"Worse than that: {listed(worse)}."] * bool(worse)
     parts += [f"Not clearly better than that: {listed(unclear)}."] * bool(unclear)
     return " ".join(parts)
@@ -236,7 +276,7 @@ def missed_budgets(results: Results) -> str:
     seconds, planned = [run["training_seconds"] for run in trainings], trainings[0]["planned_seconds"]
     return (
         f"The number of steps was set before each training, so that it can be repeated; the trainings took "
-        f"{in_time(1000 * min(seconds))} to {in_time(1000 * max(seconds))} instead of {in_time(1000 * planned)}. "
+        f"{in_time_range(1000 * min(seconds), 1000 * max(seconds))} instead of {in_time(1000 * planned)}. "
         f"More than 3 % off: {listed(off)}."
     )
 

@@ -76,7 +76,7 @@ def read_labelled(
             rows = _tab_separated(source) if chosen == "tsv" else _quoted(source, _separator(source, text, label))
             items = _from_table(source.name, rows, text, label, repairs)
         if label is not None:
-            problem = "no rows to learn from; give a text and its label on every line"
+            problem = "no rows; give a text and its label on every line"
             items = require_items(items, f"{source.name}:1: {problem}")
         yield from items
 

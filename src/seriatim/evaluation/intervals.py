@@ -65,16 +65,15 @@ def interval(
     ``counts`` is the number of equal items that each row stands for ``(items,)``; None for one each.
 
     Returns:
-        ``value, low, high``; the bounds are None if there are fewer than 2 items, or the value is NaN.
+        ``value, low, high``; the bounds are None if the value is NaN, or if there are fewer than 2 items and the value
+        is not a share.
     """
     statistics = _checked(statistics)
-    items = len(statistics) if counts is None else counts.sum()
+    items = len(statistics) if counts is None else int(counts.sum())
     value = float(compute(statistics.sum(0) if counts is None else counts @ statistics))
-    if items < 2 or np.isnan(value):
-        return value, None, None
-    bounds = _bounds(compute(_resampled_sums(statistics, counts, resamples, seed)))
+    drawn = _resampled_sums(statistics, counts, resamples, seed) if items > 1 else None
     present = statistics if counts is None else statistics[counts > 0]
-    return value, *(bounds or _exact_bounds(present, compute, int(items), value))
+    return value, *_bounds(drawn, present, compute, items, value)
 
 
 def with_interval(name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None) -> Metrics:
@@ -92,10 +91,8 @@ def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
     drawn = _resampled_sums(statistics, None, RESAMPLES, 0) if len(statistics) > 1 else None
     for (name, measure), (start, stop) in zip(measures.items(), pairwise(columns), strict=True):
         value = float(measure.compute(sums[start:stop]))
-        low, high = None, None
-        if drawn is not None and not np.isnan(value):
-            bounds = _bounds(measure.compute(drawn[:, start:stop]))
-            low, high = bounds or _exact_bounds(statistics[:, start:stop], measure.compute, len(statistics), value)
+        part = None if drawn is None else drawn[:, start:stop]
+        low, high = _bounds(part, statistics[:, start:stop], measure.compute, len(statistics), value)
         metrics |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return metrics
 
@@ -191,22 +188,24 @@ def _weights(random: np.random.Generator, rows: int, items: int, counts: np.ndar
     return np.bincount(drawn.ravel(), minlength=rows * items).reshape(rows, items).astype(float)
 
 
-def _bounds(values: np.ndarray) -> tuple[float, float] | None:
-    """Return the interval of resampled values; None if all are equal, so that resampling says nothing."""
-    low, high = np.nanquantile(values, BOUNDS)  # resamples without any counted item are left out
-    return None if low == high else (float(low), float(high))
+def _bounds(
+    drawn: np.ndarray | None, statistics: np.ndarray, compute: Compute, items: int, value: float
+) -> tuple[float | None, float | None]:
+    """Return the interval of the value of some statistics, by the sums over resamples ``drawn``; None of one item.
 
-
-def _exact_bounds(statistics: np.ndarray, compute: Compute, items: int, value: float) -> tuple[float, float]:
-    """Return the interval of a share that is 0 or 1 in every item, else twice the value; see `_bounds`.
-
-    Resamples of equal items are equal, whatever the population is. The interval of Wilson is not empty; where it does
-    not apply, pages show no interval.
+    Resamples of equal items are equal, whatever the population is. Wilson's interval of a share that is 0 or 1 in every
+    item is not empty; other figures then have twice the value, and pages show no interval.
     """
+    if np.isnan(value):
+        return None, None
+    if drawn is not None:
+        low, high = np.nanquantile(compute(drawn), BOUNDS)  # resamples without any counted item are left out
+        if low != high:
+            return float(low), float(high)
     for share in (0, 1):
         if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == share * statistics[:, 1]):
             return wilson(share * items, items)
-    return value, value
+    return (None, None) if drawn is None else (value, value)
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:

@@ -5,27 +5,40 @@ from collections.abc import Sequence
 
 MAX_LISTED = 20  # names in a sentence
 NARROW = 0.02  # width of the interval of a share below which its bounds have a decimal place
-PREFIXES = {1e18: "E", 1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: ""}
+PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+UNITS = {"h": 3.6e6, "min": 6e4, "s": 1e3, "ms": 1.0, "μs": 1e-3}
+"""Units of time in milliseconds."""
+SMALLEST = {"h": 7.2e6, "min": 1.2e5, "s": 1e3, "ms": 0.1}
+"""The shortest times, in milliseconds, that are written in a unit."""
 
 
 def in_short(number: float) -> str:
     """Write a number for an axis: ``200``, ``5k``, ``10M``, ``1.5T``."""
-    size = next((size for size in PREFIXES if number >= size), 1.0)
-    return f"{number / size:.3g}{PREFIXES[size]}"
+    return "".join(_prefixed(number))
 
 
 def in_bytes(number: float) -> str:
     """Write a number of bytes in units of a thousand: ``512 B``, ``3.2 kB``, ``1.1 GB``."""
-    size = next((size for size in PREFIXES if number >= size), 1.0)
-    return f"{number / size:.3g} {PREFIXES[size]}B"
+    return "{} {}B".format(*_prefixed(number))
+
+
+def _prefixed(number: float) -> tuple[str, str]:
+    """Return a number with three digits, and its prefix, which is that of the rounded number."""
+    texts = {prefix: f"{number / size:.3g}" for prefix, size in PREFIXES.items()}
+    prefix = next((prefix for prefix, text in texts.items() if abs(float(text)) < 1000), "E")
+    return texts[prefix], prefix
 
 
 def in_time(milliseconds: float) -> str:
     """Write a time with two significant digits, or in whole units: ``20 μs``, ``0.31 ms``, ``4.5 s``, ``2.1 min``."""
-    for size, unit in ((3.6e6, "h"), (6e4, "min"), (1e3, "s"), (0.1, "ms")):
-        if milliseconds >= 2 * size or (milliseconds >= size and size < 6e4):
-            return f"{rounded(milliseconds / (1.0 if unit == 'ms' else size), 2)} {unit}"
-    return f"{rounded(1000 * milliseconds, 2)} μs"
+    return in_time_range(milliseconds, milliseconds)
+
+
+def in_time_range(low: float, high: float) -> str:
+    """Write two times in the unit of the longer one: ``0.062 to 0.11 ms``; only one if they are written alike."""
+    unit = next((unit for unit, shortest in SMALLEST.items() if high >= shortest), "μs")
+    first, last = (rounded(milliseconds / UNITS[unit], 2) for milliseconds in (low, high))
+    return f"{last} {unit}" if first == last else f"{first} to {last} {unit}"
 
 
 def rounded(number: float, digits: int = 3) -> str:

@@ -20,6 +20,11 @@ def quoted(token: str) -> str:
     return f"“{isolated(visible(token))}”"
 
 
+def sentence_case(text: str) -> str:
+    """Return a text with a capital first letter, and the others as they are: ``Macro F1``."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def short_name(data: str) -> str:
     """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``, ``10 % of a.txt``."""
 

@@ -57,6 +57,7 @@ class BagClassification(Classification):
 
     options: Options  # type: ignore[assignment]
     estimator = ConvergingEstimator  # type: ignore[assignment]
+    learned = "fitted"
     uses_learning_rate = False
     own_options = Options  # type: ignore[assignment]
     works_causally = False

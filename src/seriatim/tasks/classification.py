@@ -70,7 +70,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     works_causally = True
     items_name = "texts"
     suffixes = LABELLED_SUFFIXES
-    baseline_name = "the commonest label"
+    baseline_name = "the most frequent label of the training data"
     simple_baseline: ClassVar[str | None] = "bag"
     usual_weight = USUAL_WEIGHT
     usage = "seriatim predict {run} TEXTS"

@@ -91,6 +91,7 @@ class Counting(LanguageModelling):
     estimator = OnePassEstimator
     simple_baseline = None
     model_name = "an n-gram model"
+    learned = "counted"
     uses_learning_rate = False
     own_options = Options
 

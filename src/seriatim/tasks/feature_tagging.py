@@ -41,6 +41,7 @@ class FeatureTagging(Tagging):
 
     options: Options  # type: ignore[assignment]
     estimator = ConvergingEstimator  # type: ignore[assignment]
+    learned = "fitted"
     uses_learning_rate = False
     own_options = Options  # type: ignore[assignment]
     works_causally = False

@@ -78,6 +78,7 @@ class Rules(SequenceToSequence):
     estimator = OnePassEstimator  # type: ignore[assignment]
     options: Options  # type: ignore[assignment]
     own_options = Options  # type: ignore[assignment]
+    learned = "counted"
     uses_learning_rate = False
     simple_baseline = None
     model_name = "rules"

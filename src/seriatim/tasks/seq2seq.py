@@ -68,8 +68,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
     figures: ClassVar[tuple[Metric, ...]] = (
         Metric("loss", "loss (nats per target token)", 4),
         Metric("perplexity", "perplexity per target token", 3, headline=True),
-        Metric("bleu", "BLEU", 2, headline=True, more_is_better=True),
-        Metric("chrf", "chrF", 2, more_is_better=True),
+        Metric("bleu", "BLEU", 2, headline=True, more_is_better=True, ceiling=100.0),
+        Metric("chrf", "chrF", 2, more_is_better=True, ceiling=100.0),
         Metric("exact_match", "exact match", 4, headline=True, more_is_better=True),
         Metric("word_error_rate", "word error rate", 4),
     )

@@ -52,7 +52,7 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
     max_compared = 2_000
     items_name = "sentences"
     suffixes = TAGGED_SUFFIXES
-    baseline_name = "each word's commonest tag"
+    baseline_name = "the most frequent tag of each word in the training data"
     simple_baseline: ClassVar[str | None] = "features"
     usual_weight = USUAL_WEIGHT
     answer_batch_size = 1024

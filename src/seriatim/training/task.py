@@ -53,6 +53,7 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     usage: ClassVar[str]  # an example command for a trained run; ``{run}`` is replaced by its folder
     caution: ClassVar[str]  # a sentence on the limits of the model, for the model card
     estimator: ClassVar[type[Estimator]]  # the algorithm that fits the model
+    learned: ClassVar[str] = "trained"  # how a model is learned: "trained" in steps, "counted", or "fitted" as a whole
     uses_learning_rate: ClassVar[bool] = True  # whether training takes steps, and so has a budget of steps or time
     own_options: ClassVar[type[Section] | None] = None  # fields of ``model.options`` that are not the layer's
     former_options: ClassVar[Mapping[str, object]] = {}  # options that runs of earlier versions lack, with their values

@@ -59,7 +59,7 @@ class Metric(NamedTuple):
     """A metric and how it is displayed: its ``digits`` after the decimal point, and which values are better.
 
     Fewer digits are shown of a value whose interval is too wide for them; see `supported_digits`. ``headline`` metrics
-    are shown after every validation.
+    are shown after every validation. ``ceiling`` is the largest possible value where larger ones are better.
     """
 
     key: str
@@ -67,6 +67,7 @@ class Metric(NamedTuple):
     digits: int
     headline: bool = False
     more_is_better: bool = False
+    ceiling: float = 1.0
 
     def best(self, values: Iterable[float]) -> float:
         """Return the best of some values."""

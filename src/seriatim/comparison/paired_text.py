@@ -1,0 +1,62 @@
+"""Paired differences between rows in words, each with its 95 % interval."""
+
+from collections.abc import Sequence
+
+from ..report.number_formats import listed
+from ..training.task_data import Metric
+from .results import Json, ResultRow, Results
+
+MAX_DIFFERENCES = 3  # layers of a sentence that are named with their differences
+
+
+def between(row: ResultRow, other: ResultRow) -> Json | None:
+    """Return the test of how far a row is above another one; None if they were not tested."""
+    for first, second, sign in ((row, other, 1), (other, row, -1)):
+        for test in (first.beside_best_trained, first.difference, first.beside_baseline):
+            if test.get("to") == second.layer and test.get("p_value") is not None:
+                return test if sign == 1 else _reversed(test)
+    return None
+
+
+def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
+    """Return a difference and its interval: ``−0.052``, ``−0.086 to −0.018``; both are empty if it is not known."""
+    value, low, high = (test.get(name) for name in ("difference", "low", "high"))
+    figure = _figure(results, test)
+    if value is None or low is None or high is None:
+        return "", ""
+    size, *ends = (_signed(figure, number, (low, high)) for number in (value, low, high))
+    return size, " to ".join(ends)
+
+
+def difference_text(results: Results, test: Json, *, other: str = "") -> str:
+    """Return a difference in words: ``difference −0.052, 95 % interval −0.086 to −0.018``; empty if not known.
+
+    ``other`` is the layer that the difference is from, where the sentence does not name it.
+    """
+    size, ends = difference_and_interval(results, test)
+    figure = _figure(results, test)
+    of = "" if figure.key == results.metric.key else f" in {figure.name}"
+    return f"difference{of}{f' from {other}' if other else ''} {size}, 95 % interval {ends}" if size else ""
+
+
+def named_with_differences(results: Results, tests: Sequence[tuple[ResultRow, Json]]) -> str:
+    """Return the names of rows, each with its difference unless there are more than `MAX_DIFFERENCES`."""
+    texts = [(row.layer, difference_text(results, test)) for row, test in tests]
+    if len(texts) > MAX_DIFFERENCES:
+        return listed([layer for layer, _ in texts])
+    return listed([f"{layer} ({text})" if text else layer for layer, text in texts])
+
+
+def _reversed(test: Json) -> Json:
+    ends = {"difference": "difference", "low": "high", "high": "low"}
+    return {**test, **{name: -test[other] for name, other in ends.items() if test.get(other) is not None}}
+
+
+def _figure(results: Results, test: Json) -> Metric:
+    """Return the figure that was tested, which may stand for the metric; see `metric.SAME_ORDER`."""
+    key = test.get("key", results.metric.key)
+    return next((figure for figure in results.figures if figure.key == key), results.metric)
+
+
+def _signed(figure: Metric, value: float, bounds: tuple[float, float]) -> str:
+    return f"{'−' if value < 0 else '+'}{figure.written(abs(value), bounds)}"

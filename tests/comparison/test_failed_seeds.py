@@ -1,0 +1,66 @@
+"""A seed that failed never improves the standing of its layer, and what it would have measured is taken from others."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.comparison import runner
+from seriatim.comparison.comparing import Comparison, resume
+from seriatim.comparison.comparison_tables import summary_table
+from seriatim.comparison.results import Results
+from seriatim.comparison.run_pages import first_runs
+from seriatim.comparison.sentences import held_equal, standing
+from seriatim.comparison.verdict import finding
+from seriatim.comparison.worker import WorkerJob
+from seriatim.core.errors import TrainingError
+
+from .comparisons import LINES, SMALL
+
+
+def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: tuple[str, int]) -> Comparison:
+    """A comparison of two classifiers with two seeds, of which one training fails."""
+    usual = runner.run_worker
+
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        if (job.layer, job.seed) == fails:
+            raise TrainingError("the loss became NaN at step 2")
+        return usual(job, listen, signalled)
+
+    (folder / "data.tsv").write_text(LINES["classify"])
+    data = {"train": str(folder / "data.tsv"), "valid": str(folder / "data.tsv")}
+    config = {**SMALL, "task": "classify", "data": data, "tokenizer": {"kind": "char"}, "out": str(folder / "out")}
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "run_worker", run)
+        return seriatim.compare(config, layers=["rnn", "gru"], steps=1, seeds=2)
+
+
+def test_a_layer_of_which_a_seed_failed_is_not_ranked(tmp_path: Path, monkeypatch, in_process: None) -> None:
+    values = compared(tmp_path, monkeypatch, ("gru", 2)).results
+    rnn, gru = values["rows"]
+    assert gru["missing_seeds"] == [2]
+    assert gru["rank"] is None
+    gru["metrics"] |= {"accuracy": 1.0}
+    results = Results(values)
+    text = finding(results)
+    assert text.startswith("gru is not ranked, because 1 of its 2 seeds failed. rnn is the only trained layer that is")
+    assert [row.layer for row in results.measured] == ["rnn"]
+    assert [row.layer for row in results.ranked] == ["rnn", "gru"]
+    assert "means over 2 seeds, except those of gru (1 of 2 seeds failed)" in held_equal(results)
+    assert "not ranked: 1 of 2 seeds failed" in standing(results.rows[1], results)
+    cells = {row[0].text: row for row in summary_table(results).rows}
+    assert cells["gru"][0].note == "1 of 2 seeds failed"
+    assert not any(cell.mark == "best" for cell in cells["gru"] if not isinstance(cell, str))
+    shutil.rmtree(tmp_path / "out" / "runs" / "rnn-1")
+    again = resume(tmp_path / "out").results  # trains what failed, and what was removed
+    assert [row["missing_seeds"] for row in again["rows"]] == [[], []]
+    assert again["rows"][0]["metrics"] == rnn["metrics"]
+    assert (tmp_path / "out" / "runs" / "rnn-1" / "config.yaml").is_file()
+
+
+def test_the_simplest_answer_does_not_depend_on_one_training(tmp_path: Path, monkeypatch, in_process: None) -> None:
+    values = compared(tmp_path, monkeypatch, ("rnn", 1)).results
+    assert values["simplest"]["accuracy"] == 0.5
+    assert first_runs(values) == {"gru": "gru-1", "rnn": "rnn-2"}
