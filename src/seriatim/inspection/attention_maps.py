@@ -257,7 +257,7 @@ def attention_section(subject: Subject) -> Content:
     """Write the section on attention, layer by layer and head by head."""
     result = attention_maps(subject.run, subject.item)
     if not result.maps:
-        return Content([Prose("Not shown: no layer of this model has attention.")])
+        raise InputError("no layer of this model has attention")
     count = len(result.maps)
     cut = f" Only the first {MAX_LAYERS} of {count} layers are drawn." if count > MAX_LAYERS else ""
     intro = "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. "

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from ..core.errors import InputError
 from ..evaluation.intervals import supported_digits
 from ..report.number_formats import percent
 from ..report.page import Plot, Plots, Prose, Table
@@ -29,16 +30,16 @@ GIVEN = "the given text"
 def flow_section(subject: Subject) -> Content:
     """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
     if not leaves(subject.run.model):
-        return Content([Prose("Not shown: this model has no layers, so that there is no gradient.")])
+        raise InputError("this model has no layers, so that there is no gradient")
     items, name = _measured(subject)
     result = gradient_flow(subject.run, items)
     if not result.layers or (result.lags < MIN_LAGS and name == GIVEN):
-        sentence = (
-            f"Not shown: the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far "
-            "back gradients reach, and the run has no held-out data to measure it on. Give a longer text with "
-            "--text-file, or data with --data."
+        if name != GIVEN:
+            raise InputError(f"all texts of {name} are too short")
+        raise InputError(
+            f"the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far back gradients "
+            "reach, and the run has no held-out data; give a longer text with --text-file, or data with --data"
         )
-        return Content([Prose(sentence if name == GIVEN else f"Not shown: all texts of {name} are too short.")])
     rows = []
     for layer in result.layers:
         curves = (layer.fresh, layer.fresh_trend), (layer.trained, layer.trained_trend)

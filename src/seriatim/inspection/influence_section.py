@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
+from ..core.errors import InputError
 from ..data.tokenizers import Tokenizer
 from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
@@ -73,7 +74,7 @@ def influence_section(subject: Subject) -> Content:
     """Write the section on attention and influence, drawn on the words themselves."""
     view = subject.view
     if not any(True for _ in roots(view.model)):
-        return Content([Prose("Not shown: this model has no layers, so that it has neither attention nor gradients.")])
+        raise InputError("this model has no layers, so that it has neither attention nor gradients")
     item = subject.item
     tokens = _tokens_to_show(attention_maps(subject.run, item, max_tokens=1).maps)
     result = influence(subject.run, item, max_tokens=tokens)

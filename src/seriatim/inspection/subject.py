@@ -22,6 +22,10 @@ from ..training.task_view import TaskView
 from ..version import __version__
 
 
+ALONE = "the network alone"
+"""What a run without its simple baseline is called."""
+
+
 class Content(NamedTuple):
     """Content of one section of a page: its parts, and lines for the summary."""
 
@@ -53,6 +57,11 @@ class Subject:
     def item(self) -> object:
         """What the sections read: the text, for a translator together with the answer that its search finds."""
         return (self.text, self.view.search(self.text, self.beam).text) if self.view.beam_search else self.text
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether the run answers with its network together with its simple baseline."""
+        return self.run.answering is not self.run.model
 
     @property
     def layer(self) -> str:
@@ -105,11 +114,8 @@ def prepare(
     text, notes = view_of(run).excerpt(text)
     if run.answering is not run.model:
         weight = run.config.training.baseline_weight
-        blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}. "
-        notes = [
-            *notes,
-            f"{blended}The errors are those of these answers; all else on this page is about the network alone.",
-        ]
+        blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}."
+        notes = [*notes, f"{blended} Its answers and its errors are those of both; what is about {ALONE}, says so."]
     return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 
 

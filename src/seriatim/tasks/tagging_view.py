@@ -88,7 +88,7 @@ class TaggerView(TaskView[Tagger]):
         return self.model.marginals(self.model(tagged), tagged.lengths)[:, -1:]
 
     def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
-        """Return −log₂ P of the tag of each word, and its most likely tags."""
+        """Return −log₂ P of the tag of each word as the run answers, and its most likely tags."""
         text = str(item)
         labels = self.vocabulary.labels
         words = text.split()[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
@@ -96,9 +96,9 @@ class TaggerView(TaskView[Tagger]):
             raise no_words()
         with torch.no_grad():
             batch = self.batch([words])
-            scores = self.model(batch)
-            shares = self.model.marginals(scores, batch.lengths)[0].double().cpu()
-            (tags,) = self.model.decode(scores, batch.lengths)
+            scores = self.answering(batch)
+            shares = self.answering.marginals(scores, batch.lengths)[0].double().cpu()
+            (tags,) = self.answering.decode(scores, batch.lengths)
         best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
         tagged = []
         for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):

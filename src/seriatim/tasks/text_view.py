@@ -194,11 +194,11 @@ class CausalTextView(TextView[TextModelT]):
 
     def losses(self, corpus: Corpus) -> np.ndarray:
         """Return −log P of each token, by which the model need not compute whole distributions."""
-        return each_loss(self.model, corpus)
+        return each_loss(self.answering, corpus)
 
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """Yield the predictions window by window, with the state carried from one window to the next."""
-        model, rows = self.model, 1 if corpus.ends is None else LINES_TOGETHER
+        """Yield the answers of the run window by window, with the state carried from one window to the next."""
+        model, rows = self.answering, 1 if corpus.ends is None else LINES_TOGETHER
         window = max(1, min(WINDOW, MAX_LOGITS // (rows * model.vocabulary_size)))
         batches, state = Batches(corpus, rows, window), None
         for batch in batches.read(batches.in_order()):
