@@ -63,7 +63,10 @@ def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path
     assert "the prediction is correct" in content.parts[1].text
     html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
     for section in ("influence", "gates", "embeddings", "gradient-flow", "memory"):
-        assert "This section is about the network alone." in html.split(f'<section id="{section}"')[1].split("</h2>")[1][:80]
+        assert (
+            "This section is about the network alone."
+            in html.split(f'<section id="{section}"')[1].split("</h2>")[1][:80]
+        )
 
 
 def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:

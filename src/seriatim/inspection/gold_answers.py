@@ -1,9 +1,9 @@
 """The answer of the run beside others: the gold answer, if the held-out data contain the text, and the network's."""
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..core.errors import InputError
 from ..report.page import Cell, Part, Prose, Table
 from .subject import ALONE, Subject
 
@@ -17,14 +17,7 @@ class Gold(NamedTuple):
 
 def gold_answer(subject: Subject) -> Gold | None:
     """Return the gold answer of the inspected text, or None if there is none or the data cannot be read."""
-    spec = subject.held_out()
-    if spec is None:
-        return None
-    try:
-        subject.check_held_out(spec)
-        answers = subject.view.gold(subject.text, spec, subject.file_format)
-    except InputError:  # the section on mistakes reports it
-        return None
+    answers = subject.from_held_out(functools.partial(subject.view.gold, subject.text))
     return None if answers is None else Gold(answers, subject.held_out_name)
 
 

@@ -1,11 +1,11 @@
 """The subject of an inspection: a run, and the part of a text that is inspected."""
 
+import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import nn
 
@@ -21,7 +21,7 @@ from ..storage.safe_files import read_json
 from ..training.task_view import TaskView
 from ..version import __version__
 
-
+Result = TypeVar("Result")
 ALONE = "the network alone"
 """What a run without its simple baseline is called."""
 
@@ -48,12 +48,12 @@ class Subject:
     file_format: str | None = None
     permutations: int = 0
 
-    @cached_property
+    @functools.cached_property
     def view(self) -> TaskView[nn.Module]:
         """The view of the run's task and model."""
         return view_of(self.run)
 
-    @cached_property
+    @functools.cached_property
     def item(self) -> object:
         """What the sections read: the text, for a translator together with the answer that its search finds."""
         return (self.text, self.view.search(self.text, self.beam).text) if self.view.beam_search else self.text
@@ -83,16 +83,23 @@ class Subject:
         if not self.data:
             check_named_by_run(self.run.task.part(spec, "test").spec, f"{self.run.path}/config.yaml")
 
-    def held_out_items(self, count: int, tokens: int) -> list[object]:
-        """Return items of the held-out data; see `TaskView.held_out`. There are none if the data cannot be read."""
+    def from_held_out(self, read: Callable[[str, str | None], Result]) -> Result | None:
+        """Return what a method of the view reads of the held-out data; None if there are none or it cannot read them.
+
+        The arguments of the method are the data and their format.
+        """
         spec = self.held_out()
         if spec is None:
-            return []
+            return None
         try:
             self.check_held_out(spec)
-            return list(self.view.held_out(spec, self.file_format, count=count, tokens=tokens))
+            return read(spec, self.file_format)
         except InputError:  # the section on mistakes reports it
-            return []
+            return None
+
+    def held_out_items(self, count: int, tokens: int) -> list[object]:
+        """Return items of the held-out data; see `TaskView.held_out`. There are none if the data cannot be read."""
+        return list(self.from_held_out(functools.partial(self.view.held_out, count=count, tokens=tokens)) or [])
 
 
 def view_of(run: Run) -> TaskView[nn.Module]:
