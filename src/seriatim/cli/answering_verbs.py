@@ -4,7 +4,8 @@ import argparse
 import functools
 import json
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
@@ -225,7 +226,7 @@ def add_inspect(verbs: Verbs) -> None:
 
 def inspect(options: argparse.Namespace) -> None:
     """Write a page on a model and a text, and print its main findings."""
-    from ..comparison.inspected_rows import inspect_rows, is_comparison
+    from ..comparison.inspected_rows import inspect_rows, is_comparison, links_of_run
     from ..inspection.inspection import inspect as write_page
     from ..inspection.inspection import read_whole
     from ..training.run_files import PAGE, check_file
@@ -235,8 +236,11 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
-    inspected = inspect_rows if is_comparison(options.run) else functools.partial(write_page, out=options.out)
-    if inspected is inspect_rows and options.out is not None:
+    inspected: Callable[..., Any] = inspect_rows
+    if not is_comparison(options.run):
+        links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder
+        inspected = functools.partial(write_page, out=options.out, links=links)
+    elif options.out is not None:
         raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
     result = inspected(
         options.run,

@@ -204,7 +204,6 @@ def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequenc
     html = page.render(
         title=title,
         lead=lead,
-        links=links,
         sections=[section for section in sections if section.parts],
         light=LIGHT,
         dark=DARK,
@@ -212,7 +211,15 @@ def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequenc
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return printable(html)
+    return with_links(printable(html), links)
+
+
+def with_links(html: str, links: Sequence[Link]) -> str:
+    """Return a page that has no links to related pages yet with some at the end of its header."""
+    if not links:
+        return html
+    names = Markup(", ").join(Markup('<a href="{}">{}</a>').format(link.address, link.name) for link in links)
+    return html.replace("</header>", f"<p>Related pages: {names}.</p>\n</header>", 1)
 
 
 def write_page(path: Path, html: str) -> None:
