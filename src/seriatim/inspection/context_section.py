@@ -25,6 +25,8 @@ from .subject import Content, Subject
 
 TOLERANCE = 0.01
 """Share by which a loss may differ from that of the full context and still count as equal to it."""
+MIN_EXCESS = 0.001
+"""Share by which it must differ, at least, for the difference to be stated."""
 MIN_TOKENS = 32
 """Tokens that a text needs before the loss with short contexts is drawn."""
 
@@ -81,7 +83,8 @@ def needed_sentence(excess: Mapping[int, Excess]) -> str:
     sizes, sentences = sorted(excess), list[str]()
     equal = itertools.takewhile(lambda size: max(-excess[size].low, excess[size].high) <= TOLERANCE, sizes[::-1])
     enough = list(equal)
-    worse = [size for size in itertools.takewhile(lambda size: excess[size].low > 0, sizes) if size not in enough]
+    above = itertools.takewhile(lambda size: excess[size].low > MIN_EXCESS, sizes)
+    worse = [size for size in above if size not in enough]
     if worse:
         share = _by(excess[worse[-1]])
         sentences.append(f"With only {_last(worse[-1])}, the loss is {share} above that with the full context.")
@@ -90,7 +93,7 @@ def needed_sentence(excess: Mapping[int, Excess]) -> str:
             f"With {_last(enough[-1])} or more, the loss is within {percent(TOLERANCE)} of that with the full context, "
             "and so are the 95 % intervals."
         )
-    elif sizes and excess[sizes[-1]].high < 0:
+    elif sizes and excess[sizes[-1]].high < -MIN_EXCESS:
         sentences.append(
             f"With only {_last(sizes[-1])}, the loss is {_by(excess[sizes[-1]])} below that with the full context."
         )

@@ -118,14 +118,16 @@ def inspect(
     _refuse_unwritable(path)
     orders = PERMUTATIONS if permute is True else int(permute)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
-    sections, summary = _sections(subject)
+    code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
+    given = {**(fields or {}), "out": out, **({code: True} if code else {})}
+    sections, summary = _sections(subject, given)
     first = " ".join([_lead(subject), *notes, *subject.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
     write_page(path, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
     return Inspection(path, list(map(without_isolates, summary)))
 
 
-def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
+def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:
     view = subject.view
     sections, lines, missing = list[Section](), list[str](), list[str]()
 
@@ -148,10 +150,10 @@ def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
         sections.append(Section(probe.anchor, probe.title, [*about, *content.parts] if content.parts else []))
         lines += content.summary
     errors = Section("errors", "Errors", mistakes.parts)
-    return [*sections, errors, about_section(subject, missing)], [*lines, *mistakes.summary]
+    return [*sections, errors, about_section(subject, missing, given)], [*lines, *mistakes.summary]
 
 
-def about_section(subject: Subject, missing: Sequence[str]) -> Section:
+def about_section(subject: Subject, missing: Sequence[str], given: Mapping[str, object]) -> Section:
     """Return the section on the run, with the command that writes the page, and the sections that are ``missing``."""
     run = subject.run
     config, summary = run.config, run.summary
@@ -174,13 +176,14 @@ def about_section(subject: Subject, missing: Sequence[str]) -> Section:
     versions = summary.get("versions", {}).items()
     rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
     table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
-    parts: list[Part] = [table, Code(_command(subject), "To make this page again:")]
+    parts: list[Part] = [table, Code(_command(subject, given), "To make this page again:")]
     if missing:
         parts.append(Prose(f"Not shown: {'; '.join(missing)}."))
     return Section("about", "About this run", parts)
 
 
-def _command(subject: Subject) -> str:
+def _command(subject: Subject, given: Mapping[str, object]) -> str:
+    """Return the command with all options of `inspect` that were given."""
     short = len(subject.text) <= 200 and "\n" not in subject.text
     text = f"--text={shlex.quote(subject.text)}" if short else "--text-file FILE"
     options = {
@@ -188,8 +191,13 @@ def _command(subject: Subject) -> str:
         "format": subject.file_format,
         "beam": subject.view.beam_search and subject.beam,
         "permute": subject.permutations,
+        **given,
     }
-    rest = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
+    rest = "".join(
+        f" --{name}" if value is True else f" --{name} {shlex.quote(str(value))}"
+        for name, value in options.items()
+        if value
+    )
     return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{rest}"
 
 

@@ -1,7 +1,8 @@
 """A text on which a reader points at a token, and earlier tokens are shaded by their weights for it.
 
-The weights are attention or influence. Every row of a view is stored as two digits for each token, relative to the
-largest weight of the row, so that a hundred rows of a hundred tokens take 10 kB.
+The weights are attention or influence. Every row of a view is stored as three digits for each token, the square root of
+its weight relative to the largest of the row. So small weights keep their digits, and a hundred rows of a hundred
+tokens take 30 kB.
 """
 
 import math
@@ -12,9 +13,10 @@ from typing import NamedTuple
 
 LONGEST = 24
 """Characters of a token that are shown; a longer one ends with an ellipsis and is shown whole when it is selected."""
-STEPS = 99
+DIGITS = 3
+STEPS = 999
 """Steps between no weight and the largest weight of a row."""
-BLANK = "  "
+BLANK = DIGITS * " "
 """Stands for a token that a row leaves out."""
 DOTTED_CIRCLE = "\N{DOTTED CIRCLE}"
 
@@ -78,9 +80,9 @@ class TokenLinks:
         view = self.views[0]
         shades: list[float | None] = [None] * sum(len(tokens) for _, tokens in self.texts)
         digits = encoded_row(view.rows[self.pinned - view.first_row])[0]
-        for place in range(0, len(digits), 2):
-            if (pair := digits[place : place + 2]) != BLANK:
-                shades[view.first_column + place // 2] = math.sqrt(int(pair) / STEPS)
+        for place in range(0, len(digits), DIGITS):
+            if (shade := digits[place : place + DIGITS]) != BLANK:
+                shades[view.first_column + place // DIGITS] = int(shade) / STEPS
         return shades
 
     @property
@@ -98,12 +100,13 @@ class TokenLinks:
 
 
 def encoded_row(weights: Sequence[float]) -> tuple[str, float]:
-    """Return two digits for each weight, relative to the largest, and the largest; NaN gives `BLANK`."""
+    """Return the digits of each weight, see above, and the largest weight; NaN gives `BLANK`."""
     known = [weight for weight in weights if math.isfinite(weight)]
     largest = max(known, default=0.0)
-    scale = STEPS / largest if largest > 0 else 0.0
-    digits = "".join(f"{round(weight * scale):02d}" if math.isfinite(weight) else BLANK for weight in weights)
-    return digits.rstrip(), float(f"{largest:.2g}")
+    scale = 1 / largest if largest > 0 else 0.0
+    steps = (round(STEPS * math.sqrt(weight * scale)) if math.isfinite(weight) else None for weight in weights)
+    digits = "".join(BLANK if step is None else f"{step:0{DIGITS}d}" for step in steps)
+    return digits.rstrip(), float(f"{largest:.4g}")
 
 
 def _encoded(view: LinkView) -> dict[str, object]:
