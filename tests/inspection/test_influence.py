@@ -151,8 +151,8 @@ def test_the_gold_answer_stands_beside_the_answer(inspected, tmp_path: Path) -> 
     (row, *_) = Path(run.config.data.test).read_text().splitlines()[1:]
     label, text = row.split("\t")
     html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
-    assert f"where its label is {label}; the prediction is" in html
-    assert "where its label is" not in seriatim.inspect(run, "a cat", out=tmp_path / "b.html").path.read_text()
+    assert f"where its gold answer is {label}; the prediction is" in html
+    assert "where its gold answer is" not in seriatim.inspect(run, "a cat", out=tmp_path / "b.html").path.read_text()
 
 
 def test_the_influence_on_a_tag_is_that_on_its_marginal(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def attention_section(subject: Subject) -> Content:
         "A bright column is a token to which most others attend. Brightness grows with the square root of the weight. "
     )
     if any(blank_future(each).isnan().any() for each in result.maps):
-        intro += "Places that a token must not see are blank. "
+        intro += "Later tokens are blank. "
     intro += f"{result.limits}{cut}"
     drawn = result.maps[:MAX_LAYERS]
     parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean_of_heads(each), len(each.weights)) for each in drawn])]

@@ -71,7 +71,10 @@ def memory_section(subject: Subject) -> Content:
         missing.append(f"The size of the state is not shown: {str(error).rstrip('.')}.")
     if not parts:
         raise InputError(" ".join(missing))
-    return Content([*parts, *map(Prose, missing)], [f"memory, on held-out data: {sentence}"] if sentence else [])
+    return Content(
+        [*parts, *map(Prose, missing)],
+        [f"memory, on held-out data: {sentence[:1].lower()}{sentence[1:]}"] if sentence else [],
+    )
 
 
 def needed_sentence(excess: Mapping[int, Excess]) -> str:

@@ -185,14 +185,15 @@ def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
 
 def _summary(layer: LayerFlow) -> list[str]:
     after, before = _phrases(layer.trained, layer.trained_trend), _phrases(layer.fresh, layer.fresh_trend)
+    place, _, kind = layer.name.partition(": ")
+    line = f"gradient flow, {place}{f' ({kind})' if kind else ''}: {', '.join(after)}"
     if not after:
         return []
     if after == before and reach(layer.trained) is None and not any("per step" in phrase for phrase in after):
         return []  # neither curve falls within the windows
     if after == before:
-        return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}, before and after training"]
-    earlier = f" (before training: {', '.join(before)})" if before else ""
-    return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}{earlier}"]
+        return [f"{line}, before and after training"]
+    return [f"{line} (before training: {', '.join(before)})" if before else line]
 
 
 def _measured(subject: Subject) -> tuple[list[object], str]:

@@ -269,9 +269,10 @@ def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[Part]:
         painted.append(Tokens(tokens, caption, ("closed", "open")))
     if not painted:
         return []
+    units = sum(gate.values.shape[1] for gate in known)
     rule = (
         "The text is painted with the values of the units that vary most over it, by their standard deviation "
-        f"({len(painted)} of all units). One text does not show what a unit responds to in general."
+        f"({len(painted)} of {units:,} units). One text does not show what a unit responds to in general."
     )
     return [Prose(rule), *painted]
 

@@ -29,7 +29,9 @@ def gold_parts(subject: Subject, predicted: Sequence[str]) -> list[Part]:
     pairs = list(zip(predicted, gold.answers, strict=False))
     if len(pairs) == 1:
         verdict = "correct" if pairs[0][0] == pairs[0][1] else "wrong"
-        return [Prose(f"The text is in {gold.data}, where its label is {pairs[0][1]}; the prediction is {verdict}.")]
+        return [
+            Prose(f"The text is in {gold.data}, where its gold answer is {pairs[0][1]}; the prediction is {verdict}.")
+        ]
     rows: list[list[str | Cell]] = [
         [word, Cell(guess, "wrong"), Cell(truth, "right")]
         for word, (guess, truth) in zip(subject.text.split(), pairs, strict=False)

@@ -108,7 +108,7 @@ def inspect(
         InputError: the run, the text or the data cannot be read, or the page cannot be written.
     """
     if not 0 <= permute <= MAX_PERMUTATIONS:
-        raise InputError(f"permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
+        raise InputError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)

@@ -60,7 +60,7 @@ def mistakes_section(subject: Subject) -> Content:
         parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
     if plots := list(_plots(mistakes, subject.layer)):
         parts.append(Plots(plots))
-    return Content([*parts, *_tables(mistakes)], [f"errors: {result} on {name}"])
+    return Content([*parts, *_tables(mistakes)], [f"evaluation: {result} on {name}"])
 
 
 def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:

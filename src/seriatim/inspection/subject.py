@@ -122,7 +122,10 @@ def prepare(
     if run.answering is not run.model:
         weight = run.config.training.baseline_weight
         blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}."
-        notes = [*notes, f"{blended} Its answers and its errors are those of both; what is about {ALONE}, says so."]
+        notes = [
+            *notes,
+            f"{blended} The answers and errors on this page are those of both; sections about {ALONE} say so.",
+        ]
     return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 
 

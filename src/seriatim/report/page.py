@@ -18,6 +18,7 @@ from ..storage.atomic_files import write_whole
 from .heat_map_data import cells_left_out
 from .theme import DARK, LIGHT, printable
 from .token_links import TokenLinks
+from .wording import seen
 
 try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -270,6 +271,6 @@ def _environment() -> Environment:
         "left_out": lambda plot: cells_left_out(plot.figure),
         "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
-        "visible": lambda token: token.replace("\n", "↵\n").replace("\t", "⇥\t"),
+        "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment

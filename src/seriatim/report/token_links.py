@@ -6,7 +6,6 @@ tokens take 30 kB.
 """
 
 import math
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +17,6 @@ STEPS = 999
 """Steps between no weight and the largest weight of a row."""
 BLANK = DIGITS * " "
 """Stands for a token that a row leaves out."""
-DOTTED_CIRCLE = "\N{DOTTED CIRCLE}"
 
 
 class LinkedToken(NamedTuple):
@@ -29,14 +27,15 @@ class LinkedToken(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The token, cut if it is long; a lone combining mark stands on a dotted circle, as in Unicode's charts."""
+        """The token, cut if it is long."""
         body = self.text.rstrip(" ")
         end = self.text[len(body) :]
-        if len(body) > LONGEST:
-            body = body[: LONGEST - 1] + "…"
-        if body and unicodedata.category(body[0]).startswith("M"):
-            body = DOTTED_CIRCLE + body
-        return body + end
+        return (body[: LONGEST - 1] + "…" if len(body) > LONGEST else body) + end
+
+    @property
+    def apart(self) -> bool:
+        """Whether a space follows it, so that its neighbours are no part of the same word."""
+        return len(self.text) > 1 and self.text.endswith(" ") and not self.symbol
 
     @property
     def cut(self) -> bool:

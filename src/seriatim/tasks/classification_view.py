@@ -112,7 +112,8 @@ class ClassifierView(TaskView[Classifier]):
         without = self.probabilities([np.delete(ids, i) for i in range(size)])
         tokens = [token_text(self.tokenizer, token) for token in ids.tolist()]
         full = self.probabilities([ids])[0]
-        blended = None if self.blended is None else probabilities(self.blended, self.documents([ids], [text]))[0]
+        has_baseline = self.blended is not None
+        blended = probabilities(self.answering, self.documents([ids], [text]))[0] if has_baseline else None
         return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, blended)
 
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:

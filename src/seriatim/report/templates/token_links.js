@@ -65,10 +65,8 @@ function tokenLinks(figure) {
     group.addEventListener("focusin", (event) => of(event) >= 0 && pin(of(event)));
     group.addEventListener("click", (event) => of(event) >= 0 && tokens[of(event)].focus());
     group.addEventListener("keydown", (event) => {
-      const forwards = getComputedStyle(group).direction === "rtl" ? -1 : 1;
-      const steps = { ArrowRight: forwards, ArrowLeft: -forwards, ArrowDown: 1, ArrowUp: -1 };
-      const to = { Home: 0, End: tokens.length - 1 }[event.key] ?? pinned + (steps[event.key] ?? NaN);
-      if (tokens[to]) { event.preventDefault(); tokens[to].focus(); }
+      const to = tokenReached(event.key, group, pinned, tokens);
+      if (to) { event.preventDefault(); to.focus(); }
     });
   }
   show(pinned);
