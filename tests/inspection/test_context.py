@@ -15,7 +15,7 @@ from seriatim.models.base_models import TextModel
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.page import Plots, Prose, Table
 
-from .inspected import SENTENCE
+from .inspected import SENTENCE, TEXTS
 
 GIVEN = {"beam": 1, "data": None, "file_format": None}
 
@@ -93,6 +93,8 @@ def test_the_excess_of_a_model_that_looks_ten_tokens_back() -> None:
     assert found.tokens <= 1_000
     assert [size for size in found.by_size if found.by_size[size].low > 0] == [1, 4]
     assert all(abs(found.by_size[size].share) < 1e-6 for size in (16, 64))
+    exact = excess_losses(Repeating(1), ids)
+    assert {exact.by_size[size] for size in (1, 4, 16)} == {Excess(0.0, 0.0, 0.0)}, "no difference, not a rare one"
     sentence = needed_sentence(found.by_size)
     assert "With only the last 4 tokens" in sentence
     assert "With the last 16 tokens or more" in sentence
@@ -119,10 +121,23 @@ def test_one_answer_supports_no_statement(inspected) -> None:
         assert not any(word in caption for caption in captions for word in ("within", "comes", "uses more"))
 
 
-def test_parts_of_a_state_are_named_by_their_layers(inspected) -> None:
-    content = memory_section(prepare(inspected["lm-words"], SENTENCE, **GIVEN))
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("lm", ["layer 1: gru, state"]),
+        ("lm-lines", ["layer 1: lstm, hidden", "layer 1: lstm, cell"]),
+        ("lm-words", ["layer 1: transformer, kept", "layer 1: transformer, seen"]),
+        (
+            "seq2seq-heads",
+            [f"decoder, layer 1: {part}" for part in ("transformer, kept", "transformer, seen")]
+            + [f"decoder, layer 1: cross attention, {part}" for part in ("kept", "lengths")],
+        ),
+    ],
+)
+def test_parts_of_a_state_are_named_by_their_layers(inspected, name: str, parts: list[str]) -> None:
+    content = memory_section(prepare(inspected[name], TEXTS.get(name, SENTENCE), **GIVEN))
     table = next(part for part in content.parts if isinstance(part, Table))
-    assert [row[0] for row in table.rows] == ["layer 1: transformer, kept", "layer 1: transformer, seen", "all"]
+    assert [row[0] for row in table.rows][: len(parts)] == parts
 
 
 def test_the_worst_examples_keep_their_own_words(inspected, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.tokenizers import END
 from ..models.base_models import TextModel
-from .intervals import interval, mean
+from .intervals import interval, ratio
 
 MAX_CONTEXT = 512  # largest limited context that is tried
 POSITIONS = 256  # largest number of tokens that are predicted
@@ -182,7 +182,7 @@ def excess_losses(
     for size in sizes if np.count_nonzero(np.bincount(block)) >= MIN_BLOCKS else ():
         sums = np.stack([np.bincount(block, predicted.losses[size]) - whole, whole], axis=1)
         if np.isfinite(sums).all():
-            share, low, high = interval(sums, mean)
+            share, low, high = interval(sums, lambda part: ratio(part[..., 0], part[..., 1]))
             if low is not None and high is not None:
                 result[size] = Excess(share, low, high)
     return ContextExcess(result, len(predicted.places))

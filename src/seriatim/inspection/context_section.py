@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextScore, ContextUse, Excess
@@ -20,7 +19,7 @@ from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import SOFT, new_figure, style
 from ..training.view_types import StateReader
-from .leaves import leaves
+from .leaves import DECODER, leaves
 from .subject import Content, Subject
 
 TOLERANCE = 0.01
@@ -167,14 +166,26 @@ def _infinite_sizes(scores: Scores) -> str:
 
 
 def named_parts(costs: Sequence[Cost], model: nn.Module) -> list[Cost]:
-    """Return the parts of a state with the names of their layers in place of their paths, if these are known."""
-    known = [leaf for leaf in leaves(model) if not isinstance(leaf.layer, MemoryLayer)]
-    names = [(leaf.name, part) for leaf in known for part in state_to_dict(leaf.layer.initial_state(1))]
-    if len(names) != len(costs) or not all(
-        cost.name.endswith(part) for cost, (_, part) in zip(costs, names, strict=True)
-    ):
-        return list(costs)
-    return [cost._replace(name=f"{layer}, {part or 'state'}") for cost, (layer, part) in zip(costs, names, strict=True)]
+    """Return the parts of a state with the names of their layers in place of their paths, where these are known.
+
+    The numbers in the path of a layer, its places in the containers around it, begin the path of its state.
+    """
+    known = leaves(model)
+    readers = [leaf for leaf in known if leaf.decodes] or known
+    layers = {tuple(part for part in leaf.path.split(".") if part.isdigit()): leaf.name for leaf in readers}
+
+    apart = any(cost.name.startswith(f"{DECODER}.") for cost in costs)  # other parts belong to no layer
+
+    def name(path: str) -> str:
+        if apart and not path.startswith(f"{DECODER}."):
+            return path
+        parts = tuple(filter(None, path.removeprefix(f"{DECODER}.").split(".")))
+        for size in range(len(parts), -1, -1):
+            if parts[:size] in layers:
+                return f"{layers[parts[:size]]}, {'.'.join(parts[size:]) or 'state'}"
+        return path
+
+    return [cost._replace(name=name(cost.name)) for cost in costs]
 
 
 def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
