@@ -4,8 +4,7 @@ import argparse
 import functools
 import json
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
@@ -236,11 +235,10 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
-    inspected: Callable[..., Any] = inspect_rows
-    if not is_comparison(options.run):
-        links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder
-        inspected = functools.partial(write_page, out=options.out, links=links)
-    elif options.out is not None:
+    links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder
+    alone = functools.partial(write_page, out=options.out, links=links)
+    inspected = inspect_rows if is_comparison(options.run) else alone
+    if inspected is inspect_rows and options.out is not None:
         raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
     result = inspected(
         options.run,

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from ..core.errors import InputError
@@ -23,7 +22,7 @@ def is_comparison(folder: str | Path) -> bool:
     return (Path(folder) / "comparison.yaml").is_file()
 
 
-def inspect_rows(folder: str | Path, text: str, **settings: Any) -> list[Inspection]:
+def inspect_rows(folder: str | Path, text: str, **settings: object) -> list[Inspection]:
     """Inspect the first run of each layer of a comparison on the same text, and link the pages with each other.
 
     The pages are `PAGE` in the folders of the runs. The report of the comparison is written again, with links.
@@ -48,7 +47,7 @@ def inspect_rows(folder: str | Path, text: str, **settings: Any) -> list[Inspect
     runs = first_runs(results)
     for layer, run in runs.items():
         try:
-            inspected[layer] = inspect(folder / "runs" / run, text, **settings)
+            inspected[layer] = inspect(folder / "runs" / run, text, **settings)  # type: ignore[arg-type]
         except InputError as error:
             warnings.warn(f"{layer} is left out: {error}", stacklevel=2)
             last = error
