@@ -27,6 +27,11 @@ def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: Non
         assert f'href="../{other}-1/inspect.html"' in html
         assert 'href="../../report.html"' in html
         assert f'<a href="runs/{name}-1/inspect.html">{name}</a>' in report.read_text()
+    assert main(["inspect", str(folder / "runs" / "rnn-1"), "--text", "a dog"]) == 0
+    html = pages["rnn"].read_text()
+    assert 'href="../window-1/inspect.html"' in html, "the page of one run keeps its links"
+    assert 'href="../../report.html"' in html
+    assert html.count("Related pages") == 1
     results = (folder / "results.json").read_text()
     for damaged in ('{"rows": []}', "[]", '{"metric": {}, "rows": []}'):
         (folder / "results.json").write_text(damaged)
@@ -39,6 +44,7 @@ def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: Non
     with pytest.warns(UserWarning, match="rnn is left out"):
         (left,) = inspect_rows(folder, "the cat")
     assert left.path == pages["window"]
+    assert "../rnn-1" not in left.path.read_text(), "a page has no link to a run that is not there"
     assert "rnn-1/inspect.html" not in report.read_text()
     shutil.rmtree(folder / "runs")
     with pytest.warns(UserWarning, match="is left out"), pytest.raises(InputError, match=r"(rnn|window)-1"):

@@ -12,8 +12,8 @@ import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import flow_section
 from seriatim.inspection.flow_windows import equal_windows
-from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure, norms_by_lag, reach
-from seriatim.inspection.gradient_trend import MIN_LAGS, trend
+from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure, norms_by_lag
+from seriatim.inspection.gradient_trend import MIN_LAGS, reach, trend
 from seriatim.inspection.subject import prepare, view_of
 from seriatim.recurrence.obstacles import uncompiled
 
@@ -139,9 +139,12 @@ def test_parameters_and_their_gradients_do_not_change() -> None:
     assert all(parameter.grad is None for parameter in layer.parameters())
 
 
-def test_reach_is_the_first_lag_below_a_hundredth_of_the_start() -> None:
-    assert reach([1.0, 0.5, 0.0099, 0.2, 0.001]) == 3
+def test_reach_is_where_the_norm_stays_below_a_hundredth_of_the_start() -> None:
+    assert reach([1.0, 0.5, 0.0099, 0.2, 0.001]) == 5
+    assert reach([1.0, 0.5, 0.0099, 0.001, 0.0]) == 3
+    assert reach([1.0, 0.009, 0.5, 0.6]) is None
     assert reach([1.0, 0.5]) is None
+    assert reach([1.0, math.inf, math.nan]) is None
     assert reach([]) is None
     assert reach([0.0, 0.0]) == 1
 
@@ -235,11 +238,13 @@ def test_the_page_names_an_exploding_gradient(factor: float, name: str, texts: d
 def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str, str], tmp_path: Path) -> None:
     given = {"beam": 1, "data": None, "file_format": None}
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
-    for data, said in (({"train": texts["train"]}, "too few to measure"), (config["data"], "the held-out data")):
-        run = seriatim.train({**config, "data": data, "out": str(tmp_path / said.split()[1])})
-        parts, lines = flow_section.flow_section(prepare(run, "the cat sees it .", **given))
-        assert said in parts[0].text
-        assert bool(lines) == (said == "the held-out data")
+    run = seriatim.train({**config, "data": {"train": texts["train"]}, "out": str(tmp_path / "none")})
+    with pytest.raises(seriatim.InputError, match="too few to measure"):
+        flow_section.flow_section(prepare(run, "the cat sees it .", **given))
+    run = seriatim.train(config)
+    parts, lines = flow_section.flow_section(prepare(run, "the cat sees it .", **given))
+    assert "the held-out data" in parts[0].text
+    assert lines
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-lines", "mlm", "classify", "tag", "seq2seq"])

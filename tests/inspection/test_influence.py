@@ -13,8 +13,9 @@ from seriatim.inspection.influence import influence, influence_shares
 from seriatim.inspection.influence_section import influence_section
 from seriatim.inspection.subject import prepare, view_of
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.report.number_formats import percent
 from seriatim.report.page import Section, TokenLinks, render
-from seriatim.report.token_links import LinkedToken, LinkView, encoded_row
+from seriatim.report.token_links import STEPS, LinkedToken, LinkView, encoded_row
 
 from .inspected import SENTENCE, TEXTS
 
@@ -115,12 +116,16 @@ def test_the_section_offers_every_head_and_says_what_is_left_out(inspected, monk
     assert "are left out here" in content.parts[0].text
 
 
-def test_two_digits_keep_the_shares() -> None:
+def test_stored_digits_keep_the_shares_that_are_shown() -> None:
     weights = [0.5, 0.25, 0.0, math.nan, 0.001]
     digits, largest = encoded_row(weights)
-    assert digits == "995000  00"
+    assert digits == "999706000   045"
     assert largest == 0.5
     assert encoded_row([math.nan]) == ("", 0.0)
+    for shares in ([0.5, 0.0074, 0.0149, 0.0024], [0.996, 0.003, 0.001], [0.31, 0.099, 0.0996]):
+        digits, largest = encoded_row(shares)
+        stored = [(int(digits[at : at + 3]) / STEPS) ** 2 * largest for at in range(0, len(digits), 3)]
+        assert [percent(share) for share in stored] == [percent(share) for share in shares]
 
 
 def test_texts_of_a_widget_stay_texts() -> None:
@@ -135,7 +140,7 @@ def test_texts_of_a_widget_stay_texts() -> None:
     data = re.search(r'class="weights">(.*?)</script>', html, re.DOTALL)
     assert data is not None
     (view,) = json.loads(data[1])
-    assert view["rows"] == ["99", "14  99"]
+    assert view["rows"] == ["999", "378   999"]
     assert view["sentence"] == "s</script>"
     assert links.pinned == 1
     assert links.first_shades[1] is None
@@ -146,5 +151,25 @@ def test_the_gold_answer_stands_beside_the_answer(inspected, tmp_path: Path) -> 
     (row, *_) = Path(run.config.data.test).read_text().splitlines()[1:]
     label, text = row.split("\t")
     html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
-    assert f"where its label is {label}; the prediction is" in html
-    assert "where its label is" not in seriatim.inspect(run, "a cat", out=tmp_path / "b.html").path.read_text()
+    assert f"where its gold answer is {label}; the prediction is" in html
+    assert "where its gold answer is" not in seriatim.inspect(run, "a cat", out=tmp_path / "b.html").path.read_text()
+
+
+def test_the_influence_on_a_tag_is_that_on_its_marginal(tmp_path: Path) -> None:
+    """The certainty of a tag is the marginal of the CRF, and so is the probability that is differentiated."""
+    path = tmp_path / "tags.conll"
+    path.write_text("the O\nUN B-ORG\nin O\nNew B-LOC\nYork I-LOC\n\n" * 8)
+    config = {
+        "task": "tag",
+        "data": {"train": str(path)},
+        "model": {"layer": "gru", "embedding_size": 4, "hidden_size": 4, "options": {"characters": "none"}},
+        "training": {"steps": 3, "baseline": "none"},
+        "out": str(tmp_path / "run"),
+    }
+    run = seriatim.train(config)
+    assert run.model.crf is not None
+    with torch.no_grad():
+        run.model.crf.transitions.normal_()
+    text = "the UN in New York"
+    scores = view_of(run).token_scores(text).scores
+    assert influence(run, text).probabilities.tolist() == pytest.approx([2**-score.bits for score in scores], abs=1e-5)

@@ -1,7 +1,6 @@
 """The page of a run: complete for every task, and one line of error if it cannot be written."""
 
 import json
-import math
 import re
 import shutil
 import warnings
@@ -21,14 +20,13 @@ from seriatim.inspection.alignment import (
     alignment_section,
     mass,
 )
-from seriatim.inspection.context_section import needed_sentence
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.drawing import Drawing
 from seriatim.report.page import Prose
 from seriatim.tasks.text_view import CausalTextView
-from seriatim.training.task_view import TaskView
+from seriatim.training.task_view import NotOfferedError, TaskView
 
 from ..exhaustive import parameters
 from .inspected import MODELS, SENTENCE, TEXTS
@@ -55,10 +53,10 @@ EVERYDAY = ("lm", "ngram", "mlm", "classify", "classify-forwards", "tag", "seq2s
 def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
     found = seriatim.inspect(inspected[name], TEXTS.get(name, SENTENCE), out=tmp_path / "a.html", beam=2, permute=3)
     html = found.path.read_text()
-    for section in SECTIONS:
-        assert f'<section id="{section}"' in html
+    missing = sum(f'<section id="{section}"' not in html for section in SECTIONS)
+    assert missing == len(html.rpartition("Not shown: ")[2].split("; ")) if "Not shown: " in html else not missing
     assert found.summary
-    unseen = [line for line in html.split("<p>") if line.startswith("Not shown: ")]
+    unseen = [reason for line in html.split("<p>Not shown: ")[1:] for reason in line.split("</p>")[0].split("; ")]
     allowed = (
         "no layer of this model has attention",
         "no gates",
@@ -69,7 +67,7 @@ def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
     )
     assert all(any(reason in line for reason in allowed) for line in unseen), "no section fails silently"
     prose = re.sub(r"<(script|style|svg)\b.*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)
-    assert not re.search(r"\d%|\d\.0.%", prose), "the house style is “3 %”"
+    assert not re.search(r"\d%|\d\.0.%(?! \(95|\))", prose), "the house style is “3 %”, without an interval"
     before_the_run = html.split('<section id="about"')[0]
     assert str(inspected[name].path.parent) not in before_the_run, "files are named without their folders"
     assert not any("\N{FIRST STRONG ISOLATE}" in line for line in found.summary)
@@ -85,7 +83,11 @@ def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path
     assert "counts treat every word as different" in pages["ngram"]
     assert "reads from both sides keeps the whole text" in pages["classify"]
     assert re.search(r"means over \d+ windows of \d+ tokens each, from the held-out data", pages["lm"])
-    assert "too few to say how much context" in pages["lm"]
+    assert "too few to draw the loss" in pages["lm"]
+    for name, page in pages.items():
+        (_, *sections) = page.split("<section ")
+        assert all("<p>Not shown" not in section for section in sections[:-1]), f"{name}: no heading without content"
+        assert 'href="#attention"' not in page, "nor an entry of the menu"
 
 
 def test_limits_of_long_texts_are_stated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +139,7 @@ def test_a_page_that_may_not_be_written(inspected, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("seriatim.report.page.write_whole", refuse)
     with pytest.raises(InputError, match="cannot be written"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
-    monkeypatch.setattr("seriatim.inspection.inspection._sections", lambda _: pytest.fail("work was done first"))
+    monkeypatch.setattr("seriatim.inspection.inspection._sections", lambda *_: pytest.fail("work was done first"))
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(InputError, match="is not writable"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
@@ -165,9 +167,8 @@ def test_missing_data_of_the_run_is_no_error(inspected, tmp_path: Path) -> None:
     config = run.config.model_copy(update={"data": gone})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "config", config)
-        (said,), lines = mistakes_section(subject)
-    assert "cannot be read" in said.text
-    assert not lines
+        with pytest.raises(NotOfferedError, match="cannot be read"):
+            mistakes_section(subject)
 
 
 def test_the_command(inspected, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,6 +182,18 @@ def test_the_command(inspected, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for arguments in (["--text", "a", "--text-file", "b"], [], ["--text", ""]):
         assert command(["inspect", run, *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_page_names_the_command_with_all_options(inspected, tmp_path: Path) -> None:
+    data, out = tmp_path / "renamed.tsv", tmp_path / "page.html"
+    data.write_text(f"sentence\tverb\n{SENTENCE}\tsees\n")
+    run = seriatim.load(inspected["classify"].path)
+    fields = {"data.text": "sentence", "data.label": "verb"}
+    html = seriatim.inspect(run, SENTENCE, out=out, data=str(data), fields=fields, allow_code=True).path.read_text()
+    (command_line,) = re.findall(r"seriatim inspect .*?(?=</code>)", html)
+    for option in ("--data.text sentence", "--data.label verb", f"--data {data}", f"--out {out}", "--allow-code"):
+        assert option in command_line
+    assert "--format" not in command_line
 
 
 def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,16 +247,9 @@ def test_nothing_is_computed_from_an_infinite_loss(tmp_path: Path) -> None:
     )
     text = "the cat sees the dog . dog the cat the sees . " * 4
     result = seriatim.inspect(run, text)
-    assert all(word not in " ".join(result.summary).lower() for word in ("nan", "inf ", "within 1%"))
+    assert all(word not in " ".join(result.summary).lower() for word in ("nan", "inf ", "within 1 %"))
     assert any("probability zero" in line for line in result.summary if line.startswith("surprisal"))
-    assert any("probability zero" in line for line in result.summary if line.startswith("memory"))
     html = result.path.read_text()
     assert 'data-bits="Infinity"' in html
-    assert "comes within" not in html
-    assert "of that of the full context" not in html
-
-
-@pytest.mark.parametrize("losses", [{1: math.inf, None: math.inf}, {1: 2.0, None: math.nan}, {1: math.nan, None: 2.0}])
-def test_no_context_is_enough_where_losses_are_not_finite(losses: dict) -> None:
-    sentence = needed_sentence(losses)
-    assert sentence == "" or "No k that was tried" in sentence
+    assert "the loss of shorter contexts cannot be compared" in html
+    assert "that with the full context" not in html

@@ -171,16 +171,18 @@ def test_every_model_with_embeddings_has_neighbours(inspected, name: str) -> Non
 
 
 def test_random_vectors_are_similar_only_by_chance() -> None:
+    """Of 20 tokens, the most similar one is above the bound in 1 % of the cases, although any of them may be."""
+
     def above_chance(vectors: np.ndarray) -> float:
         units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        similar = units @ units.T - 2 * np.eye(len(units))
-        return float((similar.max(1) > chance_similarity(vectors)).mean())
+        similar = (units @ units.T - 2 * np.eye(len(units))).max(1)
+        return float((similar.reshape(-1, 20).max(1) > chance_similarity(vectors, 20)).mean())
 
-    vectors = np.random.default_rng(1).normal(size=(500, 16))
-    assert above_chance(vectors) < 0.05
+    vectors = np.random.default_rng(1).normal(size=(1000, 16))
+    assert above_chance(vectors) <= 0.04
     pairs = np.concatenate([vectors, vectors + 0.1])
     assert above_chance(pairs) > 0.95
-    assert chance_similarity(vectors[:1]) == 0.0
+    assert chance_similarity(vectors[:1], 1) == 0.0
 
 
 def test_ngrams_and_unknown_words_have_no_embeddings(inspected) -> None:

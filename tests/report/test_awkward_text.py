@@ -3,13 +3,15 @@
 import re
 import xml.etree.ElementTree
 
+import numpy as np
 import pytest
 
 from seriatim.report.drawing import to_svg
 from seriatim.report.number_formats import MAX_LISTED, listed
-from seriatim.report.page import Cell, Prose, Section, Table, render
-from seriatim.report.plot_labels import shortened, shown
+from seriatim.report.page import TEMPLATES, Cell, Prose, Section, Table, Token, TokenLinks, Tokens, render
+from seriatim.report.plot_labels import SPACED, name_tokens, shortened, shown
 from seriatim.report.theme import new_figure
+from seriatim.report.token_links import LinkedToken, LinkView
 
 from .test_page import check_page, sections
 
@@ -74,3 +76,45 @@ def test_a_sentence_lists_few_names() -> None:
     names = [f"n{i}" for i in range(300)]
     assert listed(names).endswith("n19 and 280 others")
     assert listed(names[: MAX_LISTED + 1]).endswith("n19 and n20")
+
+
+def test_marks_without_a_letter_and_tokens_without_width_are_seen_everywhere() -> None:
+    texts = ["\u0301", "\u200b", "\u200d ", "a\u0301"]
+    links = TokenLinks([("", [LinkedToken(text) for text in texts])], [LinkView("g", "n", "s", [[1.0]])])
+    parts = [links, Tokens([Token(text, 1.0, 0.5) for text in texts])]
+    html = render("A title", "A sentence.", [Section("one", "One", parts)])
+    for text in ("◌\u0301", "◌\u200b", "◌\u200d ", "a\u0301"):
+        assert html.count(f">{text}<") == 2
+    assert "◌a" not in html
+
+
+def test_only_words_stand_apart() -> None:
+    """Letters of one word, and a space that is a token, have no margins between them."""
+    tokens = [LinkedToken("</s> ", symbol=True), *map(LinkedToken, ("word ", "a", " "))]
+    assert [token.apart for token in tokens] == [False, True, False, False]
+    links = TokenLinks([("", tokens)], [LinkView("g", "n", "s", [[1.0]])])
+    html = render("A title", "A sentence.", [Section("one", "One", [links])])
+    assert html.count('class="token apart') == 1
+
+
+def test_arrow_keys_follow_the_direction_of_the_text_in_both_widgets() -> None:
+    scripts = {name: (TEMPLATES / name).read_text() for name in ("page.js", "token_box.js", "token_links.js")}
+    assert scripts["page.js"].count('direction === "rtl"') == 1
+    for name in ("token_box.js", "token_links.js"):
+        assert "tokenReached(event.key, group" in scripts[name]
+        assert "ArrowRight" not in scripts[name]
+
+
+@pytest.mark.parametrize("count", [5, 60, 128, 1000])
+@pytest.mark.parametrize("which", ["xaxis", "yaxis"])
+def test_an_axis_names_as_many_tokens_as_fit(count: int, which: str) -> None:
+    _figure, axes = new_figure(width=4.2)
+    axis = getattr(axes[0, 0], which)
+    tokens = [f"t{i}" for i in range(count)]
+    name_tokens(axis, tokens, 3.0)
+    places = axis.get_ticklocs().astype(int).tolist()
+    assert [label.get_text() for label in axis.get_ticklabels()] == [tokens[place] for place in places]
+    assert len(set(np.diff(places))) == 1
+    assert len(places) >= min(count, 10)
+    assert len(places) * SPACED <= 3.0 + SPACED
+    assert (axis.get_label_text() != "") == (count > 21)

@@ -224,7 +224,7 @@ def add_inspect(verbs: Verbs) -> None:
 
 def inspect(options: argparse.Namespace) -> None:
     """Write a page on a model and a text, and print its main findings."""
-    from ..comparison.inspected_rows import inspect_rows, is_comparison
+    from ..comparison.inspected_rows import inspect_rows, is_comparison, links_of_run
     from ..inspection.inspection import inspect as write_page
     from ..inspection.inspection import read_whole
     from ..training.run_files import PAGE, check_file
@@ -234,7 +234,9 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
-    inspected = inspect_rows if is_comparison(options.run) else functools.partial(write_page, out=options.out)
+    links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder
+    alone = functools.partial(write_page, out=options.out, links=links)
+    inspected = inspect_rows if is_comparison(options.run) else alone
     if inspected is inspect_rows and options.out is not None:
         raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
     result = inspected(

@@ -1,17 +1,18 @@
 """Inspecting the runs of a comparison on the same text: one page for each layer, with links to all the others."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from ..core.errors import InputError
 from ..inspection.inspection import PAGE, Inspection, inspect
-from ..report.page import Link
+from ..report.page import Link, with_links, write_page
 from ..storage.safe_files import read_json
 from .comparison_page import write_report
 from .plan import MAX_BYTES, REPORT, read_plan
-from .run_pages import first_runs
+from .results import Json
+from .run_pages import first_runs, inspected_pages
 
 RESULTS = "results.json"
 
@@ -21,7 +22,7 @@ def is_comparison(folder: str | Path) -> bool:
     return (Path(folder) / "comparison.yaml").is_file()
 
 
-def inspect_rows(folder: str | Path, text: str, **settings: Any) -> list[Inspection]:
+def inspect_rows(folder: str | Path, text: str, **settings: object) -> list[Inspection]:
     """Inspect the first run of each layer of a comparison on the same text, and link the pages with each other.
 
     The pages are `PAGE` in the folders of the runs. The report of the comparison is written again, with links.
@@ -41,22 +42,51 @@ def inspect_rows(folder: str | Path, text: str, **settings: Any) -> list[Inspect
     read_plan(folder)  # refuses a folder of another version
     if not (folder / RESULTS).is_file():
         raise InputError(f"{folder}: the comparison is not finished; continue it with compare --resume {folder}")
-    remedy = f"write it again with seriatim compare --resume {folder}"
-    results = read_json(folder / RESULTS, max_bytes=MAX_BYTES, remedy=remedy)
-    try:
-        runs = first_runs(results)
-    except (AttributeError, KeyError, TypeError):
-        raise InputError(f"{folder / RESULTS}: is damaged, or not the results of a comparison; {remedy}") from None
-    inspected, last = list[Inspection](), InputError(f"{folder}: no layer was trained; see {RESULTS}")
+    results, runs = _results(folder)
+    inspected, last = dict[str, Inspection](), InputError(f"{folder}: no layer was trained; see {RESULTS}")
     for layer, run in runs.items():
-        others = [Link(other, f"../{quote(name)}/{PAGE}") for other, name in runs.items() if other != layer]
-        links = [Link("the comparison", f"../../{REPORT}"), *others]
         try:
-            inspected.append(inspect(folder / "runs" / run, text, links=links, **settings))
+            inspected[layer] = inspect(folder / "runs" / run, text, **settings)  # type: ignore[arg-type]
         except InputError as error:
             warnings.warn(f"{layer} is left out: {error}", stacklevel=2)
             last = error
     if not inspected:
         raise last
+    for layer, page in inspected.items():  # once it is known which pages there are
+        others = {other: runs[other] for other in inspected if other != layer}
+        write_page(page.path, with_links(page.path.read_text(encoding="utf-8"), _links(others)))
     write_report(folder, results)
-    return inspected
+    return list(inspected.values())
+
+
+def _results(folder: Path) -> tuple[Json, dict[str, str]]:
+    """Return the results of a comparison, and the first run of each layer; raise InputError if they are damaged."""
+    remedy = f"write it again with seriatim compare --resume {folder}"
+    results: Json = read_json(folder / RESULTS, max_bytes=MAX_BYTES, remedy=remedy)
+    try:
+        return results, first_runs(results)
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(f"{folder / RESULTS}: is damaged, or not the results of a comparison; {remedy}") from None
+
+
+def links_of_run(run: str | Path) -> list[Link]:
+    """Return the links of a run's page if the run belongs to a comparison: to its report and to existing pages."""
+    path = Path(run).absolute()
+    folder = path.parent.parent
+    if path.parent.name != "runs" or not (is_comparison(folder) and (folder / RESULTS).is_file()):
+        return []
+    try:
+        read_plan(folder)
+        results, runs = _results(folder)
+    except InputError:  # of another version, or damaged, which is no matter of this run
+        return []
+    pages = inspected_pages(folder, results)
+    return _links({layer: name for layer, name in runs.items() if layer in pages and name != path.name})
+
+
+def _links(runs: Mapping[str, str]) -> list[Link]:
+    """Return the links from the page of a run to the report, and to the pages of other runs by their layer."""
+    return [
+        Link("the comparison", f"../../{REPORT}"),
+        *(Link(layer, f"../{quote(name)}/{PAGE}") for layer, name in runs.items()),
+    ]

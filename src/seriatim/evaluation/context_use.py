@@ -16,12 +16,17 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.tokenizers import END
 from ..models.base_models import TextModel
+from .intervals import interval, ratio
 
 MAX_CONTEXT = 512  # largest limited context that is tried
 POSITIONS = 256  # largest number of tokens that are predicted
 MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
 """Limits of a batch: tokens that are read, and logits that are held."""
 WINDOW = 256  # tokens of the full context that are read at once
+EXCESS_SIZES, EXCESS_TOKENS, EXCESS_PLACES = (1, 4, 16, 64), 4_000, 1_000
+"""Contexts that are compared with the full one, and the tokens of a text that are read and predicted for that."""
+MIN_BLOCKS = 10
+"""Blocks of neighbouring tokens, or lines, without which no interval is given."""
 
 
 class ContextScore(NamedTuple):
@@ -41,6 +46,21 @@ class ContextUse(NamedTuple):
     """Scores of a text of so many ``tokens`` by the number of tokens seen; None is the full context."""
 
     scores: dict[int | None, ContextScore]
+    tokens: int
+
+
+class Excess(NamedTuple):
+    """By which share the loss with a short context exceeds that with the full context, with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+
+class ContextExcess(NamedTuple):
+    """The excess of the loss by the number of tokens seen, measured on the same ``tokens``."""
+
+    by_size: dict[int, Excess]
     tokens: int
 
 
@@ -138,6 +158,34 @@ def by_context(
         )
         for size, losses in predicted.losses.items()
     }
+
+
+def excess_losses(
+    model: TextModel, ids: np.ndarray, *, ends: np.ndarray | None = None, sizes: Sequence[int] = EXCESS_SIZES
+) -> ContextExcess:
+    """Compare the loss of shorter contexts with that of the full context, on the same tokens of the same blocks.
+
+    The arguments and errors are those of `predict_with_contexts`. A size without an interval is left out, as where the
+    text is short or a loss is infinite.
+    """
+    ids = ids[:EXCESS_TOKENS]
+    if ends is not None:
+        ends = ends[ends <= len(ids)]
+        ids = ids[: ends[-1]] if len(ends) else ids[:0]
+    first = min(max(sizes), len(ids) // 2) if ends is None else 0
+    positions = np.linspace(first, len(ids) - 1, min(EXCESS_PLACES, len(ids) - first)).round()
+    predicted = predict_with_contexts(model, ids, sizes, positions=positions, ends=ends)
+    starts = np.arange(0, len(ids), max(1, len(ids) // 20)) if ends is None else np.concatenate([[0], ends[:-1]])
+    block = np.searchsorted(starts, predicted.places, side="right") - 1
+    whole = np.bincount(block, predicted.losses[None])
+    result = {}
+    for size in sizes if np.count_nonzero(np.bincount(block)) >= MIN_BLOCKS else ():
+        sums = np.stack([np.bincount(block, predicted.losses[size]) - whole, whole], axis=1)
+        if np.isfinite(sums).all():
+            share, low, high = interval(sums, lambda part: ratio(part[..., 0], part[..., 1]))
+            if low is not None and high is not None:
+                result[size] = Excess(share, low, high)
+    return ContextExcess(result, len(predicted.places))
 
 
 def _judge(

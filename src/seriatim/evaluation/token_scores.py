@@ -5,7 +5,7 @@ measure of reading, J. Hale, "A probabilistic Earley parser as a psycholinguisti
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,20 +56,30 @@ class TokenScores:
 
 
 def score_tokens(
-    tokenizer: Tokenizer, log_probabilities: Tensor, targets: Tensor, *, alternatives: int = ALTERNATIVES
+    tokenizer: Tokenizer,
+    log_probabilities: Tensor,
+    targets: Tensor,
+    *,
+    alternatives: int = ALTERNATIVES,
+    end: str | None = None,
 ) -> Iterator[TokenScore]:
     """Yield the score of each token.
 
     ``log_probabilities`` are those of every token at each place, in nats ``(places, vocabulary)``; ``targets`` are the
-    tokens at each place ``(places,)``; ``alternatives`` is the number of most likely tokens to list.
+    tokens at each place ``(places,)``; ``alternatives`` is the number of most likely tokens to list; ``end`` is the
+    name of the boundary symbol, None for a line end.
     """
+
+    def named(token: int, name: Callable[[Tokenizer, int], str]) -> str:
+        return end if end is not None and token == END else name(tokenizer, token)
+
     of_target = log_probabilities.gather(1, targets.unsqueeze(1))
     ranks = (log_probabilities > of_target).sum(1) + 1
     best = log_probabilities.topk(min(alternatives, log_probabilities.shape[1]), dim=1)
     columns = (targets.tolist(), of_target.squeeze(1).tolist(), ranks.tolist(), best[0].tolist(), best[1].tolist())
     for target, nats, rank, values, tokens in zip(*columns, strict=True):
-        likely = [(token_name(tokenizer, token), math.exp(value)) for token, value in zip(tokens, values, strict=True)]
-        yield TokenScore(token_text(tokenizer, target), max(0.0, -nats) / math.log(2), rank, likely)
+        likely = [(named(token, token_name), math.exp(value)) for token, value in zip(tokens, values, strict=True)]
+        yield TokenScore(named(target, token_text), max(0.0, -nats) / math.log(2), rank, likely)
 
 
 def total_bits(scores: Sequence[TokenScore]) -> float:

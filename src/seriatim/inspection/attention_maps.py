@@ -257,7 +257,7 @@ def attention_section(subject: Subject) -> Content:
     """Write the section on attention, layer by layer and head by head."""
     result = attention_maps(subject.run, subject.item)
     if not result.maps:
-        return Content([Prose("Not shown: no layer of this model has attention.")])
+        raise InputError("no layer of this model has attention")
     count = len(result.maps)
     cut = f" Only the first {MAX_LAYERS} of {count} layers are drawn." if count > MAX_LAYERS else ""
     intro = "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. "
@@ -272,7 +272,7 @@ def attention_section(subject: Subject) -> Content:
         "A bright column is a token to which most others attend. Brightness grows with the square root of the weight. "
     )
     if any(blank_future(each).isnan().any() for each in result.maps):
-        intro += "Places that a token must not see are blank. "
+        intro += "Later tokens are blank. "
     intro += f"{result.limits}{cut}"
     drawn = result.maps[:MAX_LAYERS]
     parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean_of_heads(each), len(each.weights)) for each in drawn])]

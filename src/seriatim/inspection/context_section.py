@@ -1,31 +1,33 @@
 """The section of a page on memory: how much context a model uses, and the size of its state."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..core.state import State, map_state, state_to_dict
-from ..evaluation.context_use import ContextScore, ContextUse
+from ..evaluation.context_use import ContextScore, ContextUse, Excess
 from ..layers.positions import learned_positions
 from ..report.layer_styles import model_style
-from ..report.number_formats import percent
+from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import SOFT, new_figure, style
 from ..training.view_types import StateReader
+from .leaves import DECODER, leaves
 from .subject import Content, Subject
 
 TOLERANCE = 0.01
-"""Share by which a loss may exceed that of the full context and still count as equal to it."""
-MIN_DIFFERENCE = 1e-3
-"""Nats by which it may exceed it in any case, since a share of an almost certain answer's loss means nothing."""
+"""Share by which a loss may differ from that of the full context and still count as equal to it."""
+MIN_EXCESS = 0.001
+"""Share by which it must differ, at least, for the difference to be stated."""
 MIN_TOKENS = 32
-"""Tokens that a text needs before anything is said about the context that the model needs."""
+"""Tokens that a text needs before the loss with short contexts is drawn."""
 
 Scores = Mapping[int | None, ContextScore]
 TOKENS = (1, 10, 100, 1_000, 10_000)
@@ -35,7 +37,7 @@ Growth = Literal["constant", "bounded", "grows"]
 
 
 class Cost(NamedTuple):
-    """A part of a state by its path (see `seriatim.core.state.state_to_dict`), and its bytes by the tokens read.
+    """A part of a state by its path (see `state_to_dict`) or its layer, and its bytes by the tokens read.
 
     ``growth`` is ``constant`` from the first token on, ``bounded`` (grows up to some size), or ``grows``.
     """
@@ -47,56 +49,101 @@ class Cost(NamedTuple):
 
 def memory_section(subject: Subject) -> Content:
     """Write the section on the use of context and the size of the state."""
+    found = subject.from_held_out(subject.view.context_excess)
+    sentence = needed_sentence(found.by_size) if found else ""
+    parts: list[Part] = []
+    if found and sentence:
+        about = f"Measured on {found.tokens:,} tokens of the held-out data ({subject.held_out_name})"
+        parts.append(Prose(f"{sentence} {about}, with the same tokens for every k."))
+    missing = []
     try:
         result = subject.view.context_use(subject.item)
-        full = result.scores[None]
-        content = _answer_content(subject, result) if full.accuracy is None else _text_content(result, subject.layer)
+        draw = _answer_parts if result.scores[None].accuracy is None else _text_parts
+        parts += draw(subject, result)
     except InputError as error:
-        content = Content([Prose(f"Not shown: {str(error).rstrip('.')}.")])
+        missing.append(f"The loss with short contexts is not shown: {str(error).rstrip('.')}.")
     try:
         reader = subject.view.state_reader()
-        parts = _cost_parts(state_costs(reader, positions=learned_positions(subject.run.model)), reader)
+        costs = state_costs(reader, positions=learned_positions(subject.run.model))
+        parts += _cost_parts(named_parts(costs, subject.run.model), reader)
     except InputError as error:
-        parts = [Prose(f"The size of the state is not shown: {error}.")]
-    return Content([*content.parts, *parts], content.summary)
+        missing.append(f"The size of the state is not shown: {str(error).rstrip('.')}.")
+    if not parts:
+        raise InputError(" ".join(missing))
+    return Content(
+        [*parts, *map(Prose, missing)],
+        [f"memory, on held-out data: {sentence[:1].lower()}{sentence[1:]}"] if sentence else [],
+    )
 
 
-def _text_content(result: ContextUse, layer: str) -> Content:
+def needed_sentence(excess: Mapping[int, Excess]) -> str:
+    """Return what the intervals say of the loss with the last k tokens; empty if they say nothing.
+
+    The sizes are tested in ascending order, until one is not clearly worse than the full context, so that many sizes do
+    not make a chance finding more likely. That the full context is worse is tested for the largest size only.
+    """
+    sizes, sentences = sorted(excess), list[str]()
+    equal = itertools.takewhile(lambda size: max(-excess[size].low, excess[size].high) <= TOLERANCE, sizes[::-1])
+    enough = list(equal)
+    above = itertools.takewhile(lambda size: excess[size].low > MIN_EXCESS, sizes)
+    worse = [size for size in above if size not in enough]
+    if worse:
+        share = _by(excess[worse[-1]])
+        sentences.append(f"With only {_last(worse[-1])}, the loss is {share} above that with the full context.")
+    if enough:
+        sentences.append(
+            f"With {_last(enough[-1])} or more, the loss is within {percent(TOLERANCE)} of that with the full context, "
+            "and so are the 95 % intervals."
+        )
+    elif sizes and excess[sizes[-1]].high < -MIN_EXCESS:
+        sentences.append(
+            f"With only {_last(sizes[-1])}, the loss is {_by(excess[sizes[-1]])} below that with the full context."
+        )
+    return " ".join(sentences)
+
+
+def _last(size: int) -> str:
+    return "the last token" if size == 1 else f"the last {size:,} tokens"
+
+
+def _by(excess: Excess) -> str:
+    """Return the size of an excess, whose sign is written in words, with its interval."""
+    low, high = sorted((abs(excess.low), abs(excess.high)))
+    share, bounds = percent_and_interval(abs(excess.share), low, high)
+    return f"{share} ({bounds})"
+
+
+def _text_parts(subject: Subject, result: ContextUse) -> list[Part]:
+    """Return the curves over the text itself, which is too short to compare contexts."""
     scores, full = result.scores, result.scores[None]
+    reason = _not_comparable(full)
+    if reason or result.tokens < MIN_TOKENS:
+        return [Prose(reason or f"The text has {result.tokens} tokens, too few to draw the loss with short contexts.")]
     largest = max(size for size in scores if size is not None)
+    loss = Plot(
+        loss_figure(scores, layer=subject.layer),
+        "Loss when only the last k tokens are seen",
+        f"Mean over the same {full.tokens:,} tokens of the text for every k.{_infinite_sizes(scores)}",
+        f"Loss in nats per token for k from 1 to {largest}; the full context gives {full.loss:.3f}.",
+    )
     accuracy = Plot(
-        _curve({size: score.accuracy or 0.0 for size, score in scores.items()}, "accuracy", layer),
+        _curve({size: score.accuracy or 0.0 for size, score in scores.items()}, "accuracy", subject.layer),
         "Accuracy when only the last k tokens are seen",
         f"Share of {full.tokens:,} tokens for which the top guess is correct; the same tokens for every k.",
         f"Accuracy for k from 1 to {largest}.",
     )
-    if reason := _not_comparable(full):
-        return Content([Prose(reason), Plots([accuracy])], [f"memory: {reason[:1].lower()}{reason[1:]}"])
-    enough = result.tokens >= MIN_TOKENS
-    sentence = needed_sentence({size: score.loss for size, score in scores.items()}) if enough else ""
-    loss = Plot(
-        loss_figure(scores, layer=layer),
-        "Loss when only the last k tokens are seen",
-        f"Mean over the same {full.tokens:,} tokens for every k. {sentence}{_infinite_sizes(scores)}".strip(),
-        f"Loss in nats per token for k from 1 to {largest}; the full context gives {full.loss:.3f}.",
-    )
-    few = Prose(f"The text has {result.tokens} tokens, too few to say how much context the model needs.")
-    plots = Plots([loss, accuracy])
-    return Content(
-        [plots] if enough else [few, plots], [f"memory: {sentence[:1].lower()}{sentence[1:]}"] if sentence else []
-    )
+    return [Plots([loss, accuracy])]
 
 
-def _answer_content(subject: Subject, result: ContextUse) -> Content:
-    losses = {size: score.loss for size, score in result.scores.items()}
-    needed = needed_sentence(losses) if result.tokens > 1 else ""
+def _answer_parts(subject: Subject, result: ContextUse) -> list[Part]:
+    """Return the curve of one answer, which says nothing about others."""
     caption = (
         f"−log P of the model's own answer ({subject.view.context_name}) when only the last k tokens of the text are "
-        f"seen. {needed}"
+        "seen."
     )
     figure = loss_figure(result.scores, name="−log P (nats)", layer=subject.layer)
-    plot = Plot(figure, "The answer with only the last k tokens", caption.strip(), "−log P of the answer against k.")
-    return Content([Plots([plot])])
+    plot = Plot(figure, "The answer with only the last k tokens", caption, "−log P of the answer against k.")
+    return [Plots([plot])]
 
 
 def _not_comparable(full: ContextScore) -> str:
@@ -118,27 +165,34 @@ def _infinite_sizes(scores: Scores) -> str:
     )
 
 
-def needed_sentence(losses: Mapping[int | None, float]) -> str:
-    """Return how many tokens of context are enough, given losses by tokens seen; empty if that of all is not finite."""
-    if not math.isfinite(losses[None]):
-        return ""
-    sizes = sorted(size for size in losses if size is not None)
-    share = TOLERANCE * losses[None]
-    enough = [losses[size] <= losses[None] + max(share, MIN_DIFFERENCE) for size in sizes]
-    needed = next((size for i, size in enumerate(sizes) if all(enough[i:])), None)
-    tolerance = percent(TOLERANCE) if share >= MIN_DIFFERENCE else f"{MIN_DIFFERENCE:g} nats"
-    if needed is None:
-        return f"No k that was tried comes within {tolerance} of the loss of the full context: the model uses more."
-    return f"With the last {needed:,} tokens or more, the loss is within {tolerance} of that of the full context."
+def named_parts(costs: Sequence[Cost], model: nn.Module) -> list[Cost]:
+    """Return the parts of a state with the names of their layers in place of their paths, where these are known.
+
+    The numbers in the path of a layer, its places in the containers around it, begin the path of its state.
+    """
+    known = leaves(model)
+    readers = [leaf for leaf in known if leaf.decodes] or known
+    layers = {tuple(part for part in leaf.path.split(".") if part.isdigit()): leaf.name for leaf in readers}
+
+    apart = any(cost.name.startswith(f"{DECODER}.") for cost in costs)  # other parts belong to no layer
+
+    def name(path: str) -> str:
+        if apart and not path.startswith(f"{DECODER}."):
+            return path
+        parts = tuple(filter(None, path.removeprefix(f"{DECODER}.").split(".")))
+        for size in range(len(parts), -1, -1):
+            if parts[:size] in layers:
+                return f"{layers[parts[:size]]}, {'.'.join(parts[size:]) or 'state'}"
+        return path
+
+    return [cost._replace(name=name(cost.name)) for cost in costs]
 
 
 def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
     sizes = list(costs[0].sizes)
     rows = [[cost.name or "state", *(f"{cost.sizes[size]:,}" for size in sizes), cost.growth] for cost in costs]
     rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
-    caption = (
-        f"Size of the state in bytes after so many tokens of {reader.text}, for each part by its path in the state."
-    )
+    caption = f"Size of the state in bytes after so many tokens of {reader.text}, for each part of it."
     table = Table(["part", *(f"{size:,}" for size in sizes), "growth"], rows, caption, set(range(1, len(sizes) + 1)))
     growing = ", ".join(cost.name for cost in costs if cost.growth != "constant")
     if not growing:

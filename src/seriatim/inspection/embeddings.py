@@ -28,8 +28,8 @@ TOKENS = 20
 CANDIDATES = 2_000
 """Tokens among which neighbours are searched: the first of the vocabulary, which are the most frequent words. The
 embeddings of rare words are hardly trained."""
-SAMPLED = 300
-"""Tokens that are sampled to measure how similar a nearest neighbour is by chance."""
+SAMPLED, CONFIDENCE = 10_000, 0.99
+"""Nearest neighbours that are sampled to measure how similar they are by chance, and the share below the bound."""
 MAPPED = 50
 """Tokens on a map."""
 WIDTH, HEIGHT = 8.4, 5.6
@@ -55,8 +55,8 @@ class Embeddings(NamedTuple):
     """Embeddings of the tokens of a text, and of their neighbours.
 
     Attributes:
-        chance: 99th percentile of the similarity of nearest neighbours if each dimension of the embeddings is shuffled
-            by itself, so that tokens are similar only by chance.
+        chance: 99th percentile of the largest similarity of so many tokens with their nearest neighbours if each
+            dimension of the embeddings is shuffled by itself, so that tokens are similar only by chance.
         candidates: number of tokens searched; ``by_frequency`` if they are the most frequent ones.
         mapped: names of the tokens on the map, the ``of_text`` tokens of the text first.
         points: coordinates on the map ``(mapped, 2)``.
@@ -101,7 +101,7 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
     mapped = list(dict.fromkeys([*chosen, *others.tolist()]))[:MAPPED]
     points, variance = principal_axes(table[mapped])
     names = [token_name(tokenizer, token) for token in mapped]
-    chance = chance_similarity(table[candidates])
+    chance = chance_similarity(table[candidates], len(chosen))
     by_frequency = tokenizer.kind == "word" and len(candidates) < len(table) - 2
     return Embeddings(nearest, chance, len(candidates), by_frequency, names, len(chosen), points, variance)
 
@@ -123,19 +123,18 @@ def principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]
     return points * signs, (float(shares[0]), float(shares[1]))
 
 
-def chance_similarity(vectors: np.ndarray) -> float:
-    """Return how similar nearest neighbours among vectors ``(tokens, size)`` are by chance; see `Embeddings.chance`."""
+def chance_similarity(vectors: np.ndarray, count: int) -> float:
+    """Return the bound of `Embeddings.chance` for ``count`` tokens among vectors ``(tokens, size)``."""
     if len(vectors) < 2:
         return 0.0
     random = np.random.default_rng(0)
     nearest: list[float] = []
     while len(nearest) < SAMPLED:  # a small vocabulary is shuffled several times
         units = _normalized(random.permuted(vectors, axis=0))
-        sampled = random.permutation(len(units))[:SAMPLED]
-        similarity = units[sampled] @ units.T
-        similarity[np.arange(len(sampled)), sampled] = -np.inf
+        similarity = units @ units.T
+        np.fill_diagonal(similarity, -np.inf)
         nearest += similarity.max(1).tolist()
-    return float(np.quantile(nearest, 0.99))
+    return float(np.quantile(nearest, CONFIDENCE ** (1 / count)))  # all of them are below it
 
 
 def _labelled_points(result: Embeddings) -> list[int]:
@@ -187,8 +186,9 @@ def embeddings_section(subject: Subject) -> Content:
     frequent = "most frequent " if result.by_frequency else ""
     caption = (
         f"Tokens of the text with the nearest of the {result.candidates:,} {frequent}tokens of the vocabulary, by the "
-        "cosine of their embeddings. With each dimension of the embeddings shuffled, 99 % of nearest neighbours have a "
-        f"similarity below {result.chance:.2f}; similarities that are not above it may be chance."
+        "cosine of their embeddings. With each dimension of the embeddings shuffled, the highest similarity of "
+        f"{len(result.neighbours)} tokens with their nearest is below {result.chance:.2f} in {percent(CONFIDENCE)} of "
+        "the cases; similarities that are not above it may be chance."
     )
     others = len(result.mapped) - result.of_text
     rest = f" and {others} others" if others else ""
@@ -213,6 +213,7 @@ def _summary(result: Embeddings) -> list[str]:
     pairs = [(near.similarity, each.token, near.token) for each in result.neighbours for near in each.nearest[:1]]
     above = [pair for pair in pairs if pair[0] > max(result.chance, 0.0) and np.isfinite(pair[0])]
     return [
-        f"embeddings: the most similar pair is {quoted(token)} and {quoted(near)} (cosine {similarity:.2f})"
+        f"embeddings: of the tokens of this text, {quoted(token)} has the most similar neighbour, {quoted(near)} "
+        f"(cosine {similarity:.2f})"
         for similarity, token, near in sorted(above)[-1:]
     ]

@@ -3,42 +3,60 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from ..core.errors import InputError
 from ..evaluation.intervals import supported_digits
 from ..report.number_formats import percent
 from ..report.page import Plot, Plots, Prose, Table
 from .gradient_flow import (
     LAGS,
-    SHARE,
+    SMALLEST,
     WINDOWS,
     GradientFlow,
     LayerFlow,
-    ends_early,
     gradient_flow,
     gradient_flow_figure,
-    reach,
+    leaves_frame,
 )
-from .gradient_trend import MIN_LAGS, Trend
+from .gradient_trend import MIN_LAGS, SHARE, Trend, reach
 from .leaves import BACKWARDS, leaves
 from .subject import Content, Subject
 
 CANDIDATES = 200
 """Held-out texts of which the longest are measured."""
 GIVEN = "the given text"
+STEPS = (
+    "Each curve shows how strongly the loss at the end of a text depends on what a layer passed to its own next step, "
+    "k steps earlier: the norm of ∂loss/∂h against k. A curve that falls steeply is a vanishing gradient: this layer "
+    "cannot learn from inputs so far back through its own state, although it may still remember them. A curve that "
+    "rises steadily is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients "
+    "that take another route, through other layers, are not counted. "
+)
+WHOLE = (
+    "Each curve shows how strongly the loss of the answer to a whole text depends on what a layer passed to its own "
+    "next step, k steps before its last: the norm of ∂loss/∂h against k. If the answer pools the outputs of all steps, "
+    "h also counts through the outputs of all later steps, so that a curve which hardly falls does not mean that h is "
+    "remembered until the end. A curve that rises steadily is an exploding gradient, which makes training unstable "
+    "unless gradients are clipped. "
+)
+INPUTS = (
+    "A layer that sees all places at once passes nothing from step to step: for it, h is its input k places before the "
+    "last one, and its curve shows how strongly the loss depends on that input. "
+)
 
 
 def flow_section(subject: Subject) -> Content:
     """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
     if not leaves(subject.run.model):
-        return Content([Prose("Not shown: this model has no layers, so that there is no gradient.")])
+        raise InputError("this model has no layers, so that there is no gradient")
     items, name = _measured(subject)
     result = gradient_flow(subject.run, items)
     if not result.layers or (result.lags < MIN_LAGS and name == GIVEN):
-        sentence = (
-            f"Not shown: the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far "
-            "back gradients reach, and the run has no held-out data to measure it on. Give a longer text with "
-            "--text-file, or data with --data."
+        if name != GIVEN:
+            raise InputError(f"all texts of {name} are too short")
+        raise InputError(
+            f"the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far back "
+            "gradients reach, and the run has no held-out data; give a longer text with --text-file, or some --data"
         )
-        return Content([Prose(sentence if name == GIVEN else f"Not shown: all texts of {name} are too short.")])
     rows = []
     for layer in result.layers:
         curves = (layer.fresh, layer.fresh_trend), (layer.trained, layer.trained_trend)
@@ -54,25 +72,26 @@ def flow_section(subject: Subject) -> Content:
     ]
     headings = ["layer", "before training: per step", "reach", "after training: per step", "reach"]
     caption = (
-        "Per step: the factor by which one more step back multiplies the norm, with its 95 % interval over the "
-        f"windows. Reach: steps back until the norm is below {percent(SHARE)} of its value at k = 1. A dash means "
-        "that the measurement does not support a statement."
+        "Per step: the factor by which one more step back multiplies the norm, up to the reach, with its 95 % interval "
+        f"over the windows. Reach: steps back from which on the norm is below {percent(SHARE)} of its value at k = 1. "
+        "A dash means that the measurement does not support a statement."
     )
     lines = [line for layer in result.layers for line in _summary(layer)]
     supported = any(cell != "–" for row in rows for cell in row[1:])
     tables = [Table(headings, rows, caption, {1, 2, 3, 4})] if supported else []
-    return Content([Prose(_intro(result, name)), *tables, Plots(plots)], lines)
+    return Content([Prose(_meaning(subject, result) + _intro(result, name)), *tables, Plots(plots)], lines)
+
+
+def _meaning(subject: Subject, result: GradientFlow) -> str:
+    """Return what a curve is, for each kind of layer that was measured."""
+    measured = {layer.name for layer in result.layers}
+    causal = {leaf.layer.causal for leaf in leaves(subject.run.model) if leaf.name in measured}
+    steps = WHOLE if subject.view.target_place == "apart" else STEPS
+    return (steps if True in causal else "") + (INPUTS if False in causal else "")
 
 
 def _intro(result: GradientFlow, name: str) -> str:
-    intro = (
-        "Each curve shows how strongly the loss at the end of a text depends on what a layer passed to its own next "
-        "step, k steps earlier: the norm of ∂loss/∂h against k. The solid line is the trained model; the dashed line "
-        "is the same model before training. A curve that falls steeply is a vanishing gradient: this layer cannot "
-        "learn from inputs so far back through its own state, although it may still remember them. A curve that rises "
-        "steadily is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients that "
-        "take another route, through other layers, are not counted. "
-    )
+    intro = "The solid line is the trained model; the dashed line is the same model before training. "
     if result.windows > 1:
         intro += (
             f"The curves are means over {result.windows} windows of {result.length:,} tokens each, from {name}: "
@@ -109,7 +128,7 @@ def _factors(trend: Trend) -> tuple[str, str, str]:
 
 
 def _reach(norms: Sequence[float], trend: Trend | None) -> str:
-    """Return the steps back until the norm is below `SHARE` of its start; empty for short texts, or if it explodes."""
+    """Return the lag from which on the norm is below `SHARE` of its start; empty for short texts, or if it explodes."""
     if len(norms) < MIN_LAGS or _overflow(norms) or (trend is not None and trend.kind == "exploding"):
         return ""
     steps = reach(norms)
@@ -120,8 +139,14 @@ def _caption(layer: LayerFlow) -> str:
     before, after = _phrases(layer.fresh, layer.fresh_trend), _phrases(layer.trained, layer.trained_trend)
     parts = (("Before training", before), ("After training", after))
     sentences = [f"{when}: {', '.join(phrases)}." for when, phrases in parts if phrases]
-    if ends_early(layer):
-        sentences.append("The plot ends where all norms are below a billionth of the largest.")
+    after_end, before_end = leaves_frame(layer)
+    ends = [
+        f"the curve {when} leaves the frame at k = {lag:,}"
+        for when, lag in (("before training", before_end), ("after training", after_end))
+        if lag is not None
+    ]
+    if ends:
+        sentences.append(f"Norms below {SMALLEST:g} times that at k = 1 are not drawn: {' and '.join(ends)}.")
     return " ".join([*sentences, *_theory(layer)])
 
 
@@ -135,17 +160,13 @@ def _theory(layer: LayerFlow) -> Iterator[str]:
         "singular value of the recurrent matrix times the mean derivative of the activation over these windows, which "
         f"is {after:.3g} after training and {before:.3g} before."
     )
-    if measured is None:
+    if measured is None or measured.kind is None:
         return
     factor, low, high = _factors(measured)
     figure = f"the measured factor after training, ×{factor} ({low} to {high}),"
-    if measured.high < after:
-        yield (
-            f"By contrast, {figure} is smaller: the largest singular value is the growth in one direction only, and a "
-            "gradient has many."
-        )
-    elif measured.low > after:
-        yield f"By contrast, {figure} is larger, since the mean of the derivative is not its upper bound."
+    if measured.high < after or measured.low > after:
+        which = "smaller" if measured.high < after else "larger"
+        yield f"By contrast, {figure} is {which}; the theory is an estimate from means, not a bound."
     else:
         yield f"The interval of {figure} contains it."
 
@@ -164,14 +185,15 @@ def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
 
 def _summary(layer: LayerFlow) -> list[str]:
     after, before = _phrases(layer.trained, layer.trained_trend), _phrases(layer.fresh, layer.fresh_trend)
+    place, _, kind = layer.name.partition(": ")
+    line = f"gradient flow, {place}{f' ({kind})' if kind else ''}: {', '.join(after)}"
     if not after:
         return []
     if after == before and reach(layer.trained) is None and not any("per step" in phrase for phrase in after):
         return []  # neither curve falls within the windows
     if after == before:
-        return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}, before and after training"]
-    earlier = f" (before training: {', '.join(before)})" if before else ""
-    return [f"gradient flow, {layer.name.replace(': ', ' ')}: {', '.join(after)}{earlier}"]
+        return [f"{line}, before and after training"]
+    return [f"{line} (before training: {', '.join(before)})" if before else line]
 
 
 def _measured(subject: Subject) -> tuple[list[object], str]:

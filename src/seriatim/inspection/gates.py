@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import Stateful
+from ..core.errors import InputError
 from ..data.tokenizers import Tokenizer
 from ..evaluation.token_scores import is_symbol, spaced, visible
 from ..layers.experts import Experts, Routing
@@ -222,7 +223,7 @@ def gates_section(subject: Subject) -> Content:
     """Write the section on gates, step sizes and experts."""
     result = gates(subject.run, subject.item)
     if not result.gates and not result.choices:
-        return Content([Prose("Not shown: this model has no gates, step sizes or experts.")])
+        raise InputError("this model has no gates, step sizes or experts")
     parts: list[Part] = []
     if result.shown < result.total:
         parts.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))
@@ -268,9 +269,10 @@ def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[Part]:
         painted.append(Tokens(tokens, caption, ("closed", "open")))
     if not painted:
         return []
+    units = sum(gate.values.shape[1] for gate in known)
     rule = (
         "The text is painted with the values of the units that vary most over it, by their standard deviation "
-        f"({len(painted)} of all units). One text does not show what a unit responds to in general."
+        f"({len(painted)} of {units:,} units). One text does not show what a unit responds to in general."
     )
     return [Prose(rule), *painted]
 

@@ -1,11 +1,11 @@
-"""The gold answer to the inspected text, if the held-out data contain the text, beside the answer of the model."""
+"""The answer of the run beside others: the gold answer, if the held-out data contain the text, and the network's."""
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..core.errors import InputError
 from ..report.page import Cell, Part, Prose, Table
-from .subject import Subject
+from .subject import ALONE, Subject
 
 
 class Gold(NamedTuple):
@@ -17,14 +17,7 @@ class Gold(NamedTuple):
 
 def gold_answer(subject: Subject) -> Gold | None:
     """Return the gold answer of the inspected text, or None if there is none or the data cannot be read."""
-    spec = subject.held_out()
-    if spec is None:
-        return None
-    try:
-        subject.check_held_out(spec)
-        answers = subject.view.gold(subject.text, spec, subject.file_format)
-    except InputError:  # the section on mistakes reports it
-        return None
+    answers = subject.from_held_out(functools.partial(subject.view.gold, subject.text))
     return None if answers is None else Gold(answers, subject.held_out_name)
 
 
@@ -36,13 +29,29 @@ def gold_parts(subject: Subject, predicted: Sequence[str]) -> list[Part]:
     pairs = list(zip(predicted, gold.answers, strict=False))
     if len(pairs) == 1:
         verdict = "correct" if pairs[0][0] == pairs[0][1] else "wrong"
-        return [Prose(f"The text is in {gold.data}, where its label is {pairs[0][1]}; the prediction is {verdict}.")]
-    words = subject.text.split()
+        return [
+            Prose(f"The text is in {gold.data}, where its gold answer is {pairs[0][1]}; the prediction is {verdict}.")
+        ]
     rows: list[list[str | Cell]] = [
-        [words[i], Cell(guess, "wrong"), Cell(truth, "right")]
-        for i, (guess, truth) in enumerate(pairs)
+        [word, Cell(guess, "wrong"), Cell(truth, "right")]
+        for word, (guess, truth) in zip(subject.text.split(), pairs, strict=False)
         if guess != truth
     ]
     right = len(pairs) - len(rows)
     sentence = f"The text is in {gold.data}: {right:,} of {len(pairs):,} predictions equal the gold answers."
     return [Prose(sentence), *([Table(["word", "predicted", "gold"], rows, "Wrong predictions.")] if rows else [])]
+
+
+def network_parts(subject: Subject, answers: Sequence[str]) -> list[Part]:
+    """Return the words of the text that the network alone tags otherwise than the run, which has these ``answers``."""
+    if not subject.is_blended:
+        return []
+    alone = subject.view.target_names(subject.view.examples(subject.item)[0])
+    rows = [
+        [word, answer, other]
+        for word, answer, other in zip(subject.text.split(), answers, alone, strict=False)
+        if answer != other
+    ]
+    if not rows:
+        return [Prose(f"{ALONE.capitalize()} gives the same answers.")]
+    return [Table(["word", "the run", ALONE], rows, f"Words for which {ALONE} gives another answer.")]

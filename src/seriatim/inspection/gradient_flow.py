@@ -35,7 +35,7 @@ from ..training.task_view import TaskView
 from ..training.view_types import Example
 from .flow_theory import expected_growths
 from .flow_windows import equal_windows
-from .gradient_trend import Trend, band, trend
+from .gradient_trend import SHARE, Trend, band, lag_below, reach, trend
 from .leaves import leaves
 from .recording import Steps, unrolled
 from .subject import view_of
@@ -45,9 +45,7 @@ LAGS, WINDOWS = 255, 16
 BATCH, GROWING_BATCH = 16, 2
 """Windows differentiated at once; fewer if states grow, since the states of all steps are held until then."""
 SMALLEST = 1e-9
-"""Share of the largest norm below which norms are not drawn."""
-SHARE = 0.01
-"""Share of the norm at lag 1 below which the gradient no longer counts."""
+"""Share of the norm at lag 1 below which norms are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,6 @@ class GradientFlow:
     lags: int
     length: int = 0
     cut: str = ""
-
-
-def reach(norms: Sequence[float], *, share: float = SHARE) -> int | None:
-    """Return the smallest lag at which the norm is 0 or below a share of that at lag 1; None if there is none."""
-    return next((lag for lag, norm in enumerate(norms, start=1) if norm < share * norms[0] or norm == 0), None)
 
 
 def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int = WINDOWS) -> GradientFlow:
@@ -274,17 +267,27 @@ def _positive(values: Sequence[float]) -> np.ndarray:
 def _drawn_range(axes: Axes) -> tuple[float, float]:
     """Return the range of norms that is drawn, and end the plot at the lag after which all are smaller."""
     low, high = axes.get_ylim()
-    points = np.concatenate([np.asarray(line.get_xydata(), dtype=float) for line in axes.lines])
+    curves = [np.asarray(line.get_xydata(), dtype=float) for line in axes.lines]
+    points = np.concatenate(curves)
     points = points[np.isfinite(points).all(1)]
     if not len(points):
         return low, high
-    floor = points[:, 1].max() * SMALLEST
+    floor = _floor([curve[:1, 1] for curve in curves])
     axes.set_xlim(0, points[points[:, 1] >= floor, 0].max() * 1.04 + 1)
     return max(low, floor), high
 
 
-def ends_early(layer: LayerFlow) -> bool:
-    """Return whether `gradient_flow_figure` ends before the last lag, since all norms after it are tiny."""
-    norms = _positive([*layer.trained, *layer.fresh])
-    last = _positive([layer.trained[-1], layer.fresh[-1]])
-    return bool(np.nan_to_num(last).max() < np.nan_to_num(norms).max() * SMALLEST)
+def _floor(starts: Sequence[np.ndarray]) -> float:
+    """Return the smallest norm that is drawn, which is below the norms at lag 1; these are the ``starts``."""
+    known = np.nan_to_num(np.concatenate(starts))
+    known = known[known > 0]
+    return float(min(known.max() * SMALLEST, known.min())) if len(known) else 0.0
+
+
+def leaves_frame(layer: LayerFlow) -> tuple[int | None, int | None]:
+    """Return the lags from which on `gradient_flow_figure` shows nothing of the trained and of the fresh curve.
+
+    None for a curve that stays in the frame, or that ends because a norm is not finite.
+    """
+    floor = _floor([_positive(norms[:1]) for norms in (layer.trained, layer.fresh)])
+    return lag_below(layer.trained, floor), lag_below(layer.fresh, floor)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..evaluation.intervals import BOUNDS, RESAMPLES, interval, mean
@@ -23,14 +24,16 @@ UNDERFLOW = 1e-30
 """A zero after a norm below this is an underflow; after a larger norm, the layer does not see further back."""
 MIN_WINDOWS = 4
 """Windows needed for an interval."""
-MIN_FIT = 0.5
+MIN_FIT = 0.9
 """Share of the variance of log-norms that a straight line must explain for its slope to describe them."""
+SHARE = 0.01
+"""Share of the norm at lag 1 below which the gradient no longer counts."""
 MIN_CHANGE = 10.0
 """Factor by which the norm must change over the measured steps to count as vanishing or exploding."""
 
 
 class Trend(NamedTuple):
-    """A straight line through the log-norms of a layer.
+    """A straight line through the log-norms of a layer up to its reach, or through all of them if it has none.
 
     One more step back multiplies the norm by ``factor`` on average, with the 95 % interval ``low`` to ``high`` by the
     bootstrap over windows. ``fit`` is the R² of the lines, ``lags`` the mean number of lags of the windows.
@@ -55,15 +58,31 @@ class Trend(NamedTuple):
         return "vanishing" if self.high < 1 else "exploding" if self.low > 1 else None
 
 
-def trend(rows: Sequence[Tensor]) -> Trend | None:
-    """Fit the rate of the norms ``(lags,)`` of several windows; None if fewer than `MIN_WINDOWS` are long enough.
+def lag_below(norms: Sequence[float], limit: float) -> int | None:
+    """Return the lag from which on all norms are 0 or below a limit; None if the last one is not."""
+    lag = len(norms)
+    while lag and (norms[lag - 1] < limit or norms[lag - 1] == 0):
+        lag -= 1
+    return lag + 1 if lag < len(norms) else None
 
-    In every window, the norms before the first one that is zero, infinite or not a number are used. Windows with fewer
-    than `MIN_LAGS` of them are left out, unless the norm overflows or underflows after at least `MIN_CUT_LAGS`.
+
+def reach(norms: Sequence[float], *, share: float = SHARE) -> int | None:
+    """Return the lag from which on all norms are 0 or below a share of that at lag 1; None if there is none."""
+    return lag_below(norms, share * norms[0]) if norms else None
+
+
+def trend(rows: Sequence[Tensor]) -> Trend | None:
+    """Fit the rate of the norms ``(lags,)`` of windows of one length; None if fewer than `MIN_WINDOWS` are long enough.
+
+    In every window, the norms before the first one that is zero, infinite or not a number are used, up to the reach of
+    the mean of all windows, and at least `MIN_CUT_LAGS`. Windows with fewer than `MIN_LAGS` such norms are left out,
+    unless the norm overflows or underflows after `MIN_CUT_LAGS` or more.
     """
-    lines = [_line(norms) for norms, least in map(_usable, rows) if len(norms) >= least]
-    if len(lines) < MIN_WINDOWS:
+    usable = [norms for norms, least in map(_usable, rows) if len(norms) >= least]
+    if len(usable) < MIN_WINDOWS:
         return None
+    end = reach(torch.stack(list(rows)).double().mean(0).tolist())
+    lines = [_line(norms[: end and max(end, MIN_CUT_LAGS)]) for norms in usable]
     slopes, totals, rests, lags = np.array(lines).T
     value, low, high = interval(np.stack([slopes, np.ones(len(slopes))], axis=1), mean)
     assert low is not None

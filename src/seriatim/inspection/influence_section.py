@@ -7,13 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
+from ..core.errors import InputError
 from ..data.tokenizers import Tokenizer
 from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import is_symbol, spaced
 from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
-from ..report.token_links import LinkedToken, LinkView, TokenLinks
+from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
 from ..training.task_view import TaskView
 from ..training.view_types import Example
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
@@ -73,7 +74,7 @@ def influence_section(subject: Subject) -> Content:
     """Write the section on attention and influence, drawn on the words themselves."""
     view = subject.view
     if not any(True for _ in roots(view.model)):
-        return Content([Prose("Not shown: this model has no layers, so that it has neither attention nor gradients.")])
+        raise InputError("this model has no layers, so that it has neither attention nor gradients")
     item = subject.item
     tokens = _tokens_to_show(attention_maps(subject.run, item, max_tokens=1).maps)
     result = influence(subject.run, item, max_tokens=tokens)
@@ -108,9 +109,9 @@ def _choice(layers: int) -> str:
 
 
 def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
-    """Return the number of tokens for which all views stay below `MAX_BYTES`, with two bytes for each weight."""
+    """Return the number of tokens for which all views stay below `MAX_BYTES`, with `DIGITS` bytes for each weight."""
     views = 1 + sum(_view_count(one) for one in maps[:MAX_LAYERS])
-    return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (2 * views))))
+    return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (DIGITS * views))))
 
 
 def _view_count(attention: AttentionMap) -> int:

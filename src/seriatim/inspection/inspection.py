@@ -12,10 +12,11 @@ from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
 from ..layers.origins import AllowCode
 from ..report.notebook_display import framed
-from ..report.page import Code, Link, Prose, Section, Table, render, write_page
+from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
 from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
 from ..training import run_files
+from ..training.task_view import NotOfferedError
 from .alignment import alignment_section
 from .attention_maps import attention_section
 from .context_section import memory_section
@@ -25,7 +26,7 @@ from .gates import gates_section
 from .influence_section import influence_section
 from .leaves import roots
 from .mistakes import mistakes_section
-from .subject import Content, Subject, open_run, prepare
+from .subject import ALONE, Content, Subject, open_run, prepare
 from .surprisal import label_effect_section, surprisal_section
 from .unseen_ngrams import ngrams_section
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
@@ -34,11 +35,12 @@ PAGE = "inspect.html"
 
 
 class Probe(NamedTuple):
-    """A section of the page: the end of its address, its heading, and the function that writes it."""
+    """A section of the page: the end of its address, its heading, the function that writes it, and what it is about."""
 
     anchor: str
     title: str
     content: Callable[[Subject], Content]
+    of_network: bool = False  # of a run that answers with its simple baseline, too, the network alone
 
 
 TASK_PROBES = {
@@ -49,14 +51,14 @@ TASK_PROBES = {
     "ngrams": Probe("sparsity", "How sparse its counts are", ngrams_section),
 }
 """Sections that only some tasks have, by the names in `TaskView.first_section` and `TaskView.sections`."""
-ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section)
+ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section, of_network=True)
 PROBES = (
-    Probe("influence", "What each prediction depends on", influence_section),
-    Probe("attention", "Attention", attention_section),
-    Probe("gates", "Gates", gates_section),
-    Probe("embeddings", "Which tokens are alike?", embeddings_section),
-    Probe("gradient-flow", "Gradient flow: how far back it can learn", flow_section),
-    Probe("memory", "Memory: how much context it uses", memory_section),
+    Probe("influence", "What each prediction depends on", influence_section, of_network=True),
+    Probe("attention", "Attention", attention_section, of_network=True),
+    Probe("gates", "Gates", gates_section, of_network=True),
+    Probe("embeddings", "Which tokens are alike?", embeddings_section, of_network=True),
+    Probe("gradient-flow", "Gradient flow: how far back it can learn", flow_section, of_network=True),
+    Probe("memory", "Memory: how much context it uses", memory_section, of_network=True),
 )
 """Sections of every page."""
 
@@ -106,7 +108,7 @@ def inspect(
         InputError: the run, the text or the data cannot be read, or the page cannot be written.
     """
     if not 0 <= permute <= MAX_PERMUTATIONS:
-        raise InputError(f"permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
+        raise InputError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     set_fields(opened.config, fields or {})
     path = opened.path / PAGE if out is None else Path(out)
@@ -116,32 +118,43 @@ def inspect(
     _refuse_unwritable(path)
     orders = PERMUTATIONS if permute is True else int(permute)
     subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
-    sections, summary = _sections(subject)
+    code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
+    given = {**(fields or {}), "out": out, **({code: True} if code else {})}
+    sections, summary = _sections(subject, given)
     first = " ".join([_lead(subject), *notes, *subject.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
     write_page(path, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
     return Inspection(path, list(map(without_isolates, summary)))
 
 
-def _sections(subject: Subject) -> tuple[list[Section], list[str]]:
+def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:
     view = subject.view
-    mistakes = mistakes_section(subject)  # first, so that unreadable data is reported before any other work
+    sections, lines, missing = list[Section](), list[str](), list[str]()
+
+    def leave_out(title: str, error: InputError) -> Content:
+        missing.append(f"“{title}” ({str(error).rstrip('.')})")
+        return Content([])
+
+    try:
+        mistakes = mistakes_section(subject)  # first, so that unreadable data is reported before any other work
+    except NotOfferedError as error:
+        mistakes = leave_out("Errors", error)
     task_probes = [TASK_PROBES[name] for name in (view.first_section, *view.sections)]
     order = [ORDER_PROBE] if subject.permutations else []
-    sections, lines = list[Section](), list[str]()
     for probe in (*task_probes, *order, *PROBES):
         try:
             content = probe.content(subject)
         except InputError as error:
-            content = Content([Prose(f"Not shown: {str(error).rstrip('.')}.")])
-        sections.append(Section(probe.anchor, probe.title, content.parts))
+            content = leave_out(probe.title, error)
+        about = [Prose(f"This section is about {ALONE}.")] if probe.of_network and subject.is_blended else []
+        sections.append(Section(probe.anchor, probe.title, [*about, *content.parts] if content.parts else []))
         lines += content.summary
     errors = Section("errors", "Errors", mistakes.parts)
-    return [*sections, errors, about_section(subject)], [*lines, *mistakes.summary]
+    return [*sections, errors, about_section(subject, missing, given)], [*lines, *mistakes.summary]
 
 
-def about_section(subject: Subject) -> Section:
-    """Return the section on the run, with the command that writes the page."""
+def about_section(subject: Subject, missing: Sequence[str], given: Mapping[str, object]) -> Section:
+    """Return the section on the run, with the command that writes the page, and the sections that are ``missing``."""
     run = subject.run
     config, summary = run.config, run.summary
     metrics = summary.get("valid", {})
@@ -163,10 +176,14 @@ def about_section(subject: Subject) -> Section:
     versions = summary.get("versions", {}).items()
     rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
     table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
-    return Section("about", "About this run", [table, Code(_command(subject), "To make this page again:")])
+    parts: list[Part] = [table, Code(_command(subject, given), "To make this page again:")]
+    if missing:
+        parts.append(Prose(f"Not shown: {'; '.join(missing)}."))
+    return Section("about", "About this run", parts)
 
 
-def _command(subject: Subject) -> str:
+def _command(subject: Subject, given: Mapping[str, object]) -> str:
+    """Return the command with all options of `inspect` that were given."""
     short = len(subject.text) <= 200 and "\n" not in subject.text
     text = f"--text={shlex.quote(subject.text)}" if short else "--text-file FILE"
     options = {
@@ -174,8 +191,13 @@ def _command(subject: Subject) -> str:
         "format": subject.file_format,
         "beam": subject.view.beam_search and subject.beam,
         "permute": subject.permutations,
+        **given,
     }
-    rest = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
+    rest = "".join(
+        f" --{name}" if value is True else f" --{name} {shlex.quote(str(value))}"
+        for name, value in options.items()
+        if value
+    )
     return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{rest}"
 
 

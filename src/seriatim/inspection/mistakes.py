@@ -32,19 +32,22 @@ MAX_CHARACTERS = 400
 
 
 def mistakes_section(subject: Subject) -> Content:
-    """Write the section on mistakes on labelled data; data that the user named must be readable."""
+    """Write the section on mistakes on labelled data.
+
+    Raises:
+        InputError: data that the user named cannot be read.
+        NotOfferedError: there are no data, or the run's own cannot be read, or the task lists no mistakes.
+    """
     spec, view = subject.held_out(), subject.view
     if spec is None:
-        return Content([Prose("Not shown: the run names no test or held-out data; give some with --data.")])
+        raise NotOfferedError("the run names no test or held-out data; give some with --data")
     try:
         subject.check_held_out(spec)
         mistakes = view.mistakes(spec, subject.file_format)
-    except NotOfferedError as error:
-        return Content([Prose(f"Not shown: {error}.")])
     except InputError as error:
-        if subject.data:
+        if subject.data or isinstance(error, NotOfferedError):
             raise
-        return Content([Prose(f"Not shown: the run's own data cannot be read; give some with --data. ({error})")])
+        raise NotOfferedError(f"the run's own data cannot be read; give some with --data: {error}") from error
     name = subject.held_out_name
     share = mistakes.correct / max(1, mistakes.total)
     result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({percent(share)})"
@@ -57,7 +60,7 @@ def mistakes_section(subject: Subject) -> Content:
         parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
     if plots := list(_plots(mistakes, subject.layer)):
         parts.append(Plots(plots))
-    return Content([*parts, *_tables(mistakes)], [f"errors: {result} on {name}"])
+    return Content([*parts, *_tables(mistakes)], [f"evaluation: {result} on {name}"])
 
 
 def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:

@@ -1,11 +1,11 @@
 """The subject of an inspection: a run, and the part of a text that is inspected."""
 
+import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import nn
 
@@ -20,6 +20,10 @@ from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.safe_files import read_json
 from ..training.task_view import TaskView
 from ..version import __version__
+
+Result = TypeVar("Result")
+ALONE = "the network alone"
+"""What a run without its simple baseline is called."""
 
 
 class Content(NamedTuple):
@@ -44,15 +48,20 @@ class Subject:
     file_format: str | None = None
     permutations: int = 0
 
-    @cached_property
+    @functools.cached_property
     def view(self) -> TaskView[nn.Module]:
         """The view of the run's task and model."""
         return view_of(self.run)
 
-    @cached_property
+    @functools.cached_property
     def item(self) -> object:
         """What the sections read: the text, for a translator together with the answer that its search finds."""
         return (self.text, self.view.search(self.text, self.beam).text) if self.view.beam_search else self.text
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether the run answers with its network together with its simple baseline."""
+        return self.run.answering is not self.run.model
 
     @property
     def layer(self) -> str:
@@ -74,16 +83,23 @@ class Subject:
         if not self.data:
             check_named_by_run(self.run.task.part(spec, "test").spec, f"{self.run.path}/config.yaml")
 
-    def held_out_items(self, count: int, tokens: int) -> list[object]:
-        """Return items of the held-out data; see `TaskView.held_out`. There are none if the data cannot be read."""
+    def from_held_out(self, read: Callable[[str, str | None], Result]) -> Result | None:
+        """Return what a method of the view reads of the held-out data; None if there are none or it cannot read them.
+
+        The arguments of the method are the data and their format.
+        """
         spec = self.held_out()
         if spec is None:
-            return []
+            return None
         try:
             self.check_held_out(spec)
-            return list(self.view.held_out(spec, self.file_format, count=count, tokens=tokens))
+            return read(spec, self.file_format)
         except InputError:  # the section on mistakes reports it
-            return []
+            return None
+
+    def held_out_items(self, count: int, tokens: int) -> list[object]:
+        """Return items of the held-out data; see `TaskView.held_out`. There are none if the data cannot be read."""
+        return list(self.from_held_out(functools.partial(self.view.held_out, count=count, tokens=tokens)) or [])
 
 
 def view_of(run: Run) -> TaskView[nn.Module]:
@@ -105,10 +121,10 @@ def prepare(
     text, notes = view_of(run).excerpt(text)
     if run.answering is not run.model:
         weight = run.config.training.baseline_weight
-        blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}. "
+        blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}."
         notes = [
             *notes,
-            f"{blended}The errors are those of these answers; all else on this page is about the network alone.",
+            f"{blended} The answers and errors on this page are those of both; sections about {ALONE} say so.",
         ]
     return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
 

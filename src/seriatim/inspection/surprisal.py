@@ -18,8 +18,8 @@ from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import SOFT, new_figure, plain, style
 from ..report.wording import quoted
 from ..training.view_types import LabelEffect
-from .gold_answers import gold_parts
-from .subject import Content, Subject
+from .gold_answers import gold_parts, network_parts
+from .subject import ALONE, Content, Subject
 
 MAX_TOKENS = 1_000
 """Tokens that are shown one by one."""
@@ -31,6 +31,8 @@ LONGEST = 20
 """Characters of the name of a token below its bar; a tag is written after its word."""
 MAX_LABELS = 5
 """Labels that are listed, or whose curves are drawn."""
+MIN_FULL = 1.0
+"""Bits that have the full shade, at least, so that a small effect does not look like a large one."""
 
 
 def surprisal_section(subject: Subject) -> Content:
@@ -66,7 +68,7 @@ def surprisal_section(subject: Subject) -> Content:
         figure = surprisal_figure(finite, subject.layer)
         parts.append(Plot(figure, "Distribution of surprisal", f"{capital}. {tail}", description))
     if result.answers:
-        parts += gold_parts(subject, result.answers)
+        parts += [*gold_parts(subject, result.answers), *network_parts(subject, result.answers)]
     return Content(parts, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
 
 
@@ -103,38 +105,55 @@ def _mean_with_interval(bits: Sequence[float]) -> str:
 
 
 def label_effect_section(subject: Subject) -> Content:
-    """Write the section on the effect of each token on the label."""
+    """Write the section on the answer, and on the effect of each token on the label that the network predicts."""
     effect = subject.view.label_effect(subject.text)
-    label, gains = effect.labels[effect.predicted], effect.bits()
-    largest = max(float(gains.max()), 1e-9)
-    tokens = [
-        Token(text, float(gain), max(0.0, float(gain) / largest), _most_likely(effect, row), _effect_note(label, gain))
-        for text, gain, row in zip(effect.tokens, gains, effect.without, strict=True)
-    ]
-    shares = ", ".join(f"{name} {percent(value)}" for name, value in _most_likely(effect, effect.full))
-    caption = (
-        f"Each token is shaded by how much log₂ P({label}) falls when that token alone is removed. Full shade is "
-        f"{largest:.2f} bits. Tokens that make the label less likely are not shaded. "
-        "Select a token to see the probabilities of the labels without it."
-    )
-    shaded = Tokens(tokens, caption, ("no effect", "large effect"), "Without this token:")
-    parts: list[Part] = [Prose(f"The predicted label is {label}: {shares}."), *gold_parts(subject, [label]), shaded]
+    answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
+    prose = f"Predicted label: {_listed(effect, effect.answer)}."
+    if subject.is_blended:
+        prose += f" {ALONE.capitalize()}: {_listed(effect, effect.full)}. The rest of this section is about it."
+    parts: list[Part] = [Prose(prose), *gold_parts(subject, [answer]), _shaded(effect)]
     if effect.prefixes is not None and len(effect.tokens) > 1:
         caption = "Probabilities of the labels if the text ended after each token."
-        description = f"Probability of labels against tokens read; at the end {shares}."
+        description = f"Probability of labels against tokens read; at the end {_listed(effect, effect.full)}."
         parts.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
-    strongest = effect.tokens[int(gains.argmax())].strip()
-    adds = (
-        f"; without {quoted(strongest)}, log₂ of its probability falls most, by {gains.max():.2f}"
-        if gains.max() > 0
-        else ""
+    whole, without = float(effect.full.max()), effect.without[:, effect.predicted]
+    line = f"answer: {answer} ({percent(effect.answer.max())})"
+    if answer != label:
+        line += f"; {ALONE} answers {label} ({percent(whole)})"
+    if percent(without.min()) != percent(whole) and without.min() < whole:
+        strongest = quoted(effect.tokens[int(without.argmin())].strip())
+        of = f" of {ALONE}" if subject.is_blended else ""
+        line += f"; without {strongest}, {_change(label, whole, float(without.min()), of)}"
+    return Content(parts, [line])
+
+
+def _shaded(effect: LabelEffect) -> Tokens:
+    """Return the text, shaded by how much each token raises the probability of the label."""
+    label, gains, whole = effect.labels[effect.predicted], effect.bits(), float(effect.full.max())
+    full = max(float(gains.max()), MIN_FULL)
+    notes = [f"Without this token, {_change(label, whole, share)}." for share in effect.without[:, effect.predicted]]
+    tokens = [
+        Token(text, float(gain), max(0.0, float(gain) / full), _most_likely(effect, row), note)
+        for text, gain, row, note in zip(effect.tokens, gains, effect.without, notes, strict=True)
+    ]
+    caption = (
+        f"Each token is shaded by how much log₂ P({label}) falls when that token alone is removed. Full shade is "
+        f"{full:.2f} bits. Tokens that do not make the label more likely are not shaded. "
+        "Select a token to see the probabilities of the labels without it."
     )
-    return Content(parts, [f"answer: {label} ({percent(effect.full[effect.predicted])}){adds}"])
+    return Tokens(tokens, caption, ("no effect", "large effect"), "Without this token:")
 
 
-def _effect_note(label: str, gain: float) -> str:
-    way = "falls" if gain > 0 else "rises"
-    return f"Without this token, log₂ P({label}) {way} by {abs(gain):.2f} bits."
+def _change(label: str, before: float, after: float, of: str = "") -> str:
+    first, second = percent(before), percent(after)
+    if first == second:
+        return f"P({label}){of} stays at {first}"
+    return f"P({label}){of} {'falls' if after < before else 'rises'} from {first} to {second}"
+
+
+def _listed(effect: LabelEffect, probabilities: np.ndarray) -> str:
+    """Return the most likely labels with their probabilities: ``yes (95 %), no (4.9 %)``."""
+    return ", ".join(f"{name} ({percent(value)})" for name, value in _most_likely(effect, probabilities))
 
 
 def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:

@@ -18,6 +18,7 @@ from ..storage.atomic_files import write_whole
 from .heat_map_data import cells_left_out
 from .theme import DARK, LIGHT, printable
 from .token_links import TokenLinks
+from .wording import seen
 
 try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -204,7 +205,6 @@ def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequenc
     html = page.render(
         title=title,
         lead=lead,
-        links=links,
         sections=[section for section in sections if section.parts],
         light=LIGHT,
         dark=DARK,
@@ -212,7 +212,15 @@ def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequenc
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return printable(html)
+    return with_links(printable(html), links)
+
+
+def with_links(html: str, links: Sequence[Link]) -> str:
+    """Return a page that has no links to related pages yet with some at the end of its header."""
+    if not links:
+        return html
+    names = Markup(", ").join(Markup('<a href="{}">{}</a>').format(link.address, link.name) for link in links)
+    return html.replace("</header>", f"<p>Related pages: {names}.</p>\n</header>", 1)
 
 
 def write_page(path: Path, html: str) -> None:
@@ -263,6 +271,6 @@ def _environment() -> Environment:
         "left_out": lambda plot: cells_left_out(plot.figure),
         "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
-        "visible": lambda token: token.replace("\n", "↵\n").replace("\t", "⇥\t"),
+        "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment

@@ -1,5 +1,6 @@
 """Names in plots that do not overlap: at the ends of lines, beside points, and of tokens along an axis."""
 
+import math
 from collections.abc import Sequence
 from itertools import product
 
@@ -136,12 +137,16 @@ def width_for(tokens: int) -> float:
 
 
 def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float, *, longest: int = LONGEST) -> None:
-    """Name the tokens along an axis of some length if there is room; else label the axis ``token``."""
+    """Name the tokens along an axis of some length, or as many of them as there is room for, at equal distances."""
     across = axis.axis_name == "x"
-    if tokens and len(tokens) * SPACED <= inches:
-        names = [shown(token, longest) for token in tokens]
-        axis.set_ticks(range(len(tokens)), names, rotation=90 if across else 0, fontsize=TOKEN_SIZE)
-        axis.set_tick_params(length=0)
+    if tokens:
+        step = max(1, math.ceil(len(tokens) * SPACED / inches))
+        places = range(0, len(tokens), step)
+        names = [shown(tokens[place], longest) for place in places]
+        axis.set_ticks(places, names, rotation=90 if across else 0, fontsize=TOKEN_SIZE)
+        axis.set_tick_params(length=0 if step == 1 else 3)
+        if step > 1 and inches >= NARROW / 2:
+            axis.set_label_text(f"one of {step} tokens is named", fontsize=TOKEN_SIZE)
     else:
         axis.set_label_text("place of the token", fontsize=10)
         axis.set_major_locator(MaxNLocator(integer=True))

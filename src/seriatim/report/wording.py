@@ -1,8 +1,12 @@
 """Quotations in sentences, and the names of data."""
 
+import unicodedata
 from pathlib import PurePath
 
 from ..evaluation.token_scores import visible
+
+DOTTED_CIRCLE = "\N{DOTTED CIRCLE}"
+"""Stands below a mark that has no letter, as in Unicode's charts."""
 
 
 def isolated(text: str) -> str:
@@ -13,6 +17,13 @@ def isolated(text: str) -> str:
 def without_isolates(text: str) -> str:
     """Return a text for a terminal, without the marks of `isolated`."""
     return text.replace("\N{FIRST STRONG ISOLATE}", "").replace("\N{POP DIRECTIONAL ISOLATE}", "")
+
+
+def seen(text: str) -> str:
+    """Return a text that can be seen: a lone combining mark, or a text without width, has a dotted circle."""
+    categories = [unicodedata.category(character) for character in text.rstrip(" ")]
+    alone = categories and (categories[0].startswith("M") or all(category == "Cf" for category in categories))
+    return f"{DOTTED_CIRCLE}{text}" if alone else text
 
 
 def quoted(token: str) -> str:

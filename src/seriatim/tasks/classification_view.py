@@ -105,18 +105,25 @@ class ClassifierView(TaskView[Classifier]):
         return self.model.probabilities(*self.batch(batch)).unsqueeze(1)
 
     def label_effect(self, text: str) -> LabelEffect:
-        """Return how the predicted label depends on each of the first tokens."""
+        """Return how the label that the network predicts depends on each of the first tokens, and the answer."""
         ids = self.ids(text)[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
         size = len(ids)
         prefixes = self.probabilities([ids[: i + 1] for i in range(size)]) if self.model.layer.causal else None
         without = self.probabilities([np.delete(ids, i) for i in range(size)])
         tokens = [token_text(self.tokenizer, token) for token in ids.tolist()]
-        return LabelEffect(tokens, list(self.vocabulary.labels), self.probabilities([ids])[0], prefixes, without)
+        full = self.probabilities([ids])[0]
+        has_baseline = self.blended is not None
+        blended = probabilities(self.answering, self.documents([ids], [text]))[0] if has_baseline else None
+        return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, blended)
 
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
-        """Return P(label) of texts given as token ids ``(texts, labels)``."""
+        """Return P(label) of texts given as token ids ``(texts, labels)``, by the network alone."""
+        return probabilities(self.model, self.documents(texts))
+
+    def documents(self, texts: list[np.ndarray], strings: Sequence[str] | None = None) -> Documents:
+        """Return texts, given as token ids, as a model reads them; a simple baseline reads the ``strings``."""
         labels = np.zeros(len(texts), dtype=np.int64)
-        return probabilities(self.model, Documents(Side.join(texts), labels, self.vocabulary, forms=self.forms))
+        return Documents(Side.join(texts), labels, self.vocabulary, strings=strings, forms=self.forms)
 
     def context_use(self, item: object) -> ContextUse:
         """Return −log P of the predicted label when only the last tokens of the text are seen."""

@@ -182,7 +182,9 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
             logits, _ = self.model(inputs.to(self.device), state)
         log_probabilities = torch.log_softmax(logits[0].double(), dim=1).cpu()
         target = self.vocabulary.target
-        scores = list(score_tokens(target, log_probabilities, targets[0], alternatives=alternatives))
+        scores = list(
+            score_tokens(target, log_probabilities, targets[0], alternatives=alternatives, end=target.describe(END))
+        )
         caption = (
             f"The answer{' of beam search' if isinstance(item, tuple) else ', found by greedy search'}. Each token is "
             "shaded by −log₂ of its probability, given the source and the answer so far; the last is the end symbol."

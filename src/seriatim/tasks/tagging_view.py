@@ -1,5 +1,6 @@
 """What inspection shows of taggers: how certain each tag is, and wrong tags."""
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -8,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..data.batching import Buckets
 from ..data.conll import Sentence
-from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
+from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
@@ -69,14 +69,18 @@ class TaggerView(TaskView[Tagger]):
         return scores
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of the last word's tag, or of the first word's, without the other tags."""
+        """Return −log P of the last word's tag, or of the first word's, whatever the other tags are."""
         return self.place_losses(batch, [0 if at_start else len(example.targets) - 1 for example in batch])
 
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
-        """Return −log P of the tag of one word of each sentence, without the other tags."""
-        pairs = zip(batch, places, strict=True)
-        targets = torch.tensor([example.targets[place] for example, place in pairs], device=self.device)
-        return F.cross_entropy(self.forward(batch)[range(len(batch)), places].double(), targets, reduction="none")
+        """Return −log P of the tag of one word of each sentence, whatever the other tags are: the marginal of a CRF."""
+        sentences = self.batch([example.words for example in batch])
+        tags = torch.full(sentences.words.shape, NO_TAG, device=self.device)
+        tags[range(len(batch)), places] = torch.tensor(
+            [example.targets[place] for example, place in zip(batch, places, strict=True)], device=self.device
+        )
+        field = None if self.model.crf is None else copy.deepcopy(self.model.crf).double()
+        return TagModel(field).losses(self.model(sentences).double(), sentences._replace(tags=tags))
 
     def target_names(self, example: Example) -> tuple[str, ...]:
         """Return the names of the tags."""
@@ -88,7 +92,7 @@ class TaggerView(TaskView[Tagger]):
         return self.model.marginals(self.model(tagged), tagged.lengths)[:, -1:]
 
     def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
-        """Return −log₂ P of the tag of each word, and its most likely tags."""
+        """Return −log₂ P of the tag of each word as the run answers, and its most likely tags."""
         text = str(item)
         labels = self.vocabulary.labels
         words = text.split()[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
@@ -96,9 +100,9 @@ class TaggerView(TaskView[Tagger]):
             raise no_words()
         with torch.no_grad():
             batch = self.batch([words])
-            scores = self.model(batch)
-            shares = self.model.marginals(scores, batch.lengths)[0].double().cpu()
-            (tags,) = self.model.decode(scores, batch.lengths)
+            scores = self.answering(batch)
+            shares = self.answering.marginals(scores, batch.lengths)[0].double().cpu()
+            (tags,) = self.answering.decode(scores, batch.lengths)
         best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
         tagged = []
         for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):

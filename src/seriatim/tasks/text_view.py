@@ -18,8 +18,16 @@ from ..core.state import State
 from ..data.batching import Batches, Windows
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
+from ..data.readers import read_pieces
 from ..data.tokenizers import END
-from ..evaluation.context_use import ContextUse, by_context, context_sizes, last_logits
+from ..evaluation.context_use import (
+    ContextExcess,
+    ContextUse,
+    by_context,
+    context_sizes,
+    excess_losses,
+    last_logits,
+)
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
 from ..evaluation.intervals import Metrics
 from ..evaluation.perplexity import each_loss
@@ -32,6 +40,7 @@ from ..models.ngrams.unseen import sparsity
 from ..training.task_view import ModelT, TaskView
 from ..training.view_types import Example, StateReader
 from .measured_tokens import choose_blocks, choose_lines, with_losses
+from .unknown_words import decode, unknown_words
 
 TextModelT = TypeVar("TextModelT", bound=TextModel, covariant=True)
 BLOCK = 50
@@ -144,9 +153,7 @@ class TextView(TaskView[ModelT]):
 
     def unknown_words(self, text: str, ids: Sequence[int] | np.ndarray) -> dict[int, str]:
         """Return the words of a text that its tokens ``ids``, or the first of them, hold as unknown, by their place."""
-        places = [place for place, token in enumerate(ids) if token == self.tokenizer.unknown_id]
-        words = self.tokenizer.unknown_pieces(text) if self.tokenizer.kind == "word" else []
-        return dict(zip(places, words, strict=False)) if len(words) >= len(places) else {}
+        return unknown_words(self.tokenizer, [text], ids)
 
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
@@ -162,8 +169,9 @@ class TextView(TaskView[ModelT]):
         starts = np.arange(0, size, BLOCK) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
         ends = np.append(starts[1:], size)
         means = np.add.reduceat(losses, starts) / (ends - starts)
+        words = unknown_words(self.tokenizer, (piece.text for piece in read_pieces(whole.sources)), corpus.ids)
         worst = [
-            WrongExample(float(means[i]), self.tokenizer.decode(corpus.ids[starts[i] : ends[i]].tolist()))
+            WrongExample(float(means[i]), decode(self.tokenizer, corpus.ids, range(starts[i], ends[i]), words))
             for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
         ]
         truth, guesses = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
@@ -194,11 +202,11 @@ class CausalTextView(TextView[TextModelT]):
 
     def losses(self, corpus: Corpus) -> np.ndarray:
         """Return −log P of each token, by which the model need not compute whole distributions."""
-        return each_loss(self.model, corpus)
+        return each_loss(self.answering, corpus)
 
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """Yield the predictions window by window, with the state carried from one window to the next."""
-        model, rows = self.model, 1 if corpus.ends is None else LINES_TOGETHER
+        """Yield the answers of the run window by window, with the state carried from one window to the next."""
+        model, rows = self.answering, 1 if corpus.ends is None else LINES_TOGETHER
         window = max(1, min(WINDOW, MAX_LOGITS // (rows * model.vocabulary_size)))
         batches, state = Batches(corpus, rows, window), None
         for batch in batches.read(batches.in_order()):
@@ -257,6 +265,11 @@ class CausalTextView(TextView[TextModelT]):
         corpus = self.encode(text)
         sizes = context_sizes(len(corpus.ids))
         return ContextUse(by_context(self.model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
+
+    def context_excess(self, spec: str, file_format: str | None) -> ContextExcess:
+        """Return by how much the loss on some data is higher when only the last tokens are seen."""
+        corpus = self.read_corpus(spec, file_format=file_format)
+        return excess_losses(self.model, corpus.ids, ends=corpus.ends)
 
     def state_reader(self) -> StateReader:
         """Return a way to read tokens by the language model."""

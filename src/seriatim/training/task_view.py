@@ -17,7 +17,7 @@ from ..config import Config
 from ..core.errors import InputError
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.context_use import ContextUse
+from ..evaluation.context_use import ContextExcess, ContextUse
 from ..evaluation.error_analysis import Mistakes
 from ..evaluation.intervals import Metrics
 from ..evaluation.token_losses import TokenLosses
@@ -205,6 +205,10 @@ class TaskView(Generic[ModelT]):
 
         The item is a text, or an item that `read` reads.
         """
+        raise self.not_offered("no loss for shorter contexts")
+
+    def context_excess(self, spec: str, file_format: str | None) -> ContextExcess:
+        """Return by how much the loss on some data is higher with short contexts; the arguments as in `Task.read`."""
         raise self.not_offered("no loss for shorter contexts")
 
     def token_losses(self, data: Any, train: Any) -> TokenLosses:

@@ -60,18 +60,24 @@ class Example:
 
 @dataclass(frozen=True)
 class LabelEffect:
-    """How the predicted label of a text depends on its tokens."""
+    """How the label that a network predicts for a text depends on its tokens."""
 
     tokens: list[str]  # as they appear in the text
     labels: list[str]
     full: np.ndarray  # (labels,): P(label) for all tokens
     prefixes: np.ndarray | None  # (tokens, labels): P(label) after each token; None if the model is bidirectional
     without: np.ndarray  # (tokens, labels): P(label) of the text without each token
+    blended: np.ndarray | None = None  # (labels,): P(label) of the run, if it answers with its simple baseline, too
 
     @property
     def predicted(self) -> int:
-        """Index of the most likely label."""
+        """Index of the label that is most likely for the network alone."""
         return int(self.full.argmax())
+
+    @property
+    def answer(self) -> np.ndarray:
+        """P(label) of what the run answers ``(labels,)``."""
+        return self.full if self.blended is None else self.blended
 
     def bits(self) -> np.ndarray:
         """Return by how much each token raises log₂ P(predicted label), compared with the text without it."""

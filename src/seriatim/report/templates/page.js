@@ -72,3 +72,10 @@ function oneTabStop(items) {
     });
   });
 }
+
+// The token that a key leads to from one of the tokens of a text, in the direction in which the text is written.
+function tokenReached(key, group, now, tokens) {
+  const forwards = getComputedStyle(group).direction === "rtl" ? -1 : 1;
+  const steps = { ArrowRight: forwards, ArrowLeft: -forwards, ArrowDown: 1, ArrowUp: -1 };
+  return tokens[{ Home: 0, End: tokens.length - 1 }[key] ?? now + (steps[key] ?? NaN)];
+}

@@ -18,8 +18,7 @@ function surprisal(group) {
     box.replaceChildren(make("div", note), ...(list.children.length ? [make("div", group.dataset.list), list] : []));
     placed(box, token.getClientRects()[0] ?? token.getBoundingClientRect());
   };
-  const go = (to) => {
-    const token = tokens[Math.max(0, Math.min(tokens.length - 1, to))];
+  const go = (token) => {
     for (const each of tokens) each.tabIndex = each === token ? 0 : -1;
     token.focus();
   };
@@ -29,11 +28,10 @@ function surprisal(group) {
   group.addEventListener("focusout", close);
   group.addEventListener("pointerover", (event) => of(event) && show(of(event)));
   group.addEventListener("pointerleave", () => (group.contains(document.activeElement) ? show(document.activeElement) : close()));
-  group.addEventListener("click", (event) => of(event) && go(tokens.indexOf(of(event))));
+  group.addEventListener("click", (event) => of(event) && go(of(event)));
   group.addEventListener("keydown", (event) => {
-    const now = tokens.indexOf(of(event));
-    const moves = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: tokens.length - 1 };
-    if (event.key in moves) { event.preventDefault(); go(moves[event.key]); }
+    const to = tokenReached(event.key, group, tokens.indexOf(of(event)), tokens);
+    if (to) { event.preventDefault(); go(to); }
     if (event.key === "Escape") close();
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); show(of(event)); }
   });

@@ -4,39 +4,42 @@ function tokenLinks(figure) {
   const views = JSON.parse(figure.querySelector("script.weights").textContent);
   const choice = figure.querySelector("select"), about = figure.querySelector(".about"), shares = figure.querySelector(".shares");
   const nameOf = (token) => (token.dataset.text ?? token.textContent).trim().replaceAll("\n", "") || "␣";
-  const inPercent = (share) => (share < 0.001 ? "under 0.1\u00a0%" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0).replace(/\.0$/, "")}\u00a0%`); // two digits are stored
+  const inPercent = (share) => { // as on the rest of the page: only all of something is 100 %
+    if (share < 0.0005 || (share >= 0.9995 && share < 1)) return share < 0.5 ? "under 0.1\u00a0%" : "over 99.9\u00a0%";
+    return `${(100 * share).toFixed(share < 0.1 || (share >= 0.995 && share < 1) ? 1 : 0).replace(/\.0$/, "")}\u00a0%`;
+  };
   const quoted = (token) => { const text = make("bdi"); text.append("“", make("bdi", nameOf(token)), "”"); return text; };
   let pinned = Number(figure.dataset.pinned);
 
-  // The weights of a token for all tokens, from 0 to 1 relative to the largest; undefined for those that are left out.
-  function weightsOf(place) {
+  // The shades of all tokens for a token, the square roots of their weights relative to the largest, from 0 to 1;
+  // undefined for those that are left out.
+  function shadesOf(place) {
     const view = views[choice?.value ?? 0], row = view.rows[place - view.row];
-    if (row === undefined) return { largest: 0, weights: tokens.map(() => undefined) };
-    const weights = tokens.map((_, i) => {
-      const at = 2 * (i - view.column), digits = row.slice(at, at + 2);
-      return at < 0 || !digits.trim() ? undefined : Number(digits) / 99;
+    if (row === undefined) return { largest: 0, shades: tokens.map(() => undefined) };
+    const shades = tokens.map((_, i) => {
+      const at = 3 * (i - view.column), digits = row.slice(at, at + 3);
+      return at < 0 || !digits.trim() ? undefined : Number(digits) / 999;
     });
-    return { largest: view.largest[place - view.row], weights };
+    return { largest: view.largest[place - view.row], shades };
   }
 
   function show(place) {
-    const { largest, weights } = weightsOf(place);
+    const { largest, shades } = shadesOf(place);
     tokens.forEach((token, i) => {
-      const shade = Math.sqrt(weights[i] ?? 0);
+      const shade = shades[i] ?? 0;
       token.style.setProperty("--shade", shade.toFixed(2));
       token.dataset.level = Math.round(4 * shade);
-      token.classList.toggle("later", weights[i] === undefined);
+      token.classList.toggle("later", shades[i] === undefined);
       token.classList.toggle("held", i === place);
     });
-    const most = weights.map((weight, i) => [weight ?? 0, i]).filter(([weight]) => weight > 0);
+    const most = shades.map((shade, i) => [shade ?? 0, i]).filter(([shade]) => shade > 0);
     most.sort((a, b) => b[0] - a[0] || a[1] - b[1]);
     const line = make("p");
     line.append("Selected: ", quoted(tokens[place]), ". ", most.length ? "Largest shares: " : "It has no shares here.");
-    most.slice(0, 5).forEach(([weight, i], rank) => {
-      line.append(rank ? ", " : "", quoted(tokens[i]), ` ${inPercent(weight * largest)}`);
+    most.slice(0, 5).forEach(([shade, i], rank) => {
+      line.append(rank ? ", " : "", quoted(tokens[i]), ` ${inPercent(shade ** 2 * largest)}`);
     });
-    const rest = weights.filter((weight) => weight === 0).length; // shares that two digits round to nothing
-    if (most.length && most.length < 5 && rest) line.append(`; others under ${(Math.ceil(1000 * largest / 198) / 10).toFixed(1)}\u00a0%`);
+    if (most.length && most.length < 5 && shades.includes(0)) line.append("; others under 0.1\u00a0%");
     shares.replaceChildren(line);
   }
 
@@ -62,10 +65,8 @@ function tokenLinks(figure) {
     group.addEventListener("focusin", (event) => of(event) >= 0 && pin(of(event)));
     group.addEventListener("click", (event) => of(event) >= 0 && tokens[of(event)].focus());
     group.addEventListener("keydown", (event) => {
-      const forwards = getComputedStyle(group).direction === "rtl" ? -1 : 1;
-      const steps = { ArrowRight: forwards, ArrowLeft: -forwards, ArrowDown: 1, ArrowUp: -1 };
-      const to = { Home: 0, End: tokens.length - 1 }[event.key] ?? pinned + (steps[event.key] ?? NaN);
-      if (tokens[to]) { event.preventDefault(); tokens[to].focus(); }
+      const to = tokenReached(event.key, group, pinned, tokens);
+      if (to) { event.preventDefault(); to.focus(); }
     });
   }
   show(pinned);

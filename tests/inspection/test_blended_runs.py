@@ -1,0 +1,91 @@
+"""Runs that answer with their network together with the simple baseline: the page gives the answers of the run."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+import seriatim
+from seriatim.inspection.subject import prepare, view_of
+from seriatim.inspection.surprisal import label_effect_section, surprisal_section
+from seriatim.recurrence.obstacles import uncompiled
+from seriatim.report.page import Table
+
+from .inspected import SENTENCE, TAGS, write_data
+
+GIVEN = {"beam": 1, "data": None, "file_format": None}
+
+
+@pytest.fixture(scope="module")
+def blended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, seriatim.Run]:
+    """Runs whose network has learned next to nothing, and whose baseline has the weight 0.9."""
+    folder = tmp_path_factory.mktemp("blended")
+    write_data(folder)
+    runs = {}
+    for task, ending in (("classify", "tsv"), ("tag", "conll"), ("lm", "txt")):
+        paths = {part: str(folder / f"{task}.{part}.{ending}") for part in ("train", "test")}
+        config = {
+            "task": task,
+            "data": paths,
+            "model": {"layer": "gru", "embedding_size": 4, "hidden_size": 4},
+            "tokenizer": {"kind": "word"},
+            "training": {"steps": 1, "learning_rate": 1e-6, "baseline_weight": 0.9},
+            "out": str(folder / task),
+        }
+        with uncompiled():
+            runs[task] = seriatim.train(config)
+    return runs
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled():
+    with uncompiled():
+        yield
+
+
+def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path: Path) -> None:
+    run = blended["classify"]
+    rows = [line.split("\t") for line in Path(run.config.data.test).read_text().splitlines()[1:]]
+    view = view_of(run)
+
+    def alone(text: str) -> str:
+        return view.target_names(view.examples(text)[0])[0]
+
+    label, text = next(row for row in rows if alone(row[1]) != row[0] == next(run.predict([row[1]])))
+    (answer,) = run.predict([text], details=True)
+    effect = view.label_effect(text)
+    assert effect.answer.tolist() == pytest.approx(list(answer["probabilities"].values()), abs=1e-6)
+    content = label_effect_section(prepare(run, text, **GIVEN))
+    assert content.summary[0].startswith(f"answer: {label} (")
+    assert f"the network alone answers {alone(text)} (" in content.summary[0]
+    assert content.parts[0].text.startswith(f"Predicted label: {label} (")
+    assert f"The network alone: {alone(text)} (" in content.parts[0].text
+    assert "the prediction is correct" in content.parts[1].text
+    html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
+    for section in ("influence", "gates", "embeddings", "gradient-flow", "memory"):
+        assert (
+            "This section is about the network alone."
+            in html.split(f'<section id="{section}"')[1].split("</h2>")[1][:80]
+        )
+
+
+def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
+    run = blended["tag"]
+    (answer,) = run.predict([SENTENCE], details=True)
+    subject = prepare(run, SENTENCE, **GIVEN)
+    scores = subject.view.token_scores(SENTENCE)
+    assert list(scores.answers) == answer["tags"] == [TAGS.get(word, "X") for word in SENTENCE.split()]
+    assert [2**-score.bits for score in scores.scores] == pytest.approx(answer["probabilities"], abs=1e-5)
+    tables = [part for part in surprisal_section(subject).parts if isinstance(part, Table)]
+    alone = subject.view.target_names(subject.view.examples(SENTENCE)[0])
+    differing = [list(row) for row in zip(SENTENCE.split(), answer["tags"], alone, strict=True) if row[1] != row[2]]
+    assert differing
+    assert [table.rows for table in tables if "network alone" in table.caption] == [differing]
+
+
+def test_surprisal_is_that_of_the_run(blended: dict[str, seriatim.Run]) -> None:
+    run = blended["lm"]
+    bits = view_of(run).token_scores(SENTENCE).total_bits
+    assert bits * math.log(2) == pytest.approx(-run.stream().feed(SENTENCE).log_probability, rel=1e-5)
+    mistakes = view_of(run).mistakes(run.config.data.test, None)
+    assert mistakes.correct / mistakes.total > 0.3, "the network alone is hardly ever right"

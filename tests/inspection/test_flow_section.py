@@ -1,0 +1,90 @@
+"""What the page says of gradient flow, and what its plots show, from curves whose properties are known."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from seriatim.inspection import flow_section
+from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow_figure, leaves_frame
+from seriatim.inspection.gradient_trend import Trend, reach, trend
+from seriatim.inspection.subject import prepare
+from seriatim.recurrence.obstacles import uncompiled
+
+from .inspected import SENTENCE, TEXTS
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled() -> Iterator[None]:
+    """Disable compiled code, which these tests do not need and which takes seconds to build."""
+    with uncompiled():
+        yield
+
+
+def test_a_rate_describes_the_curve_up_to_its_reach() -> None:
+    """A gradient that vanishes at once and leaves a small rest has the rate of its fall, not of its flat end."""
+    fall = 0.5 ** torch.arange(60.0, dtype=torch.float64)
+    two_phases = torch.maximum(fall, torch.tensor(0.004))
+    rate = trend([two_phases * scale for scale in (1, 2, 3, 4)])
+    assert rate is not None
+    assert (rate.factor, rate.kind) == (pytest.approx(0.5), "vanishing")
+    assert rate.factor ** reach(two_phases.tolist()) < 0.01, "rate and reach agree"
+    bent = torch.maximum(fall, torch.tensor(0.02))  # no reach, and not a line
+    unclear = trend([bent * scale for scale in (1, 2, 3, 4)])
+    assert unclear is not None
+    assert unclear.kind is None
+    assert flow_section._phrases(bent.tolist(), unclear) == ["reach more than 60 steps"]
+
+
+def frame(trained: list[float], fresh: list[float]) -> tuple[float, float, float]:
+    axes = gradient_flow_figure([LayerFlow("layer 1: rnn", trained, fresh)]).axes[0]
+    return axes.get_xlim()[1], *axes.get_ylim()
+
+
+def test_an_exploding_curve_does_not_hide_the_other() -> None:
+    up, flat = [1.25**k for k in range(255)], [0.97**k for k in range(255)]
+    right, low, high = frame(up, flat)
+    assert right >= 255
+    assert low < min(flat)
+    assert high > max(up)
+    assert leaves_frame(LayerFlow("a", up, flat)) == (None, None)
+
+
+def test_a_curve_that_leaves_the_frame_is_named() -> None:
+    falling, flat = [0.1**k for k in range(40)], [1.0] * 40
+    right, low, _ = frame(falling, flat)
+    assert right >= 40
+    assert low >= 0.1**11
+    layer = LayerFlow("layer 1: rnn", falling, flat)
+    assert leaves_frame(layer) == (11, None)
+    assert "the curve after training leaves the frame at k = 11." in flow_section._caption(layer)
+    assert frame(falling, falling)[0] < 15, "the plot ends where nothing is drawn"
+    endless = LayerFlow("layer 1: rnn", [1.0, 1e100, math.inf, math.inf], [1.0, 1e90, math.inf, math.nan])
+    assert leaves_frame(endless) == (None, None)
+    assert "leaves the frame" not in flow_section._caption(endless)
+
+
+def theory(factor: float, fit: float, growth: float) -> str:
+    measured = Trend(factor, factor - 0.01, factor + 0.01, fit, 200, 16)
+    layer = LayerFlow("layer 1: rnn", [1.0] * 40, [1.0] * 40, measured, measured, None, None, growth, 0.5)
+    return " ".join(flow_section._theory(layer))
+
+
+def test_the_theory_is_compared_only_with_a_rate_that_is_stated() -> None:
+    assert "the measured factor" not in theory(0.9, 0.05, 0.95), "no straight line fits"
+    assert "is smaller; the theory is an estimate from means, not a bound" in theory(0.9, 0.99, 0.95)
+    assert "is larger; the theory is an estimate from means, not a bound" in theory(0.9, 0.99, 0.85)
+    assert "contains it" in theory(0.9, 0.99, 0.9)
+    assert not list(flow_section._theory(LayerFlow("layer 1: gru", [1.0] * 40, [1.0] * 40)))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "whole", "inputs"),
+    [("lm", 1, 0, 0), ("classify", 0, 1, 0), ("tag", 1, 0, 0), ("mlm", 0, 0, 1), ("seq2seq-heads", 1, 0, 1)],
+)
+def test_the_introduction_is_that_of_the_layers(inspected, name: str, steps: int, whole: int, inputs: int) -> None:
+    subject = prepare(inspected[name], TEXTS.get(name, SENTENCE), beam=1, data=None, file_format=None)
+    said = flow_section.flow_section(subject).parts[0].text
+    expected = ((flow_section.STEPS, steps), (flow_section.WHOLE, whole), (flow_section.INPUTS, inputs))
+    assert [text in said for text, _ in expected] == [bool(is_said) for _, is_said in expected]
