@@ -200,3 +200,10 @@ def test_few_items_are_no_evidence(differing: int) -> None:
     found = paired(first, values_and_ones(np.zeros(differing + 30)), mean)
     assert found.p_value >= 2.0 ** (1 - differing)
     assert (found.p_value <= SIGNIFICANT) == (differing >= 6)
+
+
+def test_a_value_without_an_interval_has_the_digits_of_the_one_beside_it() -> None:
+    metric = Metric("accuracy", "accuracy", 4)
+    beside = {"accuracy": 0.571428, "accuracy_low": 0.33, "accuracy_high": 0.76}
+    assert (metric.text({"accuracy": 0.285714}, beside), metric.text({"accuracy": 0.285714})) == ("0.29", "0.2857")
+    assert metric.text(beside) == "0.57"

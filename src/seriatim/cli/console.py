@@ -94,7 +94,7 @@ def print_metrics(
     table = table_of("", "", "95 % interval", *[other["name"] for other in others])
     for figure in task.figures:
         if figure.key in metrics:
-            beside = [figure.text(other) if figure.key in other else "" for other in others]
+            beside = [figure.text(other, metrics) if figure.key in other else "" for other in others]
             table.add_row(figure.name, figure.text(metrics), figure.interval(metrics), *beside)
     for key in task.counts:
         note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""

@@ -44,7 +44,7 @@ def _figures(task: AnyTask, summary: Metrics) -> list[str]:
     for figure in task.figures:
         if figure.key in metrics:
             interval = figure.interval(metrics)
-            beside = [figure.text(other) if figure.key in other else "" for other in (baseline, simple)]
+            beside = [figure.text(other, metrics) if figure.key in other else "" for other in (baseline, simple)]
             cells = [f"{figure.text(metrics)}{f' ({interval})' if interval else ''}", *beside[: 1 + bool(simple)]]
             rows.append(f"| {figure.name} | {' | '.join(cells)} |")
     names = ["this model (95 % interval)", baseline["name"], *([simple["name"]] if simple else [])]

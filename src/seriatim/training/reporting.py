@@ -99,7 +99,7 @@ class LineReporter(Reporter):
             others = [baseline, *([baseline["simple"]] if "simple" in baseline else [])]
             for figure in self.headline:
                 if figure.key in metrics:
-                    known = [f"{o['name']}: {figure.text(o)}" for o in others if o.get(figure.key) is not None]
+                    known = [f"{o['name']}: {figure.text(o, metrics)}" for o in others if o.get(figure.key) is not None]
                     beside = f" ({'; '.join(known)})" if known else ""
                     parts.append(f"{figure.name} {figure.text(metrics)}{beside}")
             self.say(f"held-out {', '.join(parts)}")

@@ -82,9 +82,12 @@ class Metric(NamedTuple):
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
         return None if low is None or high is None or low == high else (low, high)
 
-    def text(self, metrics: Figures) -> str:
-        """Return the value among some metrics as a table shows it."""
-        return self.written(metrics[self.key], self.bounds(metrics))
+    def text(self, metrics: Figures, beside: Figures | None = None) -> str:
+        """Return the value among some metrics as a table shows it.
+
+        A value without an interval has the digits of the value ``beside`` it.
+        """
+        return self.written(metrics[self.key], self.bounds(metrics) or self.bounds(beside or {}))
 
     def interval(self, metrics: Figures) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""
