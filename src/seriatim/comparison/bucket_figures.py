@@ -35,7 +35,7 @@ def bucket_figure(buckets: Json) -> Figure | None:
             if low is not None and high is not None and low < high:
                 show(axes.plot([x, x], [low, high], color=look["color"], linewidth=0.8), layer, is_interval=True)
         ends.append((layer, layer, next(y for y in reversed(ys) if not np.isnan(y))))
-    crowded = sum(map(len, (names[bucket] for bucket in shown))) > 30
+    crowded = sum(map(len, (names[bucket] for bucket in shown))) > 24
     labels = [plain(names[bucket]) for bucket in shown]
     axes.set_xticks(range(len(shown)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center")
     axes.set_xlabel(plain(buckets["name"]))
