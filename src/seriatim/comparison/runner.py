@@ -64,7 +64,7 @@ class ComparisonProgress:
             return None
         else:
             run = spent + self._left + OVERHEAD
-        return max(0.0, run - spent) + run * max(0, self.count - self.number)
+        return max(self._left or 0.0, run - spent) + run * max(0, self.count - self.number)
 
     def start(self, layer: str, seed: int) -> None:
         """Begin a run."""
