@@ -67,7 +67,7 @@ def make_pages(tokens: int) -> None:
     data = made_up(FOLDER / "data")["tag"]
     files = [part for name, file in data.files.items() for part in (f"--{name}", file)]
     _compare(
-        tags, "tag", *files, "--layers", "lstm,transformer", "--tokens", str(min(tokens, 7_500))
+        tags, "tag", *files, "--layers", "lstm,transformer", "--tokens", str(min(tokens, 2_500))
     )  # it still makes errors
     inspected = {"lstm": language / "runs/lstm-1", "transformer": language / "runs/transformer-1"}
     for name, run in (inspected | {"tagger": tags / "runs/lstm-1"}).items():
