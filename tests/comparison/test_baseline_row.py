@@ -66,7 +66,7 @@ def test_the_sentence(difference: float, p_value: float | None, expected: str) -
 
 
 def test_all_layers_are_only_called_better_if_all_were_tested() -> None:
-    better = {"p_value": 0.001, "to": "bag"}
+    better = {"p_value": 0.001, "to": "bag", "difference": 0.4, "low": 0.3, "high": 0.5}
     rows = [{"layer": "bag", "baseline": True, "metrics": {"accuracy": 0.5}}]
     rows += [{"layer": f"l{i}", "metrics": {"accuracy": 0.9}, "beside_baseline": better} for i in range(4)]
     metric = {"key": "accuracy", "name": "accuracy", "digits": 2, "headline": True, "more_is_better": True}

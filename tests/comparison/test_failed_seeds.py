@@ -12,7 +12,7 @@ from seriatim.comparison.comparing import Comparison, resume
 from seriatim.comparison.comparison_tables import summary_table
 from seriatim.comparison.results import Results
 from seriatim.comparison.run_pages import first_runs
-from seriatim.comparison.sentences import held_equal, standing
+from seriatim.comparison.sentences import generating, held_equal, standing, training
 from seriatim.comparison.verdict import finding
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import TrainingError
@@ -50,6 +50,7 @@ def test_a_layer_of_which_a_seed_failed_is_not_ranked(tmp_path: Path, monkeypatc
     assert [row.layer for row in results.ranked] == ["rnn", "gru"]
     assert "means over 2 seeds, except those of gru (1 of 2 seeds failed)" in held_equal(results)
     assert "not ranked: 1 of 2 seeds failed" in standing(results.rows[1], results)
+    assert "the fastest" not in training(results.rows[1], results) + generating(results.rows[1], results)
     cells = {row[0].text: row for row in summary_table(results).rows}
     assert cells["gru"][0].note == "1 of 2 seeds failed"
     assert not any(cell.mark == "best" for cell in cells["gru"] if not isinstance(cell, str))

@@ -40,6 +40,9 @@ def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: Non
         ):
             inspect_rows(folder, "the cat")
     (folder / "results.json").write_text(results)
+    report.unlink()
+    assert main(["inspect", str(folder / "runs" / "rnn-1"), "--text", "a dog"]) == 0
+    assert "report.html" not in pages["rnn"].read_text(), "as after compare --no-report"
     shutil.rmtree(folder / "runs" / "rnn-1")
     with pytest.warns(UserWarning, match="rnn is left out"):
         (left,) = inspect_rows(folder, "the cat")

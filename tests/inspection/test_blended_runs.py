@@ -61,6 +61,7 @@ def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path
     assert content.parts[0].text.startswith(f"Predicted label: {label} (")
     assert f"The network alone: {alone(text)} (" in content.parts[0].text
     assert "the prediction is correct" in content.parts[1].text
+    assert content.parts[2].text == "The rest of this section is about the network alone."
     html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
     for section in ("influence", "gates", "embeddings", "gradient-flow", "memory"):
         assert (

@@ -12,7 +12,7 @@ import torch
 
 from ..core.errors import InputError
 from ..data.holding_out import share_of
-from ..evaluation.intervals import SIGNIFICANT, Metrics
+from ..evaluation.intervals import Metrics, is_significant
 from ..layers import find as find_layer
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors
@@ -180,10 +180,10 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], base
     leader = measured[0]
     leader["rank"] = 1
     for place, row in enumerate(measured[1:], 2):
-        p_value = _p_value(compared(row, leader))
-        if p_value is not None and p_value <= SIGNIFICANT:
+        test = compared(row, leader)
+        if test and is_significant(test["p_value"], test["low"], test["high"]):
             leader, row["rank"] = row, place
-        elif p_value is not None:
+        elif _p_value(test) is not None:
             row["rank"] = leader["rank"]
 
 

@@ -100,8 +100,10 @@ def _bucket_sentence(buckets: Json) -> str:
         if chosen:
             largest = max(chosen, key=lambda each: sign * each["difference"])
             name = buckets["names"][largest["bucket"]]
-            what = f"for inputs of {name} tokens" if buckets["by"] == "length" else f"in {name}"
-            where = f"in {len(chosen)} of {ranges} ranges (the largest difference is {what}: "
+            what = (
+                f"for inputs of {name} token{'s' if name != '1' else ''}" if buckets["by"] == "length" else f"in {name}"
+            )
+            where = f"in {len(chosen)} of {ranges} range{'s' if ranges > 1 else ''} (the largest difference is {what}: "
             where += f"{_difference(largest, buckets)})"
             clauses.append(f"a significantly {verb} {_figure_of(buckets)} than {first} {where}")
     return f"By {_unit_left_out(buckets['name'])}, {second} has {listed(clauses)}."

@@ -52,10 +52,10 @@ def inspect_rows(folder: str | Path, text: str, **settings: object) -> list[Insp
             last = error
     if not inspected:
         raise last
+    write_report(folder, results)
     for layer, page in inspected.items():  # once it is known which pages there are
         others = {other: runs[other] for other in inspected if other != layer}
-        write_page(page.path, with_links(page.path.read_text(encoding="utf-8"), _links(others)))
-    write_report(folder, results)
+        write_page(page.path, with_links(page.path.read_text(encoding="utf-8"), _links(folder, others)))
     return list(inspected.values())
 
 
@@ -81,12 +81,12 @@ def links_of_run(run: str | Path) -> list[Link]:
     except InputError:  # of another version, or damaged, which is no matter of this run
         return []
     pages = inspected_pages(folder, results)
-    return _links({layer: name for layer, name in runs.items() if layer in pages and name != path.name})
+    return _links(folder, {layer: name for layer, name in runs.items() if layer in pages and name != path.name})
 
 
-def _links(runs: Mapping[str, str]) -> list[Link]:
-    """Return the links from the page of a run to the report, and to the pages of other runs by their layer."""
+def _links(folder: Path, runs: Mapping[str, str]) -> list[Link]:
+    """Return the links from the page of a run to the report, if there is one, and to other runs by their layer."""
     return [
-        Link("the comparison", f"../../{REPORT}"),
+        *([Link("the comparison", f"../../{REPORT}")] if (folder / REPORT).is_file() else []),
         *(Link(layer, f"../{quote(name)}/{PAGE}") for layer, name in runs.items()),
     ]

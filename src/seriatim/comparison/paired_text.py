@@ -1,11 +1,14 @@
 """Paired differences between rows in words, each with its 95 % interval."""
 
+import math
 from collections.abc import Sequence
 
+from ..evaluation.intervals import is_significant, supported_digits, written
 from ..report.number_formats import listed
 from ..training.task_data import Metric
 from .results import Json, ResultRow, Results
 
+MAX_DIGITS = 8  # after the decimal point
 MAX_DIFFERENCES = 3  # layers of a sentence that are named with their differences
 
 
@@ -18,14 +21,25 @@ def between(row: ResultRow, other: ResultRow) -> Json | None:
     return None
 
 
+def is_clear(test: Json) -> bool:
+    """Return whether a difference is significant; see `is_significant`."""
+    return is_significant(*(test.get(name) for name in ("p_value", "low", "high")))
+
+
 def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
-    """Return a difference and its interval: ``−0.052``, ``−0.086 to −0.018``; both are empty if it is not known."""
+    """Return a difference and its interval: ``−0.052``, ``−0.086 to −0.018``; both are empty if it is not known.
+
+    The interval is left out if it is empty, or excludes 0 although the difference is not significant.
+    """
     value, low, high = (test.get(name) for name in ("difference", "low", "high"))
     figure = _figure(results, test)
     if value is None or low is None or high is None:
         return "", ""
-    size, *ends = (_signed(figure, number, (low, high)) for number in (value, low, high))
-    return size, " to ".join(ends)
+    digits = _digits(figure, low, high)
+    size, *ends = (_signed(number, digits) for number in (value, low, high))
+    if low == high:
+        return ("0" if value == 0 else size), ""
+    return size, " to ".join(ends) if low <= 0 <= high or is_clear(test) else ""
 
 
 def difference_text(results: Results, test: Json, *, other: str = "") -> str:
@@ -36,7 +50,8 @@ def difference_text(results: Results, test: Json, *, other: str = "") -> str:
     size, ends = difference_and_interval(results, test)
     figure = _figure(results, test)
     of = "" if figure.key == results.metric.key else f" in {figure.name}"
-    return f"difference{of}{f' from {other}' if other else ''} {size}, 95 % interval {ends}" if size else ""
+    interval = f", 95 % interval {ends}" if ends else ""
+    return f"difference{of}{f' from {other}' if other else ''} {size}{interval}" if size else ""
 
 
 def named_with_differences(results: Results, tests: Sequence[tuple[ResultRow, Json]]) -> str:
@@ -58,5 +73,12 @@ def _figure(results: Results, test: Json) -> Metric:
     return next((figure for figure in results.figures if figure.key == key), results.metric)
 
 
-def _signed(figure: Metric, value: float, bounds: tuple[float, float]) -> str:
-    return f"{'−' if value < 0 else '+'}{figure.written(abs(value), bounds)}"
+def _digits(figure: Metric, low: float, high: float) -> int:
+    """Return the digits that an interval supports, and more if one of its bounds would be rounded to 0."""
+    digits = supported_digits(low, high, figure.digits) if low < high else figure.digits
+    smallest = min((abs(bound) for bound in (low, high) if bound), default=1.0)
+    return max(digits, min(MAX_DIGITS, math.ceil(-math.log10(2 * smallest))))
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{'−' if value < 0 else '+'}{written(abs(value), digits)}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
-from ..evaluation.intervals import SIGNIFICANT
+from ..evaluation.intervals import is_significant
 from ..training.task_data import Metric
 
 Json = Mapping[str, Any]  # an object of a JSON file
@@ -131,8 +131,9 @@ class ResultRow(FromJson):
     @property
     def lacking(self) -> str:
         """Which seeds are missing: ``1 of 2 seeds failed``; empty if none is. Such a row is not ranked."""
+        was = "was" if len(self.missing_seeds) == 1 else "were"
         missing, count = len(self.missing_seeds), len(self.missing_seeds) + len(self.runs)
-        return f"{missing} of {count} seeds {'failed' if self.note else 'not trained yet'}" if missing else ""
+        return f"{missing} of {count} seeds {'failed' if self.note else f'{was} not trained yet'}" if missing else ""
 
     def value(self, key: str) -> float | None:
         """Return a finite figure, or None."""
@@ -190,7 +191,7 @@ class ResultRow(FromJson):
     @property
     def differs(self) -> bool:
         """Whether the difference from the best row is significant."""
-        return self.is_tested and bool(self.difference["p_value"] <= SIGNIFICANT)
+        return is_significant(*(self.difference.get(name) for name in ("p_value", "low", "high")))
 
     @property
     def is_tied(self) -> bool:

@@ -114,7 +114,9 @@ def training(row: ResultRow, results: Results) -> str:
         return how
     if row.counted:
         return f"{how}: {rounded(speed)} tokens/s"
-    fastest = max(each.tokens_per_second or 0 for each in results.ran if not each.counted)
+    fastest = max(each.tokens_per_second or 0 for each in results.ran if not each.counted and not each.lacking)
+    if row.lacking:
+        return f"{how}: {rounded(speed)} tokens/s"
     share = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
     return f"{how}: {rounded(speed)} tokens/s, {share}"
 
@@ -123,10 +125,11 @@ def generating(row: ResultRow, results: Results) -> str:
     """Return the time of a token, and how much longer a step takes late in a text."""
     clauses = []
     if time := row.milliseconds_per_token:
-        fastest = min(each.milliseconds_per_token for each in results.ran if each.milliseconds_per_token)
+        others = (each.milliseconds_per_token for each in results.ran if not each.lacking)
+        fastest = min(filter(None, others), default=time)
         share = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "about as fast as the fastest"
         share = "the fastest here" if time == fastest else share
-        clauses.append(f"{in_time(time)} per token, {share}")
+        clauses.append(f"{in_time(time)} per token" + ("" if row.lacking else f", {share}"))
     steps = sorted((int(count), step) for count, step in row.step_milliseconds.items() if step)
     if len(steps) > 1 and steps[-1][1] > NOTABLE * steps[0][1]:
         longer = times(steps[-1][1] / steps[0][1])

@@ -6,9 +6,8 @@ Every sentence follows from figures of the rows; a difference is only claimed wh
 import math
 from collections.abc import Sequence
 
-from ..evaluation.intervals import SIGNIFICANT
 from ..report.number_formats import in_short, in_time, in_time_range, listed, percent, rounded
-from .paired_text import MAX_DIFFERENCES, between, difference_text, named_with_differences
+from .paired_text import MAX_DIFFERENCES, between, difference_text, is_clear, named_with_differences
 from .results import Json, ResultRow, Results
 
 CLOSE = 0.05  # relative difference from the best value up to which another value is close to it
@@ -27,18 +26,22 @@ def finding(results: Results) -> str:
     ]
     if not results.measured:
         nothing = f"No layer has a {results.metric.name}{': all failed' if len(failed) == len(results.rows) else ''}."
-        return " ".join(incomplete or [nothing])
+        return " ".join([*incomplete, _failed(failed)] if incomplete else [nothing]).rstrip()
     sentences = [
         *incomplete,
         *_best_trained(results),
         _best_counted(results),
         _fastest_close(results),
         _unfinished(results),
-        f"Failed: {listed(failed)}." if failed else "",
+        _failed(failed),
         _untested(results),
         _seeds(results),
     ]
     return " ".join(filter(None, sentences))
+
+
+def _failed(layers: Sequence[str]) -> str:
+    return f"Failed: {listed(layers)}." if layers else ""
 
 
 def _best_trained(results: Results) -> list[str]:
@@ -53,8 +56,8 @@ def _best_trained(results: Results) -> list[str]:
         return [f"{best.layer} is the only trained layer{more}. Its {metric.name} is {results.text(best)}."]
     sentences = [f"{best.layer} has the {_degree(results)} {metric.name} of the trained layers: {results.text(best)}."]
     tests = [(row, test) for row in others if (test := between(row, best)) is not None]
-    tied = [(row, test) for row, test in tests if test["p_value"] > SIGNIFICANT]
-    worse = [(row, test) for row, test in tests if test["p_value"] <= SIGNIFICANT]
+    tied = [(row, test) for row, test in tests if not is_clear(test)]
+    worse = [(row, test) for row, test in tests if is_clear(test)]
     untested = [row.layer for row in others if between(row, best) is None]
     if tied:
         sentences.append(
@@ -74,7 +77,7 @@ def _best_counted(results: Results) -> str:
         return ""
     trained = results.trained[0]
     test = between(best, trained)
-    if test is None or test["p_value"] > SIGNIFICANT:
+    if test is None or not is_clear(test):
         tested = "was not tested" if test is None else "is not significant"
         apart = difference_text(results, test) if test else ""
         return (
@@ -139,7 +142,9 @@ def _unfinished(results: Results) -> str:
         which = "All trained layers were" if 1 < len(falling) == len(trained) else f"{listed(falling)} {_were(falling)}"
         order = ", so a longer budget may change the order" if len(results.measured) > 1 else ""
         parts.append(f"{which} still improving when the budget ended{order}.")
-    if rare := [row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS]:
+    if trained and not any(held_out(row) for row in trained):
+        parts.append("No data were held out, so it is not known whether the layers were still improving.")
+    elif rare := [row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS]:
         they = "it was" if len(rare) == 1 else "they were"
         parts.append(f"{listed(rare)} {_were(rare)} {TOO_RARELY} {they} still improving.")
     return " ".join(parts)
@@ -187,9 +192,10 @@ def _seeds(results: Results) -> str:
     if len(values) < 2:
         return ""
     low, high = (metric.written(value, best.interval(metric.key)) for value in (min(values), max(values)))
+    span = f"ranged from {low} to {high}" if low != high else f"was {low} each time"
     return (
-        f"Over {len(values)} seeds, the {metric.name} of {best.layer} ranged from {low} to {high}; {what} do not cover "
-        "differences between seeds."
+        f"Over {len(values)} seeds, the {metric.name} of {best.layer} {span}; {what} do not cover differences between "
+        "seeds."
     )
 
 
@@ -204,7 +210,7 @@ def beside_baseline(results: Results) -> str:
     for row in others:
         if row.layer not in untested:
             above = results.of(row) > results.of(simple)
-            is_tied = row.beside_baseline["p_value"] > SIGNIFICANT
+            is_tied = not is_clear(row.beside_baseline)
             kind = tied if is_tied else better if above == results.metric.more_is_better else worse
             kind.append((row, row.beside_baseline))
     parts = [f"The simple baseline is {simple.layer}: {results.metric.name} {results.text(simple)}."]

@@ -52,6 +52,16 @@ class Paired(NamedTuple):
     p_value: float | None
 
 
+def is_significant(p_value: float | None, low: float | None, high: float | None) -> bool:
+    """Return whether a difference is called significant: by its p-value, and by its interval, which excludes 0.
+
+    The two can disagree: few items that differ have a large p-value, whatever their interval.
+    """
+    if p_value is None or low is None or high is None:
+        return False
+    return p_value <= SIGNIFICANT and not low <= 0 <= high
+
+
 def interval(
     statistics: np.ndarray,
     compute: Compute,

@@ -187,7 +187,7 @@ def embeddings_section(subject: Subject) -> Content:
     caption = (
         f"Tokens of the text with the nearest of the {result.candidates:,} {frequent}tokens of the vocabulary, by the "
         "cosine of their embeddings. With each dimension of the embeddings shuffled, the highest similarity of "
-        f"{len(result.neighbours)} tokens with their nearest is below {result.chance:.2f} in {percent(CONFIDENCE)} of "
+        f"{_tokens(len(result.neighbours))} nearest is below {result.chance:.2f} in {percent(CONFIDENCE)} of "
         "the cases; similarities that are not above it may be chance."
     )
     others = len(result.mapped) - result.of_text
@@ -217,3 +217,7 @@ def _summary(result: Embeddings) -> list[str]:
         f"(cosine {similarity:.2f})"
         for similarity, token, near in sorted(above)[-1:]
     ]
+
+
+def _tokens(count: int) -> str:
+    return "1 token with its" if count == 1 else f"{count} tokens with their"

@@ -146,11 +146,18 @@ def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Secti
             content = probe.content(subject)
         except InputError as error:
             content = leave_out(probe.title, error)
-        about = [Prose(f"This section is about {ALONE}.")] if probe.of_network and subject.is_blended else []
+        of_network = probe.of_network and subject.is_blended
+        about = [Prose(f"This section is about {ALONE}.")] if of_network else []
         sections.append(Section(probe.anchor, probe.title, [*about, *content.parts] if content.parts else []))
-        lines += content.summary
+        lines += [_of_network(line) for line in content.summary] if of_network else content.summary
     errors = Section("errors", "Errors", mistakes.parts)
     return [*sections, errors, about_section(subject, missing, given)], [*lines, *mistakes.summary]
+
+
+def _of_network(line: str) -> str:
+    """Return a main result, such as ``memory: …``, that says that it is about the network alone."""
+    name, separator, rest = line.partition(": ")
+    return f"{name}, of {ALONE}{separator}{rest}"
 
 
 def about_section(subject: Subject, missing: Sequence[str], given: Mapping[str, object]) -> Section:

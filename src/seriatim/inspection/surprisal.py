@@ -110,8 +110,10 @@ def label_effect_section(subject: Subject) -> Content:
     answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
     prose = f"Predicted label: {_listed(effect, effect.answer)}."
     if subject.is_blended:
-        prose += f" {ALONE.capitalize()}: {_listed(effect, effect.full)}. The rest of this section is about it."
-    parts: list[Part] = [Prose(prose), *gold_parts(subject, [answer]), _shaded(effect)]
+        prose += f" {ALONE.capitalize()}: {_listed(effect, effect.full)}."
+    parts: list[Part] = [Prose(prose), *gold_parts(subject, [answer])]
+    parts += [Prose(f"The rest of this section is about {ALONE}.")] if subject.is_blended else []
+    parts.append(_shaded(effect))
     if effect.prefixes is not None and len(effect.tokens) > 1:
         caption = "Probabilities of the labels if the text ended after each token."
         description = f"Probability of labels against tokens read; at the end {_listed(effect, effect.full)}."

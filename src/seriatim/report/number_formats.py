@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 MAX_LISTED = 20  # names in a sentence
+MAX_PLACES = 3  # of a percentage
 NARROW = 0.02  # width of the interval of a share below which its bounds have a decimal place
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 UNITS = {"h": 3.6e6, "min": 6e4, "s": 1e3, "ms": 1.0, "μs": 1e-3}
@@ -65,6 +66,8 @@ def percent_and_interval(share: float, low: float, high: float) -> tuple[str, st
     Both have no decimal place, or one if the interval is narrow.
     """
     digits = 0 if high - low >= NARROW else 1
+    while digits < MAX_PLACES and any(bound and not round(100 * bound, digits) for bound in (low, high)):
+        digits += 1  # a bound that is not 0 is not written as 0
     return f"{100 * share:.{digits}f} %", f"95 % interval {100 * low:.{digits}f} to {100 * high:.{digits}f} %"
 
 

@@ -16,7 +16,7 @@ from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.arguments import data_name
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import SIGNIFICANT, Measure, Metrics, Paired, paired
+from ..evaluation.intervals import Measure, Metrics, Paired, is_significant, paired
 from ..tasks import STANDALONE, find, shared_options
 from ..training.task import AnyTask, Task
 from ..training.task_data import Metric
@@ -202,8 +202,7 @@ def verdict(
     ``advice`` follows where the model is worse.
     """
     values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
-    clear = result.p_value is not None and result.p_value <= SIGNIFICANT
-    if not clear or result.low is None or result.high is None or result.low <= 0 <= result.high:
+    if not is_significant(result.p_value, result.low, result.high):
         return f"The {model} and its simple baseline, {name}, cannot be told apart: {values}."
     better = (result.difference > 0) == figure.more_is_better
     sentence = f"The {model} is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
