@@ -69,7 +69,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "GENERATED", 5)
     monkeypatch.setattr(row, "CHARACTERS", 10)
     monkeypatch.setattr(distances, "POSITIONS", 10)
-    monkeypatch.setattr(distances, "CONTEXTS", (1, 4))
+    monkeypatch.setattr(distances, "COMPARED", (1, 4))
 
 
 SUBJECTS = ("the cat", "a dog", "our friend", "the old man", "she", "nobody")

@@ -51,6 +51,8 @@ def test_a_layer_of_which_a_seed_failed_is_not_ranked(tmp_path: Path, monkeypatc
     assert "means over 2 seeds, except those of gru (1 of 2 seeds failed)" in held_equal(results)
     assert "not ranked: 1 of 2 seeds failed" in standing(results.rows[1], results)
     assert "the fastest" not in training(results.rows[1], results) + generating(results.rows[1], results)
+    only = Results({**values, "rows": [gru]})
+    assert training(only.rows[0], only).startswith("token by token: "), "the only row lacks a seed"
     cells = {row[0].text: row for row in summary_table(results).rows}
     assert cells["gru"][0].note == "1 of 2 seeds failed"
     assert not any(cell.mark == "best" for cell in cells["gru"] if not isinstance(cell, str))

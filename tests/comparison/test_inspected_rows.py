@@ -10,8 +10,13 @@ from seriatim.cli.main import main
 from seriatim.comparison.comparison_page import write_report
 from seriatim.comparison.inspected_rows import inspect_rows
 from seriatim.core.errors import InputError
+from seriatim.inspection.inspection import Inspection
 
 from .comparisons import small
+
+
+def the_cat(run: Path) -> Inspection:
+    return seriatim.inspect(run, "the cat")
 
 
 def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: None) -> None:
@@ -38,19 +43,19 @@ def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: Non
         with pytest.raises(
             InputError, match=r"results.json: is damaged.*write it again with seriatim compare --resume"
         ):
-            inspect_rows(folder, "the cat")
+            inspect_rows(folder, the_cat)
     (folder / "results.json").write_text(results)
     report.unlink()
     assert main(["inspect", str(folder / "runs" / "rnn-1"), "--text", "a dog"]) == 0
     assert "report.html" not in pages["rnn"].read_text(), "as after compare --no-report"
     shutil.rmtree(folder / "runs" / "rnn-1")
     with pytest.warns(UserWarning, match="rnn is left out"):
-        (left,) = inspect_rows(folder, "the cat")
+        (left,) = inspect_rows(folder, the_cat)
     assert left.path == pages["window"]
     assert "../rnn-1" not in left.path.read_text(), "a page has no link to a run that is not there"
     assert "rnn-1/inspect.html" not in report.read_text()
     shutil.rmtree(folder / "runs")
     with pytest.warns(UserWarning, match="is left out"), pytest.raises(InputError, match=r"(rnn|window)-1"):
-        inspect_rows(folder, "the cat")
+        inspect_rows(folder, the_cat)
     assert main(["inspect", str(folder), "--text", "the cat", "--out", "page.html"]) == 2
     assert "--out: the pages of a comparison lie in the folders of its runs" in capsys.readouterr().err

@@ -16,11 +16,12 @@ from seriatim.comparison.comparison_tables import (
     summary_table,
 )
 from seriatim.comparison.differences_section import _bucket_sentence
-from seriatim.comparison.distances import _by_length, gain, summed
+from seriatim.comparison.distances import _by_length, gain
 from seriatim.comparison.meanings import meanings_table
 from seriatim.comparison.results import Distance, ResultRow, Results
 from seriatim.comparison.sentences import generating, held_equal, remarks, training, using_context
 from seriatim.comparison.verdict import beside_simplest, busy, finding, missed_budgets
+from seriatim.evaluation.context_use import summed
 from seriatim.report.page import Cell
 from seriatim.tasks import STANDALONE
 
@@ -83,7 +84,10 @@ def held_out(*values: float, error: float = 0.1) -> dict:
 @pytest.mark.parametrize(
     ("values", "clause"),
     [
-        ([9.0, 8.0, 7.0], "still improving: 12 % better at the last validation than at the earlier ones in the last"),
+        (
+            [9.0, 8.0, 7.0],
+            "still improving: 12 % better at the last validation than on average at the others in the last",
+        ),
         ([9.0, 7.0, 6.95], ""),
         ([9.0, 7.0, 8.0], "got worse: 14 % worse at the last validation"),
         ([9.0, 7.0, 7.08], ""),  # within the sampling error
@@ -135,11 +139,11 @@ def test_a_figure_without_a_paired_test_has_no_ranks_and_no_words_on_tests(monke
     for row in values["rows"]:
         row |= {"difference": None, "rank": None}
     text = finding(Results(values))
-    assert "There is no paired test for perplexity per token, so the layers are not ranked by significance." in text
+    assert "The layers were not tested against each other on perplexity per token, so they have no ranks." in text
     assert "the intervals cover other texts" in text
     table = summary_table(Results(values))
     assert "rank" not in table.headings
-    assert "There is no paired test for perplexity per token" in table.caption
+    assert "The layers were not tested against each other on perplexity per token" in table.caption
     assert "difference from the best" not in {row[0] for row in meanings_table(Results(values)).rows}
     monkeypatch.setattr(assemble, "_statistics", lambda folder, row: {})
     rows = [{"missing_seeds": [], "counted": False, "rank": None, **row} for row in values["rows"]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.evaluation.context_use import Excess, excess_losses
+from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
 from seriatim.inspection.context_section import memory_section, needed_sentence
 from seriatim.inspection.subject import prepare
 from seriatim.models.base_models import TextModel
@@ -101,12 +101,26 @@ def test_the_excess_of_a_model_that_looks_ten_tokens_back() -> None:
     assert excess_losses(Repeating(10), ids[:8]).by_size == {}, "too few blocks"
 
 
-def test_the_page_measures_the_context_on_held_out_data(inspected) -> None:
-    content = memory_section(prepare(inspected["lm-words"], SENTENCE * 20, **GIVEN))
-    plots = next(part for part in content.parts if isinstance(part, Plots))
-    assert all("within" not in plot.caption for plot in plots.plots)
-    for line in content.summary:
-        assert line.startswith("memory, on held-out data: ")
+def test_the_page_measures_the_context_on_held_out_data(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = prepare(inspected["lm-words"], SENTENCE * 20, **GIVEN)
+    clear = ContextExcess({1: Excess(0.3, 0.2, 0.4), 4: Excess(0.0, -0.002, 0.003)}, 1_000)
+    monkeypatch.setattr(type(subject.view), "context_excess", lambda *_: clear)
+    content = memory_section(subject)
+    first, second = (
+        "With only the last token, the loss is 30 % (95 % interval 20 to 40 %) above",
+        "With the last 4 tokens",
+    )
+    (sentence, *_) = (part.text for part in content.parts if isinstance(part, Prose))
+    assert sentence.startswith(first)
+    assert second in sentence
+    assert "Measured on 1,000 tokens of the held-out data (" in sentence
+    (line,) = content.summary
+    assert line.startswith("memory, on held-out data: with only the last token")
+    monkeypatch.setattr(type(subject.view), "context_excess", lambda *_: ContextExcess({}, 1_000))
+    silent = memory_section(subject)
+    assert not silent.summary
+    assert not any("Measured on" in part.text for part in silent.parts if isinstance(part, Prose))
+    monkeypatch.undo()
     short = memory_section(prepare(inspected["lm-words"], SENTENCE, **GIVEN))
     assert not any(isinstance(part, Plots) for part in short.parts)
     assert any("too few to draw" in part.text for part in short.parts if isinstance(part, Prose))
@@ -117,8 +131,8 @@ def test_one_answer_supports_no_statement(inspected) -> None:
         content = memory_section(prepare(inspected[name], SENTENCE, **GIVEN))
         assert not content.summary
         captions = [plot.caption for part in content.parts if isinstance(part, Plots) for plot in part.plots]
+        assert all(caption.endswith("when only the last k tokens of the text are seen.") for caption in captions)
         assert captions
-        assert not any(word in caption for caption in captions for word in ("within", "comes", "uses more"))
 
 
 @pytest.mark.parametrize(

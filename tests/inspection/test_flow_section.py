@@ -37,6 +37,12 @@ def test_a_rate_describes_the_curve_up_to_its_reach() -> None:
     assert flow_section._phrases(bent.tolist(), unclear) == ["reach more than 60 steps"]
 
 
+def test_a_reach_of_few_steps_has_no_rate() -> None:
+    at_once = torch.tensor([1.0, 0.009, 0.0001, 0.0005, *[0.0002] * 30], dtype=torch.float64)
+    assert reach(at_once.tolist()) == 2
+    assert trend([at_once * scale for scale in (1, 2, 3, 4)]) is None
+
+
 def frame(trained: list[float], fresh: list[float]) -> tuple[float, float, float]:
     axes = gradient_flow_figure([LayerFlow("layer 1: rnn", trained, fresh)]).axes[0]
     return axes.get_xlim()[1], *axes.get_ylim()

@@ -234,14 +234,9 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     text = options.text if options.text is not None else read_whole(options.text_file)
-    links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder
-    alone = functools.partial(write_page, out=options.out, links=links)
-    inspected = inspect_rows if is_comparison(options.run) else alone
-    if inspected is inspect_rows and options.out is not None:
-        raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
-    result = inspected(
-        options.run,
-        text,
+    page = functools.partial(
+        write_page,
+        text=text,
         data=options.data,
         file_format=options.format,
         fields=options.fields,
@@ -249,5 +244,12 @@ def inspect(options: argparse.Namespace) -> None:
         permute=options.permute,
         allow_code=allowed(options),
     )
-    lines = [page.path for page in result] if isinstance(result, list) else [*result.summary, result.path]
+    if is_comparison(options.run):
+        if options.out is not None:
+            raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
+        lines: list[object] = [result.path for result in inspect_rows(options.run, page)]
+    else:
+        links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder
+        result = page(options.run, out=options.out, links=links)
+        lines = [*result.summary, result.path]
     write_out([f"{printable(str(line))}\n" for line in lines])

@@ -141,7 +141,7 @@ def _value(row: ResultRow, figure: Metric) -> str:
 def _notes(results: Results) -> None:
     print(printable(f"measured on {results.section('data')['measured_on']}; state: bytes after 1,000 tokens"))
     if any(row.rank for row in results.ran):
-        print("rank: layers of one rank do not differ significantly from the first (paired bootstrap, p > 0.05)")
+        print("rank: layers of one rank do not differ significantly from the first (paired bootstrap)")
     for tell in (finding, beside_baseline, beside_simplest, missed_budgets, busy):
         if sentence := tell(results):
             print(printable(sentence))

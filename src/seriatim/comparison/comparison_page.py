@@ -103,7 +103,8 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
 
 def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list[Part]:
     """Return the table of all rows, with the figures of those that are drawn."""
-    caption = "Dots are measured values, lines are 95 % intervals over the items of the data."
+    lines = ", lines are 95 % intervals over the items of the data" if results.has_intervals else ""
+    caption = f"Dots are measured values{lines}."
     if any(row.is_tested for row in results.rows):
         caption += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
     if len(results.seeds) > 1:
@@ -186,7 +187,8 @@ def _quality_against_cost(results: Results) -> list[Part]:
             equal.append(name)
         else:
             figure = figures.quality_against(results, cost, name=axis, written=written)
-            caption = f"{_better(results)} and further left is better. Lines are 95 % intervals. "
+            caption = f"{_better(results)} and further left is better. "
+            caption += "Lines are 95 % intervals. " if results.has_intervals else ""
             caption += _front(results, cost)
             plots.append((figure, f"{sentence_case(results.metric.name)} against {name}", caption))
     remarks = [Prose(f"Not drawn, because the layers differ by less than 10 %: {listed(equal)}.")] if equal else []

@@ -48,13 +48,12 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
         notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted, *filter(None, [row.lacking])]
         rank: Cells = [MISSING if row.rank is None else str(row.rank)] if ranked else []
         cells.append([Cell(row.layer, note=", ".join(notes), address=pages.get(row.layer, "")), *rank, *figures])
-    caption = "Best first. The best of a column is bold and underlined; the 95 % interval is below the metric."
+    caption = "Best first. The best of a column is bold and underlined"
+    caption += "; the 95 % interval is below the metric." if results.has_intervals else "."
     if ranked:
-        caption += (
-            " Layers of one rank do not differ significantly from the first of them (paired bootstrap, p > 0.05)."
-        )
+        caption += " Layers of one rank do not differ significantly from the first of them (paired bootstrap)."
     elif len(results.measured) > 1:
-        caption += f" There is no paired test for {results.metric.name}, so no ranks are given."
+        caption += f" The layers were not tested against each other on {results.metric.name}, so no ranks are given."
     if any(row.lacking for row in results.rows):
         caption += " A layer of which a seed is missing has no rank."
     if any(row.counted for row in results.rows):

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..core.errors import InputError
 from ..data.corpus import Corpus
 from ..data.synthetic import TASKS, generate
-from ..evaluation.context_use import predict_with_contexts
+from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
 from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK
 from ..runs.run import Run
@@ -18,11 +19,8 @@ from .plan import DataPart
 from .results import Distance
 
 ROWS = 200  # items of each distance of a synthetic task
-CONTEXTS = (1, 4, 16, 64)
 TOKENS, POSITIONS = 20_000, 4_000
 """Tokens of a text that are read, and positions among them that are predicted from shortened contexts."""
-MIN_BLOCKS = 10
-"""Blocks of neighbouring tokens, or lines, without which no interval is given."""
 UNITS = {
     "reversal": "letters of the word",
     "agreement": "words between",
@@ -74,18 +72,12 @@ def _at_known_distances(run: Run, name: str) -> Distance:
 
 def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     """Measure the perplexity where only the last k tokens are seen, and what the context beyond them gains."""
-    ids, ends = data.ids[:TOKENS], data.ends
-    if ends is not None:
-        ends = ends[ends <= len(ids)]
-        ids = ids[: ends[-1]] if len(ends) else ids[:0]
-    if len(ids) < 2:
+    try:
+        sums, places = losses_by_block(
+            run.model, data.ids, COMPARED, ends=data.ends, tokens=TOKENS, places=POSITIONS, block=BLOCK
+        )
+    except InputError:  # there is no text
         return None
-    first = min(CONTEXTS[-1], len(ids) // 2) if ends is None else 0
-    positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round().astype(np.int64)
-    predicted = predict_with_contexts(run.model, ids, CONTEXTS, positions=positions, ends=ends)
-    starts = np.arange(0, len(ids), BLOCK) if ends is None else np.concatenate([[0], ends[:-1]])
-    item_of = np.searchsorted(starts, predicted.places, side="right") - 1
-    sums = {size: summed(losses, item_of) for size, losses in predicted.losses.items()}
     values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
     for size, items in sums.items():
         value, low, high = interval(items, exp_mean)
@@ -93,18 +85,11 @@ def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
             whole = value
         else:
             values[str(size)], bounds[str(size)] = value, (low, high)
-    gains = [] if len(sums[None]) < MIN_BLOCKS else [gain(size, sums[size], sums[None]) for size in CONTEXTS]
+    gains = [] if len(sums[None]) < MIN_BLOCKS else [gain(size, sums[size], sums[None]) for size in COMPARED]
     name = "perplexity when only the last k tokens are seen"
-    places = len(predicted.places)
     return Distance(
         "context", "perplexity", name, "tokens", values, places, "places", whole, bounds, [one for one in gains if one]
     )
-
-
-def summed(losses: np.ndarray, item_of: np.ndarray) -> np.ndarray:
-    """Return the sum and the number of the losses of each item that has any ``(items, 2)``."""
-    counts = np.bincount(item_of)
-    return np.stack([np.bincount(item_of, losses), counts], axis=1)[counts > 0]
 
 
 def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:

@@ -1,12 +1,12 @@
 """Inspecting the runs of a comparison on the same text: one page for each layer, with links to all the others."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from ..core.errors import InputError
-from ..inspection.inspection import PAGE, Inspection, inspect
+from ..inspection.inspection import PAGE, Inspection
 from ..report.page import Link, with_links, write_page
 from ..storage.safe_files import read_json
 from .comparison_page import write_report
@@ -22,15 +22,14 @@ def is_comparison(folder: str | Path) -> bool:
     return (Path(folder) / "comparison.yaml").is_file()
 
 
-def inspect_rows(folder: str | Path, text: str, **settings: object) -> list[Inspection]:
-    """Inspect the first run of each layer of a comparison on the same text, and link the pages with each other.
+def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> list[Inspection]:
+    """Inspect the first run of each layer of a comparison, and link the pages with each other.
 
     The pages are `PAGE` in the folders of the runs. The report of the comparison is written again, with links.
 
     Args:
         folder: of a finished comparison.
-        text: the text that every run reads.
-        settings: arguments of `seriatim.inspect`, except ``out`` and ``links``.
+        inspect: `seriatim.inspect` with all arguments but the run; called with the folder of each run.
 
     Raises:
         InputError: there is no finished comparison in the folder, or no run can be inspected.
@@ -46,7 +45,7 @@ def inspect_rows(folder: str | Path, text: str, **settings: object) -> list[Insp
     inspected, last = dict[str, Inspection](), InputError(f"{folder}: no layer was trained; see {RESULTS}")
     for layer, run in runs.items():
         try:
-            inspected[layer] = inspect(folder / "runs" / run, text, **settings)  # type: ignore[arg-type]
+            inspected[layer] = inspect(folder / "runs" / run)
         except InputError as error:
             warnings.warn(f"{layer} is left out: {error}", stacklevel=2)
             last = error

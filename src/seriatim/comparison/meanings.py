@@ -33,7 +33,9 @@ def meanings_table(results: Results) -> Table:
         "95 % interval": "percentile bootstrap over the items (lines, blocks of a text, sentences) of the measured "
         f"data; {seeds}",
         "difference from the best": "paired bootstrap: both layers on the same resampled items; significant if the "
-        "two-sided p is at most 0.05. There is no correction for comparing many layers" + together * several,
+        "two-sided p is at most 0.05 and the 95 % interval excludes 0. There is no correction for comparing many layers"
+        + together
+        * several,
         "learning rate": "the default of the layer, the one that was set, or with tuning the best of those tried",
         "parameters": "all numbers that are learned, including embeddings and the output layer",
         SPEED: "tokens read in training per second, without the time of validations",

@@ -245,6 +245,11 @@ class Results:
         return {layer: group for layer, group in rows.items() if group}
 
     @property
+    def has_intervals(self) -> bool:
+        """Whether the metric of any row has an interval."""
+        return any(row.interval(self.metric.key) for row in self.measured)
+
+    @property
     def is_tested(self) -> bool:
         """Whether any two rows were compared by the paired bootstrap."""
         tests = (test for row in self.measured for test in (row.difference, row.beside_best_trained))

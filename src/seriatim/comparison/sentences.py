@@ -112,11 +112,9 @@ def training(row: ResultRow, results: Results) -> str:
     how = ", ".join(filter(None, [row.learned, "not trained by steps"])) if row.counted else how
     if not speed:
         return how
-    if row.counted:
+    if row.counted or row.lacking:
         return f"{how}: {rounded(speed)} tokens/s"
     fastest = max(each.tokens_per_second or 0 for each in results.ran if not each.counted and not each.lacking)
-    if row.lacking:
-        return f"{how}: {rounded(speed)} tokens/s"
     share = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
     return f"{how}: {rounded(speed)} tokens/s, {share}"
 
@@ -218,7 +216,7 @@ def remarks(row: ResultRow, results: Results) -> str:
     gain = last_gain(row, results)
     if gain is not None:
         change = f"still improving: {percent(gain)} better" if gain > 0 else f"got worse: {percent(-gain)} worse"
-        clauses.append(f"{change} at the last validation than at the earlier ones in the last third of the training")
+        clauses.append(f"{change} at the last validation than on average at the others in the last third of all")
     elif not row.counted and len(held_out(row)) < MIN_VALIDATIONS:
         clauses.append(f"{TOO_RARELY} it was still improving")
     if row.missed_budget:

@@ -151,7 +151,7 @@ def _unfinished(results: Results) -> str:
 
 
 def last_gain(row: ResultRow, results: Results) -> float | None:
-    """Return the relative gain of the last validation over the mean of the earlier ones in the last third of them.
+    """Return the relative gain of the last validation over the mean of the others in the last third of all validations.
 
     None with fewer than `MIN_VALIDATIONS`, or if the change is not larger than the sampling error, which is half the
     95 % interval of the last validation.
@@ -173,30 +173,30 @@ def held_out(row: ResultRow) -> list[Json]:
 
 
 def _untested(results: Results) -> str:
-    """Return that the figure has no paired test, if no layer was tested against another."""
+    """Return that the layers have no ranks, if none was tested against another."""
     if len(results.measured) < 2 or results.is_tested:
         return ""
-    return f"There is no paired test for {results.metric.name}, so the layers are not ranked by significance."
+    return f"The layers were not tested against each other on {results.metric.name}, so they have no ranks."
 
 
 def _seeds(results: Results) -> str:
     """Return how many seeds were run, and what intervals and tests therefore do not cover."""
     if not results.trained:
         return ""
-    what = "the intervals and tests" if results.is_tested else "the intervals"
+    known = ["intervals"] * results.has_intervals + ["tests"] * results.is_tested
+    what = f"the {listed(known)}"
     if len(results.seeds) == 1:
         who = "Each layer" if len(results.trained) > 1 else results.trained[0].layer
-        return f"{who} was trained with one seed: {what} cover other texts, but not other seeds."
+        covered = f"{what} cover other texts, but not other seeds" if known else "another seed gives another value"
+        return f"{who} was trained with one seed: {covered}."
     best, metric = results.trained[0], results.metric
     values = [value for run in best.runs if (value := run["metrics"].get(metric.key)) is not None]
     if len(values) < 2:
         return ""
     low, high = (metric.written(value, best.interval(metric.key)) for value in (min(values), max(values)))
     span = f"ranged from {low} to {high}" if low != high else f"was {low} each time"
-    return (
-        f"Over {len(values)} seeds, the {metric.name} of {best.layer} {span}; {what} do not cover differences between "
-        "seeds."
-    )
+    covered = f"; {what} do not cover differences between seeds" if known else ""
+    return f"Over {len(values)} seeds, the {metric.name} of {best.layer} {span}{covered}."
 
 
 def beside_baseline(results: Results) -> str:

@@ -23,8 +23,10 @@ POSITIONS = 256  # largest number of tokens that are predicted
 MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
 """Limits of a batch: tokens that are read, and logits that are held."""
 WINDOW = 256  # tokens of the full context that are read at once
-EXCESS_SIZES, EXCESS_TOKENS, EXCESS_PLACES = (1, 4, 16, 64), 4_000, 1_000
-"""Contexts that are compared with the full one, and the tokens of a text that are read and predicted for that."""
+COMPARED = (1, 4, 16, 64)
+"""Contexts that are compared with the full one."""
+EXCESS_TOKENS, EXCESS_PLACES, EXCESS_BLOCKS = 4_000, 1_000, 20
+"""Tokens of a text that `excess_losses` reads and predicts at most, and blocks into which it divides running text."""
 MIN_BLOCKS = 10
 """Blocks of neighbouring tokens, or lines, without which no interval is given."""
 
@@ -47,6 +49,16 @@ class ContextUse(NamedTuple):
 
     scores: dict[int | None, ContextScore]
     tokens: int
+
+
+class BlockLosses(NamedTuple):
+    """Losses of a number of ``places`` in a text, with several lengths of context; None is the full context.
+
+    ``sums`` are the sum of the losses and the number of places of each block that has any ``(blocks, 2)``.
+    """
+
+    sums: dict[int | None, np.ndarray]
+    places: int
 
 
 class Excess(NamedTuple):
@@ -160,32 +172,65 @@ def by_context(
     }
 
 
-def excess_losses(
-    model: TextModel, ids: np.ndarray, *, ends: np.ndarray | None = None, sizes: Sequence[int] = EXCESS_SIZES
-) -> ContextExcess:
-    """Compare the loss of shorter contexts with that of the full context, on the same tokens of the same blocks.
+def losses_by_block(
+    model: TextModel,
+    ids: np.ndarray,
+    sizes: Sequence[int],
+    *,
+    ends: np.ndarray | None = None,
+    tokens: int,
+    places: int,
+    block: int,
+) -> BlockLosses:
+    """Predict evenly spread tokens of a text with several lengths of context, and sum the losses of each block.
 
-    The arguments and errors are those of `predict_with_contexts`. A size without an interval is left out, as where the
-    text is short or a loss is infinite.
+    Args:
+        model: as in `predict_with_contexts`, like ``ids``, ``sizes`` and ``ends``.
+        ids: tokens of a text.
+        sizes: lengths of context.
+        ends: ends of lines, which then are the blocks.
+        tokens: largest number of tokens that are read, from the beginning of the text.
+        places: largest number of tokens that are predicted.
+        block: size of a block of running text, in tokens.
+
+    Raises:
+        InputError: there is no text, or no whole line in so many tokens.
     """
-    ids = ids[:EXCESS_TOKENS]
+    ids = ids[:tokens]
     if ends is not None:
         ends = ends[ends <= len(ids)]
         ids = ids[: ends[-1]] if len(ends) else ids[:0]
     first = min(max(sizes), len(ids) // 2) if ends is None else 0
-    positions = np.linspace(first, len(ids) - 1, min(EXCESS_PLACES, len(ids) - first)).round()
+    positions = np.linspace(first, len(ids) - 1, min(places, len(ids) - first)).round()
     predicted = predict_with_contexts(model, ids, sizes, positions=positions, ends=ends)
-    starts = np.arange(0, len(ids), max(1, len(ids) // 20)) if ends is None else np.concatenate([[0], ends[:-1]])
-    block = np.searchsorted(starts, predicted.places, side="right") - 1
-    whole = np.bincount(block, predicted.losses[None])
-    result = {}
-    for size in sizes if np.count_nonzero(np.bincount(block)) >= MIN_BLOCKS else ():
-        sums = np.stack([np.bincount(block, predicted.losses[size]) - whole, whole], axis=1)
+    starts = np.arange(0, len(ids), block) if ends is None else np.concatenate([[0], ends[:-1]])
+    block_of = np.searchsorted(starts, predicted.places, side="right") - 1
+    sums = {size: summed(losses, block_of) for size, losses in predicted.losses.items()}
+    return BlockLosses(sums, len(predicted.places))
+
+
+def summed(losses: np.ndarray, item_of: np.ndarray) -> np.ndarray:
+    """Return the sum and the number of the losses of each item that has any ``(items, 2)``."""
+    counts = np.bincount(item_of)
+    return np.stack([np.bincount(item_of, losses), counts], axis=1)[counts > 0]
+
+
+def excess_losses(model: TextModel, ids: np.ndarray, *, ends: np.ndarray | None = None) -> ContextExcess:
+    """Compare the loss of shorter contexts with that of the full context, on the same tokens of the same blocks.
+
+    The arguments and errors are those of `losses_by_block`. A size without an interval is left out, as where the text
+    is short or a loss is infinite.
+    """
+    block = max(1, min(len(ids), EXCESS_TOKENS) // EXCESS_BLOCKS)
+    measured = losses_by_block(model, ids, COMPARED, ends=ends, tokens=EXCESS_TOKENS, places=EXCESS_PLACES, block=block)
+    whole, result = measured.sums[None][:, 0], {}
+    for size in COMPARED if len(whole) >= MIN_BLOCKS else ():
+        sums = np.stack([measured.sums[size][:, 0] - whole, whole], axis=1)
         if np.isfinite(sums).all():
             share, low, high = interval(sums, lambda part: ratio(part[..., 0], part[..., 1]))
             if low is not None and high is not None:
                 result[size] = Excess(share, low, high)
-    return ContextExcess(result, len(predicted.places))
+    return ContextExcess(result, measured.places)
 
 
 def _judge(

@@ -26,6 +26,8 @@ MIN_WINDOWS = 4
 """Windows needed for an interval."""
 MIN_FIT = 0.9
 """Share of the variance of log-norms that a straight line must explain for its slope to describe them."""
+MIN_REACH = 5
+"""Lags without which a straight line says nothing."""
 SHARE = 0.01
 """Share of the norm at lag 1 below which the gradient no longer counts."""
 MIN_CHANGE = 10.0
@@ -75,13 +77,16 @@ def trend(rows: Sequence[Tensor]) -> Trend | None:
     """Fit the rate of the norms ``(lags,)`` of windows of one length; None if fewer than `MIN_WINDOWS` are long enough.
 
     In every window, the norms before the first one that is zero, infinite or not a number are used, up to the reach of
-    the mean of all windows, and at least `MIN_CUT_LAGS`. Windows with fewer than `MIN_LAGS` such norms are left out,
-    unless the norm overflows or underflows after `MIN_CUT_LAGS` or more.
+    the mean of all windows; with a reach below `MIN_REACH` there is no rate. Windows with fewer than `MIN_LAGS` such
+    norms are left out. Neither limit holds if the norm overflows or underflows after `MIN_CUT_LAGS` or more.
     """
-    usable = [norms for norms, least in map(_usable, rows) if len(norms) >= least]
+    counted = [_usable(row) for row in rows]
+    usable = [norms for norms, least in counted if len(norms) >= least]
     if len(usable) < MIN_WINDOWS:
         return None
     end = reach(torch.stack(list(rows)).double().mean(0).tolist())
+    if end is not None and end < MIN_REACH and all(least == MIN_LAGS for _, least in counted):
+        return None
     lines = [_line(norms[: end and max(end, MIN_CUT_LAGS)]) for norms in usable]
     slopes, totals, rests, lags = np.array(lines).T
     value, low, high = interval(np.stack([slopes, np.ones(len(slopes))], axis=1), mean)

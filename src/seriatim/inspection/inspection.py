@@ -129,10 +129,10 @@ def inspect(
 
 def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:
     view = subject.view
-    sections, lines, missing = list[Section](), list[str](), list[str]()
+    sections, lines, missing = list[Section](), list[str](), list[list[str]]()
 
     def leave_out(title: str, error: InputError) -> Content:
-        missing.append(f"“{title}” ({str(error).rstrip('.')})")
+        missing.append([title, str(error).rstrip(".")])
         return Content([])
 
     try:
@@ -160,8 +160,11 @@ def _of_network(line: str) -> str:
     return f"{name}, of {ALONE}{separator}{rest}"
 
 
-def about_section(subject: Subject, missing: Sequence[str], given: Mapping[str, object]) -> Section:
-    """Return the section on the run, with the command that writes the page, and the sections that are ``missing``."""
+def about_section(subject: Subject, missing: Sequence[list[str]], given: Mapping[str, object]) -> Section:
+    """Return the section on the run, with the command that writes the page.
+
+    It ends with the titles of the sections that are ``missing``, and the reasons.
+    """
     run = subject.run
     config, summary = run.config, run.summary
     metrics = summary.get("valid", {})
@@ -185,7 +188,7 @@ def about_section(subject: Subject, missing: Sequence[str], given: Mapping[str, 
     table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
     parts: list[Part] = [table, Code(_command(subject, given), "To make this page again:")]
     if missing:
-        parts.append(Prose(f"Not shown: {'; '.join(missing)}."))
+        parts.append(Table(["section", "reason"], missing, "Sections that are not shown."))
     return Section("about", "About this run", parts)
 
 

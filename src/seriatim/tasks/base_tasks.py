@@ -27,6 +27,10 @@ from ..training.setup import SIZES
 from ..training.task import Batch, Data, Model, Task
 
 MAX_LISTED = 200  # the largest number of labels that `check` lists
+WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""Weights of a simple baseline in the answers of both models, of which the best is chosen."""
+USUAL_WEIGHT = 0.65
+"""Weight of a simple baseline in the answers of taggers and classifiers that have no held-out data to choose it on."""
 Options = TypeVar("Options", bound=Section)
 
 

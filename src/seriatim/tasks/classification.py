@@ -30,9 +30,18 @@ from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from ..training.adaptive_defaults import small_batches
-from ..training.task import USUAL_WEIGHT, WEIGHTS
 from ..training.task_data import Metric
-from .base_tasks import LabelledTask, listed, name_unseen, token_kind, warn_of_unseen, with_kind, with_model
+from .base_tasks import (
+    USUAL_WEIGHT,
+    WEIGHTS,
+    LabelledTask,
+    listed,
+    name_unseen,
+    token_kind,
+    warn_of_unseen,
+    with_kind,
+    with_model,
+)
 from .classification_view import ClassifierView
 from .documents import DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
 from .overlong import read_lengths, warn_of_long
@@ -189,11 +198,11 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
             texts.append(row.text)
             labels.append(numbers[row.label])
             digests.append(hash(row.text))
+        repairs = self.reported(repairs, spec, split)
         data = self.encode(texts, labels, vocabulary)._replace(
-            unseen=tuple(first), repairs=self.reported(repairs, spec, split), digests=np.array(digests)
+            unseen=tuple(first), repairs=repairs, digests=np.array(digests)
         )
-        if data.repairs is not None:
-            data.repairs.warn()
+        repairs.warn()
         warn_of_long(data.texts.lengths, self.config, name=self.name_of(spec), items="texts")
         if first:
             count = data.counts()["unseen_labels"]

@@ -1,5 +1,6 @@
 """Reading tagged sentences for a task."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 from ..data.conll import Sentence, read_sentences
@@ -15,9 +16,9 @@ class TaggedFiles(LabelledTask[Data, Batch, Model]):
     """A task on sentences whose words have tags."""
 
     @property
+    @abstractmethod
     def scheme(self) -> str:
         """The scheme of tags that mark chunks; see `read_sentences`."""
-        return "bio"
 
     def sentences(
         self,

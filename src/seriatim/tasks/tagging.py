@@ -27,9 +27,9 @@ from ..layers.positions import learned_positions
 from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
 from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
-from ..training.task import USUAL_WEIGHT, WEIGHTS, evaluating
+from ..training.task import evaluating
 from ..training.task_data import Metric
-from .base_tasks import listed, warn_of_unseen, with_model
+from .base_tasks import USUAL_WEIGHT, WEIGHTS, listed, warn_of_unseen, with_model
 from .overlong import parts_of, warn_of_long
 from .tagged_files import TaggedFiles
 from .tagging_view import TaggerView, scored_batches, tag_corpus, untagged
@@ -69,7 +69,7 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
 
     @property
     def scheme(self) -> str:
-        """The option of the same name."""
+        """The scheme of tags that mark chunks, an option."""
         return self.options.scheme
 
     @classmethod

@@ -27,10 +27,6 @@ from .task_view import TaskView
 
 NAMED_ROWS = 3
 """Rows of a batch that a message names."""
-WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
-"""Weights of a simple baseline in the answers of both models, of which the best is chosen."""
-USUAL_WEIGHT = 0.65
-"""Weight of a simple baseline in the answers of taggers and classifiers that have no held-out data to choose it on."""
 Data = TypeVar("Data", bound=TaskData)
 Batch = TypeVar("Batch", bound=TaskBatch)
 Model = TypeVar("Model", bound=nn.Module)
