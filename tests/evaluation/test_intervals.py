@@ -11,6 +11,7 @@ from seriatim.evaluation.intervals import (
     SIGNIFICANT,
     Measure,
     interval,
+    interval_digits,
     mean,
     paired,
     ratio,
@@ -88,6 +89,11 @@ def test_one_item_has_no_interval_and_none_is_refused() -> None:
     assert interval(np.array([[3.0, 1.0]]), mean, counts=np.array([2])) == (3.0, 3.0, 3.0)
     metric = Metric("x", "x", 4)
     assert metric.interval({"x": 3.0, "x_low": 3.0, "x_high": 3.0}) == ""  # equal items say nothing
+    assert paired(np.ones((1, 2)), np.array([[0.0, 1.0]]), mean) == (1.0, None, None, None)
+    with pytest.raises(InputError, match="at least one item"):
+        interval(np.zeros((0, 2)), mean)
+    with pytest.raises(InputError, match="at least one item"):
+        paired(np.zeros((0, 2)), np.zeros((0, 2)), mean)
 
 
 @pytest.mark.parametrize("share", [0, 1])
@@ -112,14 +118,18 @@ def test_wilson_agrees_with_its_equation() -> None:
             assert distance == pytest.approx(1.959964 * math.sqrt(bound * (1 - bound) / trials), abs=1e-9)
 
 
-@pytest.mark.parametrize(("half", "digits"), [(0.02, 3), (0.0021, 4), (1.9, 1), (0.5, 2), (20, 0), (0, 4), (1e-9, 4)])
+@pytest.mark.parametrize(
+    ("half", "digits"), [(0.02, 3), (0.0021, 4), (1.9, 1), (0.5, 2), (20, 0), (0, 4), (1e-9, 4), (350, -1)]
+)
 def test_digits_follow_from_the_width_of_the_interval(half: float, digits: int) -> None:
     assert supported_digits(1 - half, 1 + half, 4) == digits
-    assert paired(np.ones((1, 2)), np.array([[0.0, 1.0]]), mean) == (1.0, None, None, None)
-    with pytest.raises(InputError, match="at least one item"):
-        interval(np.zeros((0, 2)), mean)
-    with pytest.raises(InputError, match="at least one item"):
-        paired(np.zeros((0, 2)), np.zeros((0, 2)), mean)
+
+
+def test_digits_before_the_point_are_rounded_and_bounds_are_not_rounded_to_zero() -> None:
+    assert written(743_532.4, supported_digits(468_541, 1_179_918, 2)) == "740,000"
+    assert written(-1234.5, -2, signed=True) == "-1,200"
+    assert [written(bound, interval_digits(*ends, 2)) for ends in [(0.02, 2.14)] for bound in ends] == ["0.02", "2.14"]
+    assert interval_digits(0.0, 2.1, 2) == supported_digits(0.0, 2.1, 2)
 
 
 def test_measures_drawn_together_are_as_those_drawn_alone() -> None:

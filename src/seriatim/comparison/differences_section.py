@@ -120,7 +120,7 @@ def _figure_of(buckets: Json) -> str:
 def _difference(test: Json, buckets: Json) -> str:
     sign = 1 if test["difference"] > 0 else -1
     low, high = sorted((sign * test["low"], sign * test["high"]))
-    digits = supported_digits(low, high, 3)
+    digits = max(0, supported_digits(low, high, 3))
     unit = " nats" if "(nats" in buckets["of"] else ""
     size = f"by {abs(test['difference']):.{digits}f}{unit}"
     if low <= 0:  # the p-value is adjusted for the number of ranges, the interval is not

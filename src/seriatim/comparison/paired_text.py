@@ -1,14 +1,12 @@
 """Paired differences between rows in words, each with its 95 % interval."""
 
-import math
 from collections.abc import Sequence
 
-from ..evaluation.intervals import is_significant, supported_digits, written
+from ..evaluation.intervals import interval_digits, is_significant, written
 from ..report.number_formats import listed
 from ..training.task_data import Metric
 from .results import Json, ResultRow, Results
 
-MAX_DIGITS = 8  # after the decimal point
 MAX_DIFFERENCES = 3  # layers of a sentence that are named with their differences
 
 
@@ -35,7 +33,7 @@ def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
     figure = _figure(results, test)
     if value is None or low is None or high is None:
         return "", ""
-    digits = _digits(figure, low, high)
+    digits = interval_digits(low, high, figure.digits)
     size, *ends = (_signed(number, digits) for number in (value, low, high))
     if low == high:
         return ("0" if value == 0 else size), ""
@@ -71,13 +69,6 @@ def _figure(results: Results, test: Json) -> Metric:
     """Return the figure that was tested, which may stand for the metric; see `metric.SAME_ORDER`."""
     key = test.get("key", results.metric.key)
     return next((figure for figure in results.figures if figure.key == key), results.metric)
-
-
-def _digits(figure: Metric, low: float, high: float) -> int:
-    """Return the digits that an interval supports, and more if one of its bounds would be rounded to 0."""
-    digits = supported_digits(low, high, figure.digits) if low < high else figure.digits
-    smallest = min((abs(bound) for bound in (low, high) if bound), default=1.0)
-    return max(digits, min(MAX_DIGITS, math.ceil(-math.log10(2 * smallest))))
 
 
 def _signed(value: float, digits: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..evaluation.intervals import supported_digits
+from ..evaluation.intervals import interval_digits, written
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
 from ..report.wording import short_name
 from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
@@ -180,8 +180,9 @@ def in_share(gain: Json) -> str:
         return "0 %"
     share, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
     low, high = sorted((low, high)) if gain["low"] * gain["high"] > 0 else (100 * gain["low"], 100 * gain["high"])
-    digits = supported_digits(low, high, 2)
-    return f"{share:.{digits}f} % ({low:.{digits}f} to {high:.{digits}f} %)"
+    digits = interval_digits(low, high, 2)
+    size, *ends = (written(value, digits).replace("-", "−") for value in (share, low, high))
+    return f"{size} % ({ends[0]} to {ends[1]} %)"
 
 
 def _tokens(count: int) -> str:

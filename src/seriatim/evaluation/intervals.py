@@ -28,6 +28,7 @@ Compute = Callable[[np.ndarray], np.ndarray]
 """Maps summed statistics ``(..., k)`` to metrics ``(...)``; NaN where the sums count no item."""
 
 PLAIN_BELOW = 1e9  # numbers from this size on are shown with an exponent
+MAX_DIGITS = 8  # after the decimal point
 
 
 class Measure(NamedTuple):
@@ -156,20 +157,31 @@ def exp_mean(sums: np.ndarray) -> np.ndarray:
 def supported_digits(low: float, high: float, most: int) -> int:
     """Return how many digits after the point a value with this interval supports, at most ``most``.
 
-    The first two digits of half the width of the interval are shown; further ones would only be noise.
+    The first two digits of half the width of the interval are shown; further ones would only be noise. The result can
+    be negative: −2 is hundreds.
     """
     half = (high - low) / 2
-    return max(0, min(most, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else most
+    return min(most, 1 - math.floor(math.log10(half))) if 0 < half < math.inf else most
+
+
+def interval_digits(low: float, high: float, most: int) -> int:
+    """Return the `supported_digits` of an interval, and more if one of its bounds would be rounded to 0."""
+    digits = supported_digits(low, high, most) if low < high else most
+    smallest = min((abs(bound) for bound in (low, high) if bound), default=1.0)
+    return max(digits, min(MAX_DIGITS, math.ceil(-math.log10(2 * smallest))))
 
 
 def written(value: float | None, digits: int, *, signed: bool = False) -> str:
-    """Format a figure for a table: ``12.34``, ``1.2e+45`` for a very large number, ``-`` for None and NaN."""
+    """Format a figure for a table: ``12.34``, ``1.2e+45`` for a very large number, ``-`` for None and NaN.
+
+    Negative ``digits`` round before the point: with −2, hundreds are shown.
+    """
     if value is None or np.isnan(value):
         return "-"
     sign = "+" if signed else ""
     if np.isinf(value):
         return f"{value:{sign}}"
-    return f"{value:{sign},.{digits}f}" if abs(value) < PLAIN_BELOW else f"{value:{sign}.1e}"
+    return f"{round(value, digits):{sign},.{max(0, digits)}f}" if abs(value) < PLAIN_BELOW else f"{value:{sign}.1e}"
 
 
 def _checked(statistics: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ def _mean_with_interval(bits: Sequence[float]) -> str:
     mean, low, high = interval(np.stack([values, np.ones(len(values))], 1), mean_of)
     if len(values) < MIN_TOKENS or low is None or high is None or low == high:
         return f"{mean:.2f} bits on average"
-    digits = supported_digits(low, high, 2)
+    digits = max(0, supported_digits(low, high, 2))
     return f"{mean:.{digits}f} bits on average (95 % interval {low:.{digits}f} to {high:.{digits}f})"
 
 

@@ -56,7 +56,7 @@ def in_words(figures: Metrics, name: str) -> str:
     impossible, share = (figures.get(f"maximum_likelihood_impossible_{key}") for key in ("tokens", "share"))
     if impossible is not None and share is not None:
         phrases.append(
-            f"maximum likelihood gives probability zero to {impossible:,} tokens ({percent(share)}) of {name}"
+            f"maximum likelihood gives probability zero to {impossible:,.0f} tokens ({percent(share)}) of {name}"
         )
     return "; ".join(phrases)
 
