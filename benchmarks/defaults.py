@@ -9,8 +9,9 @@ each run as it ends, with the reason why it ended, and a table at the end: the m
 the difference, and the seconds of the whole command.
 
 The corpora are folders below FOLDER: Universal Dependencies (UPOS accuracy), MasakhaNER and WNUT 2017 (F1 of entities),
-SST-2 (whole sentences), TREC (six classes), CLINC150, SIGMORPHON 2017 inflection (exact match), CMUdict (words wrong,
-split as in `pronunciation.py`) and Multi30k (BLEU). ``--add`` measures another corpus; its main metric is used.
+SST-2 (whole sentences), TREC (six classes), CLINC150, names of 18 languages (a tenth of them are held out, a tenth are
+the test), SIGMORPHON 2017 inflection (exact match), CMUdict (words wrong, split as in `pronunciation.py`) and Multi30k
+(BLEU). ``--add`` measures another corpus; its main metric is used.
 """
 
 import argparse
@@ -47,9 +48,9 @@ def treebank(folder: str, name: str) -> Corpus:
     return Corpus("tag", *(f"{folder}/{name}-ud-{part}.conllu" for part in ("train", "dev", "test")), metric="accuracy")
 
 
-def entities(folder: str) -> Corpus:
+def entities(folder: str, ending: str = "txt") -> Corpus:
     """Return the parts of a corpus of named entities."""
-    return Corpus("tag", *(f"{folder}/{part}.txt" for part in ("train", "dev", "test")), metric="f1")
+    return Corpus("tag", *(f"{folder}/{part}.{ending}" for part in ("train", "dev", "test")), metric="f1")
 
 
 CORPORA = {
@@ -58,9 +59,11 @@ CORPORA = {
     "ud-en-ewt": treebank("ud-en-ewt", "en_ewt"),
     "masakhaner-hau": entities("masakhaner-hau"),
     "masakhaner-kin": entities("masakhaner-kin"),
+    "wnut17-ner": entities("wnut17-ner", "conll"),
     "sst2": Corpus("classify", "sst2/train.tsv", "sst2/dev.tsv", "sst2/test.tsv", "accuracy"),
     "trec6": Corpus("classify", "trec6/train.tsv", None, "trec6/test.tsv", "accuracy", ("--data.label", "coarse")),
     "clinc150": Corpus("classify", "clinc150/train.tsv", "clinc150/dev.tsv", "clinc150/test.tsv", "accuracy"),
+    "names": Corpus("classify", *(f"{part}.tsv" for part in ("train", "valid", "test")), metric="accuracy"),
     "inflection-de-medium": Corpus(
         "seq2seq",
         *(f"inflection-de/{part}.tsv" for part in ("train-medium", "dev", "test")),
@@ -74,17 +77,21 @@ CORPORA = {
 }
 
 
-def write_pairs(name: str, data: Path, folder: Path) -> None:
-    """Write the pairs of a corpus that is not a table: CMUdict split by word, and Multi30k from its parallel files."""
+def write_parts(name: str, data: Path, folder: Path) -> None:
+    """Write the parts of a corpus that is not a table: CMUdict split by word, names, and Multi30k."""
     parts: dict[str, list[str]] = {}
     if name == "cmudict":
         known = words(data / "cmudict" / "cmudict.dict")
-        order = sorted(known)
-        random.Random(1).shuffle(order)
-        cuts = [0, int(0.9 * len(order)), int(0.95 * len(order)), len(order)]
-        for i, part in enumerate(("train", "valid", "test")):
-            chosen = order[cuts[i] : cuts[i + 1]]
+        for part, chosen in split(sorted(known), (0.9, 0.95)).items():
             parts[part] = [f"{word}\t{sound}" for word in chosen for sound in known[word]]
+    elif name == "names":
+        rows = {
+            f"{file.stem}\t{line.strip()}"
+            for file in (data / "names").glob("*.txt")
+            if file.stem != "SOURCE"
+            for line in file.read_text(encoding="utf-8").splitlines()
+        }
+        parts = {part: ["label\ttext", *chosen] for part, chosen in split(sorted(rows), (0.8, 0.9)).items()}
     else:
         files = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
         for part, file in files.items():
@@ -95,6 +102,13 @@ def write_pairs(name: str, data: Path, folder: Path) -> None:
             parts[part] = ["\t".join(pair) for pair in zip(*sides, strict=True)]
     for part, lines in parts.items():
         (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def split(items: list[str], ends: tuple[float, float]) -> dict[str, list[str]]:
+    """Divide items at random into three parts, of which the first two end at these shares."""
+    random.Random(1).shuffle(items)
+    first, second = (int(end * len(items)) for end in ends)
+    return {"train": items[:first], "valid": items[first:second], "test": items[second:]}
 
 
 def words_wrong(run: seriatim.Run, test: Path) -> float:
@@ -159,10 +173,10 @@ def main() -> None:
         folder = arguments.keep or Path(temporary)
         for name in names:
             base = arguments.data
-            if name in ("cmudict", "multi30k"):
+            if name in ("cmudict", "multi30k", "names"):
                 base = folder / f"{name}-data"
                 base.mkdir(parents=True, exist_ok=True)
-                write_pairs(name, arguments.data, base)
+                write_parts(name, arguments.data, base)
             corpus = corpora[name]
             valid = None if corpus.valid is None else str(base / corpus.valid)
             corpus = corpus._replace(train=str(base / corpus.train), valid=valid, test=str(base / corpus.test))
