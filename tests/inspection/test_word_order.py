@@ -11,12 +11,21 @@ import torch
 import seriatim
 from seriatim.comparison.runner import Comparison
 from seriatim.core.errors import InputError
-from seriatim.inspection.embeddings import chance_similarity, embeddings, map_figure, principal_axes
+from seriatim.inspection.embeddings import (
+    chance_similarity,
+    embeddings,
+    embeddings_section,
+    map_figure,
+    most_similar,
+    principal_axes,
+)
 from seriatim.inspection.inspection import inspect
+from seriatim.inspection.subject import prepare
 from seriatim.inspection.word_order import SAME, OrderEffect, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.report.page import Folded, Plot, Prose, Table
 from seriatim.training.view_types import Example
 
 from ..conftest import randn
@@ -168,6 +177,21 @@ def test_every_model_with_embeddings_has_neighbours(inspected, name: str) -> Non
     assert all(one.nearest for one in found.neighbours)
     assert 0 <= found.chance <= 1
     assert 0 < sum(found.variance) <= 1 + 1e-9
+
+
+def test_neighbours_are_shown_at_once_only_if_they_are_more_similar_than_by_chance(inspected, monkeypatch) -> None:
+    subject = prepare(inspected["lm-words"], SENTENCE, beam=1, data=None, file_format=None)
+    nearest = [one.nearest[0].similarity for one in embeddings(subject.run, SENTENCE).neighbours]
+    monkeypatch.setattr("seriatim.inspection.embeddings.chance_similarity", lambda *_: 1.0)
+    content = embeddings_section(subject)
+    assert most_similar(embeddings(subject.run, SENTENCE)) is None
+    assert not content.summary
+    assert [type(part) for part in content.parts] == [Prose, Prose, Folded]
+    assert "no more similar than by chance" in content.parts[1].text
+    monkeypatch.setattr("seriatim.inspection.embeddings.chance_similarity", lambda *_: 0.0)
+    content = embeddings_section(subject)
+    assert [type(part) for part in content.parts] == [Prose, Table, Plot]
+    assert content.summary[0].endswith(f"(cosine {max(nearest):.2f})")
 
 
 def test_random_vectors_are_similar_only_by_chance() -> None:

@@ -118,3 +118,11 @@ def test_an_axis_names_as_many_tokens_as_fit(count: int, which: str) -> None:
     assert len(places) >= min(count, 10)
     assert len(places) * SPACED <= 3.0 + SPACED
     assert (axis.get_label_text() != "") == (count > 21)
+
+
+def test_short_names_of_tokens_stand_upright() -> None:
+    _figure, axes = new_figure(width=8.4)
+    name_tokens(axes[0, 0].xaxis, ["</s>", *"The end"], 8 * SPACED)
+    assert [label.get_rotation() for label in axes[0, 0].get_xticklabels()] == [90, *[0] * 7]
+    name_tokens(axes[0, 0].xaxis, ["word"] * 8, 8.0)
+    assert {label.get_rotation() for label in axes[0, 0].get_xticklabels()} == {0}

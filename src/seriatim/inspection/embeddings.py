@@ -5,6 +5,7 @@ Bengio et al., "A neural probabilistic language model", JMLR 3, 2003). Similarit
 et al., "Distributed representations of words and phrases and their compositionality", NeurIPS 2013).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
 from ..report.figure_data import show
 from ..report.number_formats import percent
-from ..report.page import Plot, Prose, Table
+from ..report.page import Folded, Plot, Prose, Table
 from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
 from ..report.wording import isolated, quoted
 from ..runs.run import Run
@@ -205,18 +206,24 @@ def embeddings_section(subject: Subject) -> Content:
         "Tokens that are used alike tend to get similar embeddings, and what the model learns about one carries over "
         "to the others. An n-gram model cannot do this: to its counts, all tokens are equally different."
     )
-    return Content([intro, Table(["token", "nearest tokens"], rows, caption, stacked=False), plot], _summary(result))
+    table = Table(["token", "nearest tokens"], rows, caption, stacked=False)
+    pair = most_similar(result)
+    if pair is None:
+        nothing = "The nearest neighbours of the tokens of this text are no more similar than by chance."
+        return Content([intro, Prose(nothing), Folded("The nearest tokens, and a map", [table, plot])])
+    token, near = pair
+    line = (
+        f"embeddings: of the tokens of this text, {quoted(token)} has the most similar neighbour, {quoted(near.token)} "
+        f"(cosine {near.similarity:.2f})"
+    )
+    return Content([intro, table, plot], [line])
 
 
-def _summary(result: Embeddings) -> list[str]:
-    """Return a line on the most similar pair, if its similarity is above chance."""
-    pairs = [(near.similarity, each.token, near.token) for each in result.neighbours for near in each.nearest[:1]]
-    above = [pair for pair in pairs if pair[0] > max(result.chance, 0.0) and np.isfinite(pair[0])]
-    return [
-        f"embeddings: of the tokens of this text, {quoted(token)} has the most similar neighbour, {quoted(near)} "
-        f"(cosine {similarity:.2f})"
-        for similarity, token, near in sorted(above)[-1:]
-    ]
+def most_similar(result: Embeddings) -> tuple[str, Neighbour] | None:
+    """Return the token of the text with the most similar neighbour; None if no similarity is above chance."""
+    pairs = [(each.token, near) for each in result.neighbours for near in each.nearest[:1]]
+    above = [pair for pair in pairs if max(result.chance, 0.0) < pair[1].similarity < math.inf]
+    return max(above, key=lambda pair: pair[1].similarity, default=None)
 
 
 def _tokens(count: int) -> str:

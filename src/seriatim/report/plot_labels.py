@@ -19,6 +19,7 @@ from .theme import INK, SOFT, plain
 SIZE = 9.0  # font size of a name, in points
 TOKEN_SIZE = 8  # font size of the name of a token, in points
 SPACED = 0.14  # the smallest distance between names of tokens, in inches
+LETTER = 0.09  # the largest width of a letter of such a name, in inches
 NARROW, WIDE = 4.2, 8.4  # widths of a figure in inches: beside other figures, and over the whole page
 LONGEST = 12  # characters of the name of a token; longer names are cut
 _LINE = SIZE * 1.25
@@ -143,7 +144,9 @@ def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float, *, lo
         step = max(1, math.ceil(len(tokens) * SPACED / inches))
         places = range(0, len(tokens), step)
         names = [shown(tokens[place], longest) for place in places]
-        axis.set_ticks(places, names, rotation=90 if across else 0, fontsize=TOKEN_SIZE)
+        axis.set_ticks(places, names, fontsize=TOKEN_SIZE)
+        for tick, name in zip(axis.get_major_ticks(len(names)), names, strict=True):
+            tick.label1.set_rotation(90 if across and len(name) * LETTER > step * inches / len(tokens) else 0)
         axis.set_tick_params(length=0 if step == 1 else 3)
         if step > 1 and inches >= NARROW / 2:
             axis.set_label_text(f"one of {step} tokens is named", fontsize=TOKEN_SIZE)
