@@ -13,7 +13,7 @@ from seriatim.inspection.context_section import memory_section, needed_sentence
 from seriatim.inspection.subject import prepare
 from seriatim.models.base_models import TextModel
 from seriatim.recurrence.obstacles import uncompiled
-from seriatim.report.page import Plots, Prose, Table
+from seriatim.report.page import Part, Plot, Plots, Prose, Table
 
 from .inspected import SENTENCE, TEXTS
 
@@ -116,21 +116,31 @@ def test_the_page_measures_the_context_on_held_out_data(inspected, monkeypatch: 
     assert "Measured on 1,000 tokens of the held-out data (" in sentence
     (line,) = content.summary
     assert line.startswith("memory, on held-out data: with only the last token")
+    (plot,) = plots(content.parts)
+    assert plot.title == "Loss with only the last k tokens"
+    curve, *intervals, zero = plot.figure.axes[0].lines
+    assert curve.get_ydata().tolist() == [30.0, 0.0]
+    assert [one.get_ydata().tolist() for one in intervals] == [[20.0, 40.0], [-0.2, 0.3]]
+    assert set(zero.get_ydata()) == {0}
     monkeypatch.setattr(type(subject.view), "context_excess", lambda *_: ContextExcess({}, 1_000))
     silent = memory_section(subject)
     assert not silent.summary
+    assert [plot.title for plot in plots(silent.parts)] == ["Loss when only the last k tokens are seen"]
     assert not any("Measured on" in part.text for part in silent.parts if isinstance(part, Prose))
-    monkeypatch.undo()
     short = memory_section(prepare(inspected["lm-words"], SENTENCE, **GIVEN))
     assert not any(isinstance(part, Plots) for part in short.parts)
     assert any("too few to draw" in part.text for part in short.parts if isinstance(part, Prose))
+
+
+def plots(parts: list[Part]) -> list[Plot]:
+    return [plot for part in parts if isinstance(part, Plots) for plot in part.plots]
 
 
 def test_one_answer_supports_no_statement(inspected) -> None:
     for name in ("classify", "tag"):
         content = memory_section(prepare(inspected[name], SENTENCE, **GIVEN))
         assert not content.summary
-        captions = [plot.caption for part in content.parts if isinstance(part, Plots) for plot in part.plots]
+        captions = [plot.caption for plot in plots(content.parts)]
         assert all(caption.endswith("when only the last k tokens of the text are seen.") for caption in captions)
         assert captions
 

@@ -84,7 +84,7 @@ def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path
     assert "counts treat every word as different" in pages["ngram"]
     assert "reads from both sides keeps the whole text" in pages["classify"]
     assert re.search(r"means over \d+ windows of \d+ tokens each, from the held-out data", pages["lm"])
-    assert "too few to draw the loss" in pages["lm"]
+    assert "Loss with only the last k tokens" in pages["lm"]
     for name, page in pages.items():
         (_, *sections) = page.split("<section ")
         assert all(len(re.findall("<p|<table|<figure|<pre", section)) for section in sections), f"{name}: empty section"

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..core.state import State, map_state, state_to_dict
-from ..evaluation.context_use import ContextScore, ContextUse, Excess
+from ..evaluation.context_use import ContextExcess, ContextScore, ContextUse, Excess
 from ..layers.positions import learned_positions
+from ..report.figure_data import show
 from ..report.layer_styles import model_style
 from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
@@ -57,9 +59,12 @@ def memory_section(subject: Subject) -> Content:
         parts.append(Prose(f"{sentence} {about}, with the same tokens for every k."))
     missing = []
     try:
-        result = subject.view.context_use(subject.item)
-        draw = _answer_parts if result.scores[None].accuracy is None else _text_parts
-        parts += draw(subject, result)
+        if found and found.by_size:
+            parts += _excess_parts(found, subject.layer)
+        else:
+            result = subject.view.context_use(subject.item)
+            draw = _answer_parts if result.scores[None].accuracy is None else _text_parts
+            parts += draw(subject, result)
     except InputError as error:
         missing.append(f"The loss with short contexts is not shown: {str(error).rstrip('.')}.")
     try:
@@ -113,26 +118,50 @@ def _by(excess: Excess) -> str:
     return f"{share} ({bounds})"
 
 
+def _excess_parts(found: ContextExcess, layer: str) -> list[Part]:
+    """Return the losses of short contexts on held-out data."""
+    sizes = [f"{size:,}" for size in sorted(found.by_size)]
+    plot = Plot(
+        excess_figure(found.by_size, layer),
+        "Loss with only the last k tokens",
+        f"By how much it exceeds the loss with the full context, on {found.tokens:,} tokens of the held-out data. "
+        "Lines are 95 % intervals over blocks of neighbouring tokens, or lines of the text.",
+        f"Loss above that with the full context for k = {', '.join(sizes)}.",
+    )
+    return [Plots([plot])]
+
+
+def excess_figure(excess: Mapping[int, Excess], layer: str = "") -> Figure:
+    """Draw by which share the loss of each length of context exceeds that of the full context, with intervals.
+
+    The curve has the style of ``layer``, if one is named.
+    """
+    figure, [[plot]] = new_figure()
+    sizes, look = sorted(excess), model_style(layer)
+    show(plot.plot(sizes, [100 * excess[size].share for size in sizes], **look), "last k tokens")
+    for size in sizes:
+        ends = [100 * excess[size].low, 100 * excess[size].high]
+        show(plot.plot([size, size], ends, color=look["color"], linewidth=1.0), "last k tokens", is_interval=True)
+    plot.axhline(0, color=SOFT, linestyle="--", linewidth=1.2)
+    _context_axis(plot, sizes)
+    plot.set_ylabel("loss above the full context (%)")
+    return figure
+
+
 def _text_parts(subject: Subject, result: ContextUse) -> list[Part]:
-    """Return the curves over the text itself, which is too short to compare contexts."""
+    """Return the curve over the text itself, where there are no held-out data; it is too short to compare contexts."""
     scores, full = result.scores, result.scores[None]
     reason = _not_comparable(full)
     if reason or result.tokens < MIN_TOKENS:
         return [Prose(reason or f"The text has {result.tokens} tokens, too few to draw the loss with short contexts.")]
     largest = max(size for size in scores if size is not None)
-    loss = Plot(
+    plot = Plot(
         loss_figure(scores, layer=subject.layer),
         "Loss when only the last k tokens are seen",
         f"Mean over the same {full.tokens:,} tokens of the text for every k.{_infinite_sizes(scores)}",
         f"Loss in nats per token for k from 1 to {largest}; the full context gives {full.loss:.3f}.",
     )
-    accuracy = Plot(
-        _curve({size: score.accuracy or 0.0 for size, score in scores.items()}, "accuracy", subject.layer),
-        "Accuracy when only the last k tokens are seen",
-        f"Share of {full.tokens:,} tokens for which the top guess is correct; the same tokens for every k.",
-        f"Accuracy for k from 1 to {largest}.",
-    )
-    return [Plots([loss, accuracy])]
+    return [Plots([plot])]
 
 
 def _answer_parts(subject: Subject, result: ContextUse) -> list[Part]:
@@ -209,22 +238,23 @@ def loss_figure(scores: Scores, *, name: str = "loss (nats per token)", layer: s
 
     The curve has the style of ``layer``, if one is named.
     """
-    return _curve({size: score.loss for size, score in scores.items()}, name, layer)
-
-
-def _curve(values: Mapping[int | None, float], name: str, layer: str) -> Figure:
     figure, [[plot]] = new_figure()
+    values = {size: score.loss if math.isfinite(score.loss) else math.nan for size, score in scores.items()}
     sizes = sorted(size for size in values if size is not None)
-    points = [values[size] if math.isfinite(values[size]) else math.nan for size in sizes]
-    plot.plot(sizes, points, label="last k tokens", **model_style(layer))
+    plot.plot(sizes, [values[size] for size in sizes], label="last k tokens", **model_style(layer))
     if None in values and math.isfinite(values[None]):
         plot.axhline(values[None], label="full context", color=SOFT, linestyle="--", linewidth=1.2)
         plot.legend()
+    _context_axis(plot, sizes)
+    plot.set_ylabel(name)
+    return figure
+
+
+def _context_axis(plot: Axes, sizes: Sequence[int]) -> None:
     plot.set_xscale("log", base=2)
     plot.set_xticks(sizes, [f"{size:,}" for size in sizes])
     plot.set_xticks([], minor=True)
-    plot.set(xlabel="k, last tokens seen", ylabel=name)
-    return figure
+    plot.set_xlabel("k, last tokens seen")
 
 
 @torch.inference_mode()

@@ -146,7 +146,7 @@ def _caption(layer: LayerFlow) -> str:
         if lag is not None
     ]
     if ends:
-        sentences.append(f"Norms below {SMALLEST:g} times that at k = 1 are not drawn: {' and '.join(ends)}.")
+        sentences.append(f"Norms below 1/{1 / SMALLEST:,.0f} of that at k = 1 are not drawn: {' and '.join(ends)}.")
     return " ".join([*sentences, *_theory(layer)])
 
 
