@@ -47,7 +47,8 @@ window.checks = (() => {
     },
 
     legend() {
-      const label = document.querySelector(".drawing [data-label][role=button]");
+      const labels = [...document.querySelectorAll(".drawing [data-label][role=button]")];
+      const label = labels.find((each) => each.checkVisibility()); // one in a folded section cannot be clicked
       return label && middle(label);
     },
     dimmed: () => document.querySelectorAll(".dim").length,
