@@ -69,6 +69,7 @@ EXAMPLES: dict[str, list[Example]] = {
     "unsafe_split": [lambda f, x, **_: f(x, 4, 1)[0]],
     "split_with_sizes": [lambda f, x, **_: f(x, [1, 3, 2], 1)[1]],
     "cat": [lambda f, x, y, **_: f([y, x], 1)],
+    "glu": [lambda f, x, **_: f(x, 1)],
     "slice_scatter": [lambda f, x, y, **_: f(x, y, 1, 0, WIDTH)],
     "full_like": [lambda f, x, **_: f(x, 0.7)],
 }

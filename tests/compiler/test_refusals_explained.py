@@ -93,8 +93,8 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("other", [None, "lstm", torch.nn.Linear(2, 2)])
-def test_only_cells_and_layers_are_explained(other: object) -> None:
-    with pytest.raises(InputError, match="explain: expected a cell or a layer, got"):
+def test_other_objects_are_not_explained(other: object) -> None:
+    with pytest.raises(InputError, match="explain: expected a cell, a layer or a language model, got"):
         explain(other)
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.core.key_value_cache import KeyValueCache, append, newest
 from seriatim.core.state import State, select_state, state_bytes, state_leaves
-from seriatim.layers.key_value_cache import KeyValueCache, append, newest
 
 WIDTH = 12
 SEEN = torch.zeros(1)  # appending does not look at the number of inputs

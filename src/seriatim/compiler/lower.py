@@ -27,10 +27,10 @@ class Loop(NamedTuple):
     states: tuple[Node, ...]
 
 
-def lower(traced: Traced, *, alone: bool = False) -> Loop:
-    """Rewrite a step as the body of a loop; with ``alone`` nothing is computed before it."""
+def lower(traced: Traced) -> Loop:
+    """Rewrite a step as the body of a loop."""
     roots = [traced.outputs, *traced.states]
-    lowering = _Lowering(roots, alone=alone)
+    lowering = _Lowering(roots)
     for value in walk(roots):  # arguments first, which keeps the recursion shallow
         lowering.lower(value)
     outputs, *states = map(lowering.lower, roots)
@@ -38,14 +38,13 @@ def lower(traced: Traced, *, alone: bool = False) -> Loop:
 
 
 class _Lowering:
-    def __init__(self, roots: Sequence[Node], *, alone: bool) -> None:
+    def __init__(self, roots: Sequence[Node]) -> None:
         self.lowered: dict[Node, Node] = {}
         self.uses = Counter(roots)
         self.seams: dict[Node, set[int]] = {}
         """For each product, the first and last features of the slices that are never used as a whole."""
-        inside = {"state", "inputs"} if alone else {"state"}
-        self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"} - inside)
-        self.is_inside = depends(roots, lambda leaf: leaf.op in inside)
+        self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"})
+        self.is_inside = depends(roots, lambda leaf: leaf.op == "state")
         self.has_reduction = depends(roots, lambda value: value.op in ("sum", "amax"))
         whole = set(roots)
         for value in walk(roots):

@@ -170,6 +170,16 @@ def _split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     return [cut(x, low, high - low) for low, high in bounds]
 
 
+def _glu(x: Node, dim: int = -1) -> Node:
+    content, gate = _split(x, x.width // 2, dim)
+    return gated(content, gate)
+
+
+def gated(content: Node, gate: Node) -> Node:
+    """Return the gated linear unit."""
+    return content * node("sigmoid", gate)
+
+
 def _slice_scatter(
     x: Value, part: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Node:
@@ -218,6 +228,7 @@ OVER_FEATURES: dict[str, Operator] = {
     "slice_scatter": _slice_scatter,
     **dict.fromkeys(("split", "unsafe_split", "split_with_sizes"), _split),
     "cat": _cat,
+    "glu": _glu,
 }
 """Operators along the features of a row, which must be one dimension."""
 OPERATORS: dict[str, Operator] = {

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from .differentiate import Gradient, differentiate
 from .expressions import Matrix, Node, merge_neighbours, node, number, placed, walk
 from .lower import Loop
-from .reasons import Reason, UnsupportedError
 from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Store, is_safe_in_place, schedule
 
 
@@ -58,25 +57,6 @@ def plan_program(loop: Loop) -> Program:
     forward, output = planner.forward(places, after)
     backward, cotangents = planner.backward(groups, forward)
     return Program(groups, tuple(value.width for value in loop.states), output, forward, backward, cotangents)
-
-
-def plan_single_step(loop: Loop) -> tuple[Kernel, Place]:
-    """Plan one step without a loop; return it and where its outputs are stored.
-
-    Raises:
-        UnsupportedError: the step draws random numbers, which is only compiled in a loop.
-    """
-    planner = _Planner(loop)
-    places: dict[Node, Place] = {}
-    for value in planner.values:
-        if value.op == "sequence":  # only noise is left to be computed before the loop
-            raise UnsupportedError([Reason("it draws random numbers in a single step")])
-        if value.op == "inputs":
-            places[value] = _place(Role.INPUTS, "now", value.width)
-        elif value.op == "state":
-            places[value] = _place(Role.OLD_STATE, "now", value.width, value.note)
-    after = [_place(Role.NEW_STATE, "now", value.width, i) for i, value in enumerate(loop.states)]
-    return planner.forward(places, after)
 
 
 class _Planner:

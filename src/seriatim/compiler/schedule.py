@@ -21,9 +21,6 @@ that are swapped after every step, or one row for the whole batch."""
 class Role(StrEnum):
     """The purpose of a buffer. The members are part of the names in generated code."""
 
-    INPUTS = auto()  # of a single step
-    OLD_STATE = auto()  # a part of the state before a single step
-    NEW_STATE = auto()  # a part of the state after a single step
     STATES = auto()  # a part of the state: the initial state, then the state after each row
     SEQUENCE = auto()  # what is computed before the loop
     VECTOR = auto()  # a constant row

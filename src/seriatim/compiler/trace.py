@@ -58,7 +58,13 @@ class Traced(NamedTuple):
 UNKNOWN = object()  # the result of an operator that is not compiled; tracing goes on and may find more reasons
 
 
-def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+def trace(
+    step: Step,
+    weights: Sequence[Tensor],
+    inputs: Tensor,
+    state: State,
+    recorder_type: "type[Recorder] | None" = None,
+) -> Traced:
     """Record one step as expressions.
 
     Only shapes and types of ``inputs`` ``(batch, input_size)`` and ``state`` matter, not their values.
@@ -69,19 +75,25 @@ def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -
     sizes = {size for tensor in (*weights, inputs, *state_leaves(state)) for size in tensor.shape[1:]}
     sizes |= {tensor.shape[0] for tensor in weights if tensor.dim()}
     first, second = [size for size in BATCH_SIZES if size not in sizes][:2]
-    traced = _trace_batch(step, weights, inputs, state, first)
-    other = _trace_batch(step, weights, inputs, state, second)
+    traced, other = (_trace_batch(step, weights, inputs, state, size, recorder_type) for size in (first, second))
     if (traced.outputs, traced.states) != (other.outputs, other.states):
         raise UnsupportedError([Reason("what the step computes for a row depends on how many rows there are")])
     return traced
 
 
-def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State, batch: int) -> Traced:
+def _trace_batch(
+    step: Step,
+    weights: Sequence[Tensor],
+    inputs: Tensor,
+    state: State,
+    batch: int,
+    recorder_type: "type[Recorder] | None",
+) -> Traced:
     with torch.no_grad():
         leaves = [leaf.new_zeros(batch, *leaf.shape[1:]) for leaf in state_leaves(state)]
         row = inputs.new_zeros(batch, *inputs.shape[1:])
         values = [weight.detach() for weight in weights]
-        recorder = _Recorder(values, row, leaves)
+        recorder = (recorder_type or Recorder)(values, row, leaves)
 
         def flat(weights: Sequence[Tensor], inputs: Tensor, leaves: list[Tensor]) -> list[Tensor]:
             remaining = iter(leaves)
@@ -112,7 +124,7 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
         raise UnsupportedError(recorder.reasons)
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Turns the operators that a step calls into expressions, one after another."""
 
     @classmethod
@@ -176,7 +188,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "scalar_tensor" or (self.batch in shape and name in FACTORIES):
             return self.filled(FACTORIES[name], args, shape)
         if any(isinstance(value, Node) for value in operands):
-            value = self.expression(name, args, options)
+            value = self.expression(func, args, options, result)
         elif self.batch in shape:
             value = self.repeated(name, args, shape)
         else:
@@ -189,6 +201,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return value
 
     def value(self, tensor: Tensor) -> Tree:
+        """Return what a tensor stands for."""
         if id(tensor) not in self.values:
             self.values[id(tensor)] = UNKNOWN
             self.alive.append(tensor)
@@ -218,9 +231,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise NotCompiledError("makes a tensor with a row for each row of the batch")
         return widened(self.vector(args[0], self.value(args[0])), shape[1])
 
-    def expression(self, name: str, args: Tree, options: Tree) -> Tree:
+    def expression(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
         """Record an operator on values that depend on inputs or state."""
-        name = name if name in OPERATORS else name.rstrip("_")
+        name = operator_name(func)
         if name in ("mm", "addmm", "mv"):
             return self.product(name, args, **options)
         if name in ("select", "unbind"):
@@ -229,13 +242,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise NotCompiledError("is not among the operations that are compiled")
         if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in items_in(args, Tensor)):
             raise NotCompiledError("works on more dimensions than (batch, features)")
-        if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
-            before, after = args[0].dtype, options["dtype"]
-            if before != torch.bool or not after.is_floating_point:  # only booleans may change their type
-                raise NotCompiledError(f"changes the type of a value from {before} to {after}")
+        check_type(args, options)
+        return self.apply(name, tree_map(self.argument, args), tree_map(self.argument, options))
+
+    def apply(self, name: str, args: Tree, options: Tree) -> Tree:
+        """Record an operator whose arguments are expressions."""
         plain = {key: value for key, value in options.items() if key not in ("dtype", "layout", "device", "pin_memory")}
         try:
-            return OPERATORS[name](*tree_map(self.argument, args), **tree_map(self.argument, plain))
+            return OPERATORS[name](*args, **plain)
         except (TypeError, AttributeError, KeyError):
             raise NotCompiledError("is not compiled in this form") from None
 
@@ -255,6 +269,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     )
 
     def argument(self, argument: Tree) -> Tree:
+        """Return what an argument of an operator stands for."""
         if not isinstance(argument, Tensor):
             return argument
         value = self.value(argument)
@@ -269,6 +284,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return node("vector", width=shape[-1] if shape else 1, note=self.constant(slot))
 
     def constant(self, slot: Slot) -> int:
+        """Return the number of a constant among all that expressions refer to."""
         return self.outputs.setdefault(slot, len(self.outputs))
 
     def product(self, name: str, args: Sequence[Tree], *, alpha: float = 1, beta: float = 1) -> Node:
@@ -309,6 +325,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Traced(outputs, tuple(states), constants, self.leaves, tuple(self.noise), untraced)
 
     def result(self, result: Tensor) -> Node:
+        """Return what a result of the step stands for."""
         if not isinstance(result, Tensor):
             raise NotCompiledError(f"the step returns {type(result).__name__} where a tensor is expected")
         value = self.value(torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result)
@@ -328,3 +345,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 needed.update(items_in((call.args, call.options), Slot))
                 calls.append(call)
         return calls[::-1]
+
+
+def operator_name(func: OpOverload) -> str:
+    """Return the name of an operator; of two that differ in whether they work in place, the other one."""
+    name: str = func.overloadpacket.__name__
+    return name if name in OPERATORS else name.rstrip("_")
+
+
+def check_type(args: Tree, options: Tree) -> None:
+    """Raise NotCompiledError if an operator changes the type of a value, which only booleans may."""
+    if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
+        before, after = args[0].dtype, options["dtype"]
+        if before != torch.bool or not after.is_floating_point:
+            raise NotCompiledError(f"changes the type of a value from {before} to {after}")

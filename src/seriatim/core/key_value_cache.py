@@ -22,6 +22,7 @@ class Buffer:
     def __init__(self, entries: Tensor, needed: int) -> None:
         capacity = max(2 * needed, MIN_CAPACITY)
         self.memory = entries.new_empty(*entries.shape[:2], capacity, entries.shape[3])
+        self.pointer = self.memory.data_ptr()
         self.filled = entries.shape[2]
         self.memory[:, :, : self.filled] = entries
 
@@ -56,17 +57,31 @@ class KeyValueCache(_Leaves):
 
 def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
     """Append entries ``(batch, heads, time, size)``, after which each row has read ``seen (batch,)`` inputs."""
-    values, buffer, end = past.kept, past.buffer, past.end
-    count, time = values.shape[2], new.shape[2]
+    values, time = past.kept, new.shape[2]
+    count = values.shape[2]
     if count == 0:
         values = new[:, :, :0]
     if torch.is_grad_enabled() or values.dtype != new.dtype:
         return KeyValueCache(torch.cat([values, new], dim=2) if count else new, seen)
-    if buffer is None or not buffer.claim(end, time):
-        buffer, end = Buffer(values, count + time), count
-        buffer.claim(end, time)
+    buffer, end = reserve(past, values, time)
     buffer.memory[:, :, end : end + time] = new
-    return KeyValueCache.of(buffer.memory[:, :, end - count : end + time], seen, buffer, end + time)
+    return extended(past, seen, buffer, end, time)
+
+
+def reserve(past: KeyValueCache, values: Tensor, time: int) -> tuple[Buffer, int]:
+    """Return a buffer that holds the past entries ``values``, and where ``time`` new ones belong in it."""
+    buffer, end = past.buffer, past.end
+    if buffer is None or not buffer.claim(end, time):
+        end = values.shape[2]
+        buffer = Buffer(values, end + time)
+        buffer.claim(end, time)
+    return buffer, end
+
+
+def extended(past: KeyValueCache, seen: Tensor, buffer: Buffer, end: int, time: int) -> KeyValueCache:
+    """Return the cache with ``time`` new entries, which have been written to a buffer from ``end`` on."""
+    first = end - past.kept.shape[2]
+    return KeyValueCache.of(buffer.memory[:, :, first : end + time], seen, buffer, end + time)
 
 
 def newest(cache: KeyValueCache, size: int) -> KeyValueCache:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
 from ..core.errors import require_known
+from ..core.key_value_cache import KeyValueCache, append, newest, newest_of_each
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
-from .key_value_cache import KeyValueCache, append, newest, newest_of_each
+from ..core.step_operators import NotTraceableError, tracing
 from .option_types import check_sizes
 from .path_lengths import direct_paths
 from .positions import RELATIVE, Rotary, slopes
@@ -73,11 +74,21 @@ class AttentionBase(SequenceLayer):
         if lengths is not None:
             lengths = lengths.to(inputs.device)
         queries, keys, values, new = self.project(inputs, past.seen)
+        if tracing():
+            return self.traced_step(queries, new, past)
         cache = append(past, new, past.seen + (inputs.shape[1] if lengths is None else lengths))
         if past.kept.shape[2]:
             keys, values = self.keys_values(cache.kept)
         attended = self.look(queries, keys, values, past.seen, lengths)
         return zero_padding(self.merge(attended), lengths), self.next_state(past, cache, lengths)
+
+    def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache) -> OutputsAndState:
+        """Return what the compiler records for one step; see `seriatim.core.step_operators`."""
+        if not self.causal or not isinstance(self.score, Dot):
+            raise NotTraceableError("attention is compiled if it is causal and its scores are dot products")
+        arguments = (queries.squeeze(2), new.squeeze(2), past.kept, past.seen, self.slopes, self.score.scale)
+        attended = torch.ops.seriatim.append_and_attend(*arguments, self.window or 0)
+        return self.merge(attended.unsqueeze(2)), KeyValueCache(past.kept, past.seen + 1)
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: every input of the window is seen directly."""

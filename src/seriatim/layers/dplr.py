@@ -44,13 +44,13 @@ class System(NamedTuple):
 
     def applied(self, h: Tensor) -> Tensor:
         """Return A h for ``(..., D, N/2)``."""
-        return self.eigenvalues * h - self.p * _inner(self.p, h)
+        return self.eigenvalues * h - self.p * inner(self.p, h)
 
     def solved(self, h: Tensor) -> Tensor:
         """Return the solution g of (1 − Δ/2 A) g = h for ``(..., D, N/2)``, by Woodbury's formula."""
         inverse = 1 / (1 - self.half_step * self.eigenvalues)
-        share = self.half_step / (1 + self.half_step * _inner(self.p, inverse * self.p))
-        return inverse * (h - self.p * (share * _inner(self.p, inverse * h)))
+        share = self.half_step / (1 + self.half_step * inner(self.p, inverse * self.p))
+        return inverse * (h - self.p * (share * inner(self.p, inverse * h)))
 
     def advanced(self, h: Tensor, x: Tensor | None = None) -> Tensor:
         """Return Ā h + B̄ x for states ``(..., D, N/2)`` and inputs ``(..., D)``, or Ā h without inputs."""
@@ -101,7 +101,7 @@ def _resolved(system: System, row: Tensor, column: Tensor, length: int) -> tuple
     inverse = 1 / ((1 - z) - weight * _both(system.eigenvalues).unsqueeze(2))  # (D, N, F)
     p = _both(system.p)
     c = torch.complex(*row.chunk(2, dim=1)).conj() / 2  # whose product with a state is 2 Re(c h)
-    c = _both(c - system.half_step * (system.eigenvalues * c - system.p.conj() * _inner(system.p.conj(), c)))
+    c = _both(c - system.half_step * (system.eigenvalues * c - system.p.conj() * inner(system.p.conj(), c)))
     b = _both(torch.complex(*column.chunk(2, dim=1)))
     cauchy = torch.stack([p * p.conj(), c * p, b * p.conj()], dim=1) @ inverse  # (D, 3, F)
     share = weight / (1 + weight * cauchy[:, :1])
@@ -114,7 +114,7 @@ def _resolved(system: System, row: Tensor, column: Tensor, length: int) -> tuple
     return observed.transpose(1, 2), reached
 
 
-def _inner(p: Tensor, h: Tensor) -> Tensor:
+def inner(p: Tensor, h: Tensor) -> Tensor:
     """Return P* h over both halves, a real number: ``(..., N/2)`` to ``(..., 1)``."""
     return 2 * (p.conj() * h).real.sum(-1, keepdim=True)
 

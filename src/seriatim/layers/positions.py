@@ -14,7 +14,8 @@ Simplified: an odd last feature of a head is not rotated. ALiBi's slopes are one
 heads; the authors interpolate unless this number is a power of two.
 """
 
-from typing import Annotated
+import functools
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
+from ..core.step_operators import tracing
 from .option_types import OneOf, Size, check_sizes
 from .path_lengths import direct_paths
 from .scan import Context
@@ -62,6 +64,9 @@ class Positions(SequenceLayer):
         """Add positions to ``(batch, time, input_size)``; raise InputError for one beyond the learned positions."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         assert isinstance(state, Tensor)
+        if tracing():
+            vectors = self.vectors(state, inputs.squeeze(1))
+            return inputs + vectors.unsqueeze(1), state + 1
         position = positions(state, inputs.shape[1])
         end = state + (inputs.shape[1] if lengths is None else lengths.to(state.device))
         if self.table is None:
@@ -74,6 +79,12 @@ class Positions(SequenceLayer):
                 )
             vectors = F.embedding(position.clamp(max=len(self.table) - 1), self.table)
         return zero_padding(inputs + vectors, lengths), end
+
+    def vectors(self, position: Tensor, like: Tensor) -> Tensor:
+        """Return the vectors of a single step; the compiled step tests whether positions lie within the table."""
+        if self.table is None:
+            return cast(Tensor, torch.ops.seriatim.sinusoids(position, like, BASE))
+        return F.embedding(position, self.table)
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: an output depends on the present input only."""
@@ -90,17 +101,18 @@ class Rotary:
     """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision."""
 
     def __init__(self, head_size: int) -> None:
-        self.frequencies = _frequencies(head_size // 2)
+        self.pairs = head_size // 2
 
     def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
         """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)`` by positions ``(batch or 1, time)``."""
-        self.frequencies = _moved(self.frequencies, position.device)
-        angles = (position.unsqueeze(-1) * self.frequencies).unsqueeze(1)  # (B, 1, T, D/2)
+        if tracing():
+            rotated = torch.ops.seriatim.rotate(vectors.squeeze(2), position.squeeze(1), BASE, num_heads)
+            return cast(Tensor, rotated).unsqueeze(2)
+        angles = (position.unsqueeze(-1) * _frequencies(self.pairs, position.device)).unsqueeze(1)  # (B, 1, T, D/2)
         cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
         if not torch.is_grad_enabled():
             return _rotate(vectors, cos, sin, num_heads)  # in one step, `apply` takes longer than the rotation
-        rotated: Tensor = _Rotation.apply(vectors, cos, sin, num_heads)  # type: ignore[no-untyped-call]
-        return rotated
+        return cast(Tensor, _Rotation.apply(vectors, cos, sin, num_heads))  # type: ignore[no-untyped-call]
 
 
 def _rotate(vectors: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
@@ -148,15 +160,13 @@ def positions(count: Tensor, time: int) -> Tensor:
 
 def sinusoids(position: Tensor, size: int) -> Tensor:
     """Return PE of positions ``(...,)`` as float64 ``(..., size)``: sines at even places and cosines at odd ones."""
-    angles = position.unsqueeze(-1) * _moved(_frequencies((size + 1) // 2, size), position.device)
+    angles = position.unsqueeze(-1) * _frequencies((size + 1) // 2, position.device, size)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
 
 
-def _frequencies(count: int, size: int | None = None) -> Tensor:
-    """Return 1 / BASE^{2i/size} for i below ``count`` in float64, because positions are large."""
-    return torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
-
-
-def _moved(frequencies: Tensor, device: torch.device) -> Tensor:
-    """Move frequencies to a device, in float32 where the device has no float64."""
-    return frequencies.to(device, torch.float32 if device.type == "mps" else torch.float64)
+@functools.lru_cache(maxsize=64)
+def _frequencies(count: int, device: torch.device, size: int | None = None) -> Tensor:
+    """Return 1 / BASE^{2i/size} for i below ``count``: in float64, because positions are large."""
+    with torch.inference_mode(False):
+        frequencies = torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
+        return frequencies.to(device, torch.float32 if device.type == "mps" else torch.float64)

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
-from .dplr import System, Unrolled, hippo_legs, unroll
+from .dplr import System, Unrolled, hippo_legs, inner, unroll
 from .option_types import StepSize
 from .scan import wide
-from .state_space import CHUNK, StateSpace, as_complex
+from .state_space import CHUNK, Halves, StateSpace, as_complex, times
 
 StateSize = Annotated[int, Interval(ge=2, le=1024)]
 """The eigenvalues of HiPPO-LegS take time proportional to the cube of the size: some seconds for 1,024."""
@@ -74,14 +74,28 @@ class S4(StateSpace):
             end = h.reshape(self.output_size, 2, self.pairs, -1).permute(3, 0, 2, 1)
         return self.mixed(y.to(inputs.dtype)), end.contiguous().to(state.dtype)
 
-    def advanced(self, h: Tensor, x: Tensor) -> Tensor:
-        """Return the next state; the number of operations is proportional to the state."""
-        return self.system().advanced(h, x)
+    def advanced(self, h: Halves, x: Tensor) -> Halves:
+        """Return the next state as `System.advanced` does; the number of operations is proportional to the state."""
+        eigenvalues, p, b, _, half_step = self.system()
+        inverse = 1 / (1 - half_step * eigenvalues)
+        share = half_step / (1 + half_step * inner(p, inverse * p))
+        drive, low_rank = 2 * half_step * b, half_step * p
+        real, imaginary = times(1 + half_step * eigenvalues, h)
+        seen = _inner_of_halves(p, h)
+        right = real - low_rank.real * seen + drive.real * x, imaginary - low_rank.imag * seen + drive.imag * x
+        real, imaginary = times(inverse, right)
+        seen, moved = share * _inner_of_halves(p, (real, imaginary)), inverse * p
+        return real - moved.real * seen, imaginary - moved.imag * seen
 
     def system(self) -> System:
         """Return the parameters as complex numbers."""
         half_step = torch.exp(wide(self.log_dt)).unsqueeze(1) / 2
         return System(self.eigenvalues(), as_complex(self.P), as_complex(self.B), as_complex(self.C), half_step)
+
+
+def _inner_of_halves(p: Tensor, h: Halves) -> Tensor:
+    """Return `inner` of p and the state ``(..., D, N/2)``: ``(..., D, 1)``."""
+    return 2 * times(p.conj(), h)[0].sum(-1, keepdim=True)
 
 
 def _convolved(unrolled: Unrolled, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:

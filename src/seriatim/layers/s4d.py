@@ -20,7 +20,7 @@ from torch import Tensor
 from ..core.state import State
 from .dplr import from_halves
 from .scan import wide
-from .state_space import CHUNK, StateSpace, as_complex
+from .state_space import CHUNK, Halves, StateSpace, as_complex, times
 
 
 class S4D(StateSpace):
@@ -59,10 +59,11 @@ class S4D(StateSpace):
             y = (torch.cat(outputs, dim=2) + self.D[:, None, None] * x).permute(1, 2, 0)
         return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h.transpose(0, 1).contiguous()).to(state.dtype)
 
-    def advanced(self, h: Tensor, x: Tensor) -> Tensor:
+    def advanced(self, h: Halves, x: Tensor) -> Halves:
         """Return the next state."""
         exponent, b = self.discretised()
-        return torch.exp(exponent) * h + b * x.unsqueeze(2)
+        real, imaginary = times(torch.exp(exponent), h)
+        return real + b.real * x, imaginary + b.imag * x
 
     def discretised(self) -> tuple[Tensor, Tensor]:
         """Return ΔA and B̄, complex ``(hidden_size, state_size / 2)``."""

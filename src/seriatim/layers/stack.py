@@ -72,11 +72,7 @@ class Stack(SequenceLayer):
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Compute one step of every layer, in one call of compiled code where possible."""
         self.check_input(inputs)
-        return stepped(self, inputs, state) or self.advance_once(inputs, state)
-
-    def advance_once(self, inputs: Tensor, state: State) -> OutputsAndState:
-        """Compute one step, layer after layer."""
-        return self.run(lambda layer, x, start: layer.step(x, start), inputs, state)
+        return stepped(self, inputs, state) or self.run(lambda layer, x, start: layer.step(x, start), inputs, state)
 
     def run(self, run_layer: RunLayer, hidden: Tensor, state: State) -> OutputsAndState:
         """Run layer after layer, with dropout between them, residual connections and the norm at the top."""

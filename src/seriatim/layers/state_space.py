@@ -9,7 +9,7 @@ N/2 complex numbers, as pairs of real numbers.
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from .option_types import Size, StepSize, check_step_sizes
 from .scan import wide
 from .unpadded_layer import UnpaddedLayer
 
+Halves: TypeAlias = tuple[Tensor, Tensor]
+"""Real and imaginary parts. One step computes with these, because complex operators are not compiled."""
 CHUNK = 128
 """Steps of one convolution, a power of two (measured on a CPU)."""
 
@@ -84,8 +86,8 @@ class StateSpace(UnpaddedLayer):
         """Return the diagonal of A, complex ``(hidden_size, state_size / 2)``."""
         return torch.complex(-torch.exp(wide(self.log_A_real)), wide(self.A_imag))
 
-    def advanced(self, h: Tensor, x: Tensor) -> Tensor:
-        """Return Ā h + B̄ x for complex states ``(batch, D, N/2)`` and inputs ``(batch, D)`` of D channels."""
+    def advanced(self, h: Halves, x: Tensor) -> Halves:
+        """Return Ā h + B̄ x for states ``(batch, D, N/2)`` and inputs ``(batch, D, 1)`` of D channels."""
         raise NotImplementedError
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
@@ -93,13 +95,20 @@ class StateSpace(UnpaddedLayer):
         self.check_step(inputs, state)
         assert isinstance(state, Tensor)
         x = wide(inputs)
-        h = self.advanced(as_complex(state), x)
-        y = 2 * (as_complex(self.C) * h).real.sum(2) + self.D * x
-        return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h).to(state.dtype)
+        real, imaginary = wide(state).unbind(3)
+        h = self.advanced((real, imaginary), x.unsqueeze(2))
+        y = 2 * times(as_complex(self.C), h)[0].sum(2) + self.D * x
+        return self.mixed(y.to(inputs.dtype)), torch.stack(h, dim=3).to(state.dtype)
 
     def mixed(self, y: Tensor) -> Tensor:
         """Apply GELU, then the gated linear map over the channels."""
         return F.glu(self.out_proj(F.gelu(y)), dim=-1)
+
+
+def times(factor: Tensor, h: Halves) -> Halves:
+    """Return the product with a complex factor."""
+    real, imaginary = h
+    return factor.real * real - factor.imag * imaginary, factor.real * imaginary + factor.imag * real
 
 
 def as_complex(pairs: Tensor) -> Tensor:

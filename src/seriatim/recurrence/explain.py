@@ -1,6 +1,7 @@
 """Explains in words how a cell or a layer runs over time, and why."""
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -8,36 +9,59 @@ from torch import nn
 
 from ..compiler.cpp.emit import merge_products
 from ..compiler.reasons import Location, Reason
-from ..core.contract import RecurrentCell, SequenceLayer
+from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import InputError, shown
 from ..core.state import state_leaves
+from .compiled_step import compile_step
 from .fast_path import as_step, runner
 from .obstacles import obstacles
 from .program_runner import Runner
+from .stepper import Stepper
 from .zoneout import Zoneout
 
 
-def explain(module: RecurrentCell | SequenceLayer) -> str:
+def explain(module: nn.Module) -> str:
     """Say if a cell, or every layer of a stack, runs in compiled code, in a kernel of PyTorch, or as a loop, and why.
+
+    For a layer or a language model, say also whether one step without gradients is one call of compiled code.
 
     For a loop, every reason in the equations names the line of the cell and the function that is called there. Code
     that depends on the result of such a function is not examined, so there may be further reasons in it.
 
     Raises:
-        InputError: neither a cell nor a layer.
+        InputError: neither a cell, a layer nor a language model.
     """
-    if not isinstance(module, RecurrentCell | SequenceLayer):
-        raise InputError(f"explain: expected a cell or a layer, got {shown(module)}")
-    cell = module if isinstance(module, RecurrentCell) else getattr(module, "cell", None)
-    if isinstance(cell, RecurrentCell):
-        return _explain_cell(cell)
+    if isinstance(module, RecurrentCell):
+        return _explain_cell(module)
+    layer = module if isinstance(module, SequenceLayer) else getattr(module, "layer", None)
+    if not isinstance(layer, SequenceLayer) or not callable(getattr(module, "step", None)):
+        raise InputError(f"explain: expected a cell, a layer or a language model, got {shown(module)}")
+    lines = _explain_part(layer)
+    if layer.causal and not isinstance(layer, MemoryLayer):
+        lines.append(f"one step: {explain_step(module)}")
+    return "\n".join(lines)
+
+
+def explain_step(module: nn.Module) -> str:
+    """Say whether one step of a layer or a model without gradients is one call of compiled code, and if not, why."""
+    step = compile_step(module)
+    if isinstance(step, Stepper):
+        counts = Counter(instruction.kind for instruction in step.program.instructions)
+        return f"one call of compiled code, {counts['product']} products and {counts.total()} instructions in all"
+    reasons = [_describe_reason(reason, module) for reason in step]
+    return "\n  ".join(["as it is written:", *reasons])
+
+
+def _explain_parts(module: SequenceLayer) -> list[str]:
     layers = [layer for layer in _inner_layers(module) if layer.keeps != "nothing"]  # others are maps of one position
     if layers:
-        return "\n".join(map(explain, layers))
-    return (
-        f"{type(module).__name__} computes whole sequences with PyTorch's operators; it has no step that could be "
-        "compiled"
-    )
+        return [line for layer in layers for line in _explain_part(layer)]
+    return [f"{type(module).__name__} computes whole sequences with PyTorch's operators"]
+
+
+def _explain_part(layer: SequenceLayer) -> list[str]:
+    cell = getattr(layer, "cell", None)
+    return [_explain_cell(cell)] if isinstance(cell, RecurrentCell) else _explain_parts(layer)
 
 
 def _explain_cell(cell: RecurrentCell) -> str:

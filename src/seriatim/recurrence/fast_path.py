@@ -11,9 +11,10 @@ from torch.func import functional_call
 
 from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
-from ..compiler.trace import Step, Traced, trace
+from ..compiler.trace import Recorder, Step, Traced, trace
 from ..compiler.verify import verify
 from ..core.state import State, map_state, state_leaves, with_leaves
+from ..core.step_operators import step_tracing
 from .compiled_loop import run
 from .obstacles import numbers_of, obstacles, on_gpu, uncompiled, without_autocast
 from .packing import pack
@@ -107,13 +108,22 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
     return program
 
 
-def traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
-    """Return a step as expressions, verified against the step itself, or raise UnsupportedError."""
+def traced_step(
+    step: Step,
+    weights: Sequence[Tensor],
+    inputs: Tensor,
+    state: State,
+    recorder_type: type[Recorder] | None = None,
+) -> Traced:
+    """Return a step as expressions, or raise UnsupportedError; for a loop, it is verified against the step itself."""
     token = _tracing.set(True)
     try:
         # layers within the step must run as they are written
         with uncompiled(), torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
             weights, inputs, state = [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
+            if recorder_type is not None:
+                with step_tracing():
+                    return trace(step, weights, inputs, state, recorder_type)
             traced = trace(step, weights, inputs, state)
             verify(step, traced, weights, state)
             return traced

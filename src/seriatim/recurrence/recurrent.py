@@ -122,14 +122,9 @@ class Recurrent(SequenceLayer):
         kernel = None if torch.is_grad_enabled() or tracing() else self.cell.vendor_kernel()
         if kernel is not None and kernel.step is not None:
             return kernel.step(inputs, state, self.dropped_weights())
-        return check_returned(self.advance_once(inputs, state), name, inputs, state, self.output_size)
-
-    def advance_once(self, inputs: Tensor, state: State) -> OutputsAndState:
-        """Run one step as the cell is written."""
         weights = self.dropped_weights()
-        output: OutputsAndState
         output = functional_call(self.cell, weights, (inputs, state)) if weights else self.cell(inputs, state)
-        return output
+        return check_returned(output, name, inputs, state, self.output_size)
 
     def dropped_weights(self) -> dict[str, Tensor]:
         """Return the cell's recurrent weights under a new mask, by name; empty if this call drops none."""

@@ -32,25 +32,36 @@ constexpr count_t LANES = VECTOR_BYTES / sizeof(real);
 constexpr count_t PANEL = 3 * LANES;
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
 
+// Matrices are packed as `real`, as the upper halves of floats, or as bytes that a factor for each column belongs to.
+typedef uint16_t half_t;
 #ifdef REDUCED
-typedef uint16_t packed_t;  // the upper half of a float
-typedef uint16_t packed_vec __attribute__((vector_size(VECTOR_BYTES / 2)));
-typedef uint32_t word_vec __attribute__((vector_size(VECTOR_BYTES)));
-INLINE vec load_packed(const packed_t* p) {
-  packed_vec half;
-  std::memcpy(&half, p, sizeof half);
-  return (vec)(__builtin_convertvector(half, word_vec) << 16);
-}
-INLINE packed_t narrow(real x) {  // rounds to the nearest, ties to even; NaN stays NaN
-  uint32_t i;
-  std::memcpy(&i, &x, sizeof i);
-  return x == x ? (i + 0x7fff + ((i >> 16) & 1)) >> 16 : 0x7fc0;
-}
+typedef half_t packed_t;
 #else
 typedef real packed_t;
-INLINE vec load_packed(const packed_t* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
-INLINE packed_t narrow(real x) { return x; }
 #endif
+typedef half_t half_vec __attribute__((vector_size(LANES * 2)));
+typedef int8_t byte_vec __attribute__((vector_size(LANES)));
+typedef uint32_t word_vec __attribute__((vector_size(LANES * 4)));
+typedef float float_vec __attribute__((vector_size(LANES * 4)));
+INLINE vec load_packed(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
+INLINE vec load_packed(const half_t* p) {
+  half_vec half;
+  std::memcpy(&half, p, sizeof half);
+  return __builtin_convertvector((float_vec)(__builtin_convertvector(half, word_vec) << 16), vec);
+}
+INLINE vec load_packed(const int8_t* p) {
+  byte_vec bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return __builtin_convertvector(bytes, vec);
+}
+INLINE void narrow(real x, real* to) { *to = x; }
+INLINE void narrow(int8_t x, int8_t* to) { *to = x; }
+INLINE void narrow(real x, half_t* to) {  // rounds to the nearest, ties to even; NaN stays NaN
+  float f = float(x);
+  uint32_t i;
+  std::memcpy(&i, &f, sizeof i);
+  *to = x == x ? (i + 0x7fff + ((i >> 16) & 1)) >> 16 : 0x7fc0;
+}
 
 INLINE vec load(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
 INLINE void store(real* p, vec v) { std::memcpy(p, &v, sizeof v); }
@@ -177,18 +188,19 @@ INLINE count_t whole_lanes(count_t columns) { return (columns + LANES - 1) / LAN
 
 // Columns [first, last) of a matrix (depth x columns, strides `row` and `column`) as panels of up to PANEL columns, the
 // last one padded with zeros to whole vectors.
-static void pack(const real* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, packed_t* packed) {
+template <typename S, typename P>
+static void pack(const S* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, P* packed) {
   for (count_t j = first; j < last;) {
     count_t left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
     if (row == 1) {  // reads along the depth, a few columns at a time, so that the written data stays in the cache
       for (count_t k0 = 0; k0 < depth; k0 += 16) {
         count_t k1 = k0 + 16 < depth ? k0 + 16 : depth;
         for (count_t i = 0; i < filled; ++i)
-          for (count_t k = k0; k < k1; ++k) packed[k * width + i] = narrow(matrix[k + (j + i) * column]);
+          for (count_t k = k0; k < k1; ++k) narrow(matrix[k + (j + i) * column], packed + k * width + i);
       }
     } else {
       for (count_t k = 0; k < depth; ++k)
-        for (count_t i = 0; i < filled; ++i) packed[k * width + i] = narrow(matrix[k * row + (j + i) * column]);
+        for (count_t i = 0; i < filled; ++i) narrow(matrix[k * row + (j + i) * column], packed + k * width + i);
     }
     if (filled < width)
       for (count_t k = 0; k < depth; ++k)
@@ -200,9 +212,9 @@ static void pack(const real* matrix, count_t row, count_t column, count_t depth,
 
 // While a panel is used, LINES cache lines of each row from `ahead` on are prefetched into the second-level cache: a large
 // matrix does not fit into it and is read from memory at every step.
-template <int ROWS, int VECTORS, bool ADD, int LINES>
-INLINE void tile(const real* __restrict a, count_t a_row, const packed_t* __restrict b, real* __restrict c, count_t c_row,
-                 count_t depth, const packed_t* ahead) {
+template <int ROWS, int VECTORS, bool ADD, int LINES, typename P>
+INLINE void tile(const real* __restrict a, count_t a_row, const P* __restrict b, real* __restrict c, count_t c_row,
+                 count_t depth, const P* ahead) {
   vec sum[ROWS][VECTORS];
   for (int r = 0; r < ROWS; ++r)
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = ADD ? load(c + r * c_row + v * LANES) : vec{};
@@ -219,10 +231,10 @@ INLINE void tile(const real* __restrict a, count_t a_row, const packed_t* __rest
     for (int v = 0; v < VECTORS; ++v) store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
-template <int ROWS, int VECTORS, bool ADD>
-static void tiles(count_t rows, const real* a, count_t a_row, const packed_t* b, real* c, count_t c_row, count_t depth,
+template <int ROWS, int VECTORS, bool ADD, typename P>
+static void tiles(count_t rows, const real* a, count_t a_row, const P* b, real* c, count_t c_row, count_t depth,
                   bool far) {
-  const packed_t* ahead = b + VECTORS * LANES * depth;
+  const P* ahead = b + VECTORS * LANES * depth;
   count_t m = 0;
   for (; m + ROWS <= rows; m += ROWS) {
     const real* rows_here = a + m * a_row;
@@ -239,8 +251,8 @@ static void tiles(count_t rows, const real* a, count_t a_row, const packed_t* b,
 }
 
 // A panel whose last vector is not full uses a separate buffer, because the next columns belong to another thread.
-template <int VECTORS, bool ADD>
-static void partial(count_t rows, const real* a, count_t a_row, const packed_t* b, real* c, count_t c_row, count_t depth, count_t filled) {
+template <int VECTORS, bool ADD, typename P>
+static void partial(count_t rows, const real* a, count_t a_row, const P* b, real* c, count_t c_row, count_t depth, count_t filled) {
   constexpr count_t width = VECTORS * LANES;
   real buffer[TILE_ROWS * width];
   for (count_t m = 0; m < rows; m += TILE_ROWS) {
@@ -253,8 +265,8 @@ static void partial(count_t rows, const real* a, count_t a_row, const packed_t* 
 
 // c (rows x columns) = a (rows x depth) times a packed matrix, or c += if ADD; `far` says that the matrices of a step do
 // not fit into the second-level cache
-template <bool ADD>
-static void product(count_t rows, const real* a, count_t a_row, const packed_t* packed, real* c, count_t c_row, count_t depth,
+template <bool ADD, typename P>
+static void product(count_t rows, const real* a, count_t a_row, const P* packed, real* c, count_t c_row, count_t depth,
                     count_t columns, bool far) {
   for (; columns >= PANEL; columns -= PANEL, c += PANEL, packed += PANEL * depth)
     tiles<TILE_ROWS, 3, ADD>(rows, a, a_row, packed, c, c_row, depth, far);

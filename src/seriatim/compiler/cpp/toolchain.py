@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...storage.disk_cache import cached
 
-HEADER = Path(__file__).with_name("kernel.h")
+HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 CHOICES = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
 """Options that some compilers do not support: the first choice that works is used."""
@@ -77,7 +77,8 @@ def _compile(text: str, command: tuple[str, ...], folder: Path) -> None:
     source, trial = folder / "program.cpp", folder / "trial.cpp"
     source.write_text(text, encoding="utf-8")
     trial.write_text("int nothing;\n", encoding="utf-8")
-    shutil.copy(HEADER, folder / HEADER.name)
+    for header in HEADERS:
+        shutil.copy(header, folder / header.name)
     reasons = []
     for choice in CHOICES:
         reason = _call([*command, *OPTIONS, *choice], source)
@@ -99,7 +100,7 @@ def _call(command: list[str], source: Path) -> str | None:
 def _fingerprint(text: str, command: tuple[str, ...]) -> str:
     status = os.stat(shutil.which(command[0]) or "")
     version = status.st_size, status.st_mtime_ns  # which change when the compiler is replaced
-    header = HEADER.read_text(encoding="utf-8")
+    header = "".join(path.read_text(encoding="utf-8") for path in HEADERS)
     parts = (text, header, command, version, OPTIONS, CHOICES, _processor())
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 

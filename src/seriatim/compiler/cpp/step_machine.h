@@ -1,0 +1,330 @@
+// Runs one step of a model: a list of instructions on rows of features, in one call.
+//
+// Before it includes this file, a program defines the kinds of instructions and STEP_MAPS, those of single elements.
+//
+// Every memory holds a row for each row of the batch, or one row for all of them. Threads share the columns of products
+// and the heads of attention. All other instructions compute rows on their own: threads share the rows if there are
+// enough of them; else the first thread computes a short instruction, and all threads a long one.
+
+typedef const double* doubles;
+
+struct Operand {
+  count_t memory, offset, row;  // where: its number, the first feature, the distance between rows (0: one row for all)
+  count_t step[4];              // the distances between elements along the dimensions of a row
+};
+
+struct Instruction {
+  count_t kind;       // what it computes
+  count_t share;      // how threads share it: see `Sharing`
+  count_t wait;       // whether all threads must have finished the instructions before
+  count_t size[4];    // the dimensions of the elements of a row
+  Operand to, from[4];
+  double number[2];
+  count_t extra[6];
+};
+
+enum Sharing { ROWS = 0, FIRST = 1, OUTER = 2, COLUMNS = 3 };
+
+struct Cache {  // keys and values of past inputs: (batch, heads, entries, size)
+  real* entries;
+  count_t row, head, count;  // the distances between rows and heads, the number of entries
+};
+
+struct Part {  // what a thread computes of an instruction: rows, and elements of the outermost dimension
+  count_t first_row, last_row, first, last;
+};
+
+struct Call {
+  void* const* memories;
+  const Cache* caches;
+  count_t rows;
+  std::atomic<int>* failed;
+
+  real* at(const Operand& x, count_t row) const { return (real*)memories[x.memory] + x.offset + row * x.row; }
+  const int64_t* integers(const Operand& x, count_t row) const {
+    return (const int64_t*)memories[x.memory] + x.offset + row * x.row;
+  }
+};
+
+// The innermost elements of an instruction: n of them, `w` apart in the result, and `s`, `t`, `u` apart in a, b, c.
+struct Line {
+  real* to;
+  const real *a, *b, *c;
+  count_t n, w, s, t, u;
+};
+
+// Calls a function for every line.
+static void lines(const Instruction& i, const Call& call, const Part& part, void (*compute)(const Line&)) {
+  const Operand &to = i.to, &a = i.from[0], &b = i.from[1], &c = i.from[2];
+  Line line{nullptr, nullptr, nullptr, nullptr, i.size[3], to.step[3], a.step[3], b.step[3], c.step[3]};
+  for (count_t r = part.first_row; r < part.last_row; ++r)
+    for (count_t x = part.first; x < part.last; ++x)
+      for (count_t y = 0; y < i.size[1]; ++y)
+        for (count_t z = 0; z < i.size[2]; ++z) {
+          auto at = [&](const Operand& o) { return call.at(o, r) + x * o.step[0] + y * o.step[1] + z * o.step[2]; };
+          line.to = at(to), line.a = at(a), line.b = at(b), line.c = at(c);
+          compute(line);
+        }
+}
+
+template <typename F>
+INLINE void map1(const Line& l, F f) {
+  if (l.s == 1 && l.w == 1) {
+#pragma omp simd
+    for (count_t j = 0; j < l.n; ++j) l.to[j] = f(l.a[j]);
+  } else {
+#pragma GCC novector
+    for (count_t j = 0; j < l.n; ++j) l.to[j * l.w] = f(l.a[j * l.s]);
+  }
+}
+
+template <typename F>
+INLINE void map2(const Line& l, F f) {
+  if (l.s == 1 && l.t == 1 && l.w == 1) {
+#pragma omp simd
+    for (count_t j = 0; j < l.n; ++j) l.to[j] = f(l.a[j], l.b[j]);
+  } else if (l.s == 1 && l.t == 0 && l.w == 1) {
+    const real y = l.b[0];
+#pragma omp simd
+    for (count_t j = 0; j < l.n; ++j) l.to[j] = f(l.a[j], y);
+  } else {
+#pragma GCC novector
+    for (count_t j = 0; j < l.n; ++j) l.to[j * l.w] = f(l.a[j * l.s], l.b[j * l.t]);
+  }
+}
+
+static void choose(const Line& l) {
+  for (count_t j = 0; j < l.n; ++j) l.to[j * l.w] = l.a[j * l.s] != real(0) ? l.b[j * l.t] : l.c[j * l.u];
+}
+
+// Combines a line with the result: with one element of it, or with each.
+template <typename F>
+INLINE void reduce_line(const Line& l, F f) {
+  if (l.w) {
+    if (l.s == 1 && l.w == 1) {
+#pragma omp simd
+      for (count_t j = 0; j < l.n; ++j) l.to[j] = f(l.to[j], l.a[j]);
+    } else {
+#pragma GCC novector
+      for (count_t j = 0; j < l.n; ++j) l.to[j * l.w] = f(l.to[j * l.w], l.a[j * l.s]);
+    }
+    return;
+  }
+  real result = l.to[0];
+  count_t j = 0;
+  if (l.s == 1 && l.n >= 2 * LANES) {
+    real parts[LANES];
+    for (count_t k = 0; k < LANES; ++k) parts[k] = l.a[k];
+    for (j = LANES; j + LANES <= l.n; j += LANES)
+#pragma omp simd
+      for (count_t k = 0; k < LANES; ++k) parts[k] = f(parts[k], l.a[j + k]);
+    for (count_t k = 0; k < LANES; ++k) result = f(result, parts[k]);
+  }
+  for (; j < l.n; ++j) result = f(result, l.a[j * l.s]);
+  l.to[0] = result;
+}
+
+// Reduces dimensions along which the result does not move; the result begins as `start`.
+static void reduce(const Instruction& i, const Call& call, const Part& part, real start, void (*compute)(const Line&)) {
+  const count_t* step = i.to.step;
+  for (count_t r = part.first_row; r < part.last_row; ++r)
+    for (count_t x = part.first; x < (step[0] ? part.last : part.first + 1); ++x)
+      for (count_t y = 0; y < (step[1] ? i.size[1] : 1); ++y)
+        for (count_t z = 0; z < (step[2] ? i.size[2] : 1); ++z)
+          for (count_t j = 0; j < (step[3] ? i.size[3] : 1); ++j)
+            call.at(i.to, r)[x * step[0] + y * step[1] + z * step[2] + j * step[3]] = start;
+  lines(i, call, part, compute);
+}
+
+// rows of a table (extra[0] rows) at the places in from[1]
+static void gather(const Instruction& i, const Call& call, const Part& part) {
+  for (count_t r = part.first_row; r < part.last_row; ++r) {
+    const int64_t place = *call.integers(i.from[1], r);
+    if (place < 0 || place >= i.extra[0]) call.failed->store(1);
+    else std::memcpy(call.at(i.to, r), call.at(i.from[0], 0) + place * i.size[3], i.size[3] * sizeof(real));
+  }
+}
+
+// from[0] + number[0] as integers
+static void count_on(const Instruction& i, const Call& call, const Part& part) {
+  for (count_t r = part.first_row; r < part.last_row; ++r)
+    ((int64_t*)call.memories[i.to.memory])[r] = *call.integers(i.from[0], r) + int64_t(i.number[0]);
+}
+
+// Rotates the pairs (x_p, x_{p + half}) of the first extra[1] of extra[0] heads of width extra[2] by position times
+// frequency, in double precision, because positions are large; from[1] the positions, from[2] the frequencies.
+static void rotate(const Instruction& i, const Call& call, const Part& part) {
+  const count_t heads = i.extra[0], rotated = i.extra[1], size = i.extra[2], half = size / 2;
+  doubles frequencies = (doubles)call.memories[i.from[2].memory];
+  real* scratch = (real*)call.memories[i.from[3].memory];
+  for (count_t r = part.first_row; r < part.last_row; ++r) {
+    real *to = call.at(i.to, r), *cosine = scratch + r * i.from[3].row, *sine = cosine + half;
+    const real* from = call.at(i.from[0], r);
+    const double position = double(*call.integers(i.from[1], r));
+    for (count_t p = 0; p < half; ++p) {
+      cosine[p] = real(std::cos(position * frequencies[p]));
+      sine[p] = real(std::sin(position * frequencies[p]));
+    }
+    std::memcpy(to, from, heads * size * sizeof(real));
+    for (count_t h = 0; h < rotated; ++h)
+      for (count_t p = 0; p < half; ++p) {
+        const real a = from[h * size + p], b = from[h * size + p + half];
+        to[h * size + p] = a * cosine[p] - b * sine[p];
+        to[h * size + p + half] = b * cosine[p] + a * sine[p];
+      }
+  }
+}
+
+// sines at even features and cosines at odd ones, of position times frequency; from[0] the positions, from[1] frequencies
+static void sinusoids(const Instruction& i, const Call& call, const Part& part) {
+  doubles frequencies = (doubles)call.memories[i.from[1].memory];
+  for (count_t r = part.first_row; r < part.last_row; ++r) {
+    const double position = double(*call.integers(i.from[0], r));
+    real* to = call.at(i.to, r);
+    for (count_t j = 0; j < i.size[3]; ++j)
+      to[j] = real(j % 2 ? std::cos(position * frequencies[j / 2]) : std::sin(position * frequencies[j / 2]));
+  }
+}
+
+INLINE real dot(const real* a, const real* b, count_t n) {
+  real parts[4 * LANES] = {}, sum = 0;
+  count_t j = 0;
+  for (; j + 4 * LANES <= n; j += 4 * LANES)
+#pragma omp simd
+    for (count_t l = 0; l < 4 * LANES; ++l) parts[l] += a[j + l] * b[j + l];
+  for (; j + LANES <= n; j += LANES)
+#pragma omp simd
+    for (count_t l = 0; l < LANES; ++l) parts[l] += a[j + l] * b[j + l];
+  for (count_t l = 0; l < 4 * LANES; ++l) sum += parts[l];
+  for (; j < n; ++j) sum += a[j] * b[j];
+  return sum;
+}
+
+INLINE void softmax(real* scores, count_t n) {
+  real largest = -real(INFINITY), sum = 0;
+  for (count_t j = 0; j < n; ++j) largest = scores[j] > largest ? scores[j] : largest;
+#pragma omp simd
+  for (count_t j = 0; j < n; ++j) scores[j] = f_exp(scores[j] - largest);
+#pragma omp simd reduction(+ : sum)
+  for (count_t j = 0; j < n; ++j) sum += scores[j];
+  const real factor = real(1) / sum;
+  for (count_t j = 0; j < n; ++j) scores[j] *= factor;
+}
+
+// Appends an entry to a cache and attends to its newest entries: from[0] queries, from[1] the entry, from[2] how many
+// inputs a row has read, from[3] slopes, if extra[5]. extra: the cache, heads of queries, heads of keys, size of a head,
+// window (0: none). number[0]: scale of the scores. A cache whose keys are its values has one head of entries for both.
+static void append_and_attend(const Instruction& i, const Call& call, const Part& part, real* scores) {
+  const Cache& cache = call.caches[i.extra[0]];
+  const count_t heads = i.extra[1], entry_heads = i.size[1], keys = i.extra[2], size = i.extra[3], group = heads / keys;
+  const count_t values = entry_heads - keys;
+  for (count_t r = part.first_row; r < part.last_row; ++r) {
+    const int64_t seen = *call.integers(i.from[2], r);
+    count_t known = (seen < cache.count ? seen : cache.count) + 1;
+    if (i.extra[4] && known > i.extra[4]) known = i.extra[4];
+    const count_t first = cache.count + 1 - known;
+    for (count_t k = part.first; k < part.last; ++k) {
+      real* key = cache.entries + r * cache.row + k * cache.head;
+      real* value = cache.entries + r * cache.row + (values + k) * cache.head;
+      std::memcpy(key + cache.count * size, call.at(i.from[1], r) + k * size, size * sizeof(real));
+      if (values)
+        std::memcpy(value + cache.count * size, call.at(i.from[1], r) + (values + k) * size, size * sizeof(real));
+      for (count_t h = k * group; h < (k + 1) * group; ++h) {
+        const real* query = call.at(i.from[0], r) + h * size;
+        real* to = call.at(i.to, r) + h * size;
+        for (count_t s = 0; s < known; ++s) scores[s] = real(i.number[0]) * dot(query, key + (first + s) * size, size);
+        if (i.extra[5])
+          for (count_t s = 0; s < known; ++s) scores[s] -= call.at(i.from[3], 0)[h] * real(known - 1 - s);
+        softmax(scores, known);
+        for (count_t j = 0; j < size; ++j) to[j] = 0;
+        for (count_t s = 0; s < known; ++s) {
+          const real weight = scores[s], *row = value + (first + s) * size;
+#pragma omp simd
+          for (count_t j = 0; j < size; ++j) to[j] += weight * row[j];
+        }
+      }
+    }
+  }
+}
+
+// rows times a packed matrix: from[0] the rows, from[1] the matrix, from[2] a factor for each column if it is of bytes
+static void multiply(const Instruction& i, const Call& call, const Share& share, bool far) {
+  const count_t depth = i.extra[0], width = i.extra[1], first = share.first(width), last = share.last(width);
+  const real* rows = call.at(i.from[0], 0);
+  real* to = call.at(i.to, 0) + first;
+  const void* packed = call.memories[i.from[1].memory];
+  switch (i.extra[2]) {
+    case 0:
+      product<false>(call.rows, rows, i.from[0].row, (const real*)packed + first * depth, to, i.to.row, depth, last - first, far);
+      return;
+    case 1:
+      product<false>(call.rows, rows, i.from[0].row, (const half_t*)packed + first * depth, to, i.to.row, depth, last - first, far);
+      return;
+    default:
+      product<false>(call.rows, rows, i.from[0].row, (const int8_t*)packed + first * depth, to, i.to.row, depth, last - first, far);
+      const real* factor = call.at(i.from[2], 0) + first;
+      for (count_t r = 0; r < call.rows; ++r)
+        for (count_t j = 0; j < last - first; ++j) to[r * i.to.row + j] *= factor[j];
+  }
+}
+
+static void compute(const Instruction& i, const Call& call, const Part& part, real* scores) {
+  switch (i.kind) {
+#define MAP1(NUMBER, VALUE) \
+  case NUMBER: return lines(i, call, part, [](const Line& l) { map1(l, [](real a) { return real(VALUE); }); });
+#define MAP2(NUMBER, VALUE) \
+  case NUMBER: return lines(i, call, part, [](const Line& l) { map2(l, [](real a, real b) { return real(VALUE); }); });
+    STEP_MAPS
+    case CHOOSE: return lines(i, call, part, choose);
+    case SUM:
+      return reduce(i, call, part, real(0), [](const Line& l) { reduce_line(l, [](real a, real b) { return a + b; }); });
+    case AMAX:
+      return reduce(i, call, part, -real(INFINITY), [](const Line& l) { reduce_line(l, f_maximum); });
+    case GATHER: return gather(i, call, part);
+    case COUNT_ON: return count_on(i, call, part);
+    case ROTATE: return rotate(i, call, part);
+    case SINUSOIDS: return sinusoids(i, call, part);
+    case APPEND_AND_ATTEND: return append_and_attend(i, call, part, scores);
+  }
+}
+
+// Returns 0, or 1 if an index lies outside a table. Scores: `scores_size` numbers for each thread.
+extern "C" int run_step(const Instruction* program, count_t length, void* const* memories, const Cache* caches, count_t rows,
+                        int threads, int far, real* scores, count_t scores_size) {
+  Barrier barrier;
+  std::atomic<int> failed{0};
+  const Call call{memories, caches, rows, &failed};
+  #pragma omp parallel num_threads(threads)
+  {
+    const Share share;
+    real* const mine = scores + share.id * scores_size;
+    for (const Instruction* i = program; i < program + length; ++i) {
+      if (i->wait) barrier.wait(share.count);
+      if (i->kind == PRODUCT) {
+        multiply(*i, call, share, far);
+        continue;
+      }
+      const bool by_row = i->share == Sharing::ROWS || rows >= share.count;
+      if (by_row) {
+        compute(*i, call, Part{share.first_row(rows), share.last_row(rows), 0, i->size[0]}, mine);
+      } else if (i->share == OUTER) {
+        compute(*i, call, Part{0, rows, share.first_row(i->size[0]), share.last_row(i->size[0])}, mine);
+      } else if (share.id == 0) {
+        compute(*i, call, Part{0, rows, 0, i->size[0]}, mine);
+      }
+    }
+  }
+  return failed.load();
+}
+
+extern "C" void pack_matrix(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int format, int threads,
+                            void* packed) {
+  #pragma omp parallel num_threads(threads)
+  {
+    const Share share;
+    const count_t first = share.first(width), last = share.last(width);
+    if (format == 0) pack((const real*)matrix, row, column, depth, first, last, (real*)packed + first * depth);
+    else if (format == 1) pack((const real*)matrix, row, column, depth, first, last, (half_t*)packed + first * depth);
+    else pack((const int8_t*)matrix, row, column, depth, first, last, (int8_t*)packed + first * depth);
+  }
+}

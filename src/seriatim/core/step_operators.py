@@ -1,0 +1,66 @@
+"""Operators of single steps that the compiler knows as a whole, because their operands grow or are integers.
+
+While a step is traced, layers call ``torch.ops.seriatim.NAME``; only the shape of the result matters then. Otherwise
+they compute the same with PyTorch's operators.
+
+    rotate(vectors, positions, base, num_heads)
+        rotary positions of the first heads of ``(batch, heads, size)``; see `seriatim.layers.positions`
+    sinusoids(positions, like, base)
+        sinusoidal positions ``(batch, size)``, as many features as ``like`` has
+    append_and_attend(queries, entry, cache, seen, slopes, scale, window)
+        appends an entry to a `seriatim.core.key_value_cache`, and attends from one query for each head to the newest
+        ``window`` entries (0: all): ``(batch, heads, size)``
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+_tracing = ContextVar("tracing a step", default=False)
+
+
+class NotTraceableError(Exception):
+    """A step cannot be traced; the message says why."""
+
+
+def tracing() -> bool:
+    """Return whether a whole step is being traced."""
+    return _tracing.get()
+
+
+@contextmanager
+def step_tracing() -> Iterator[None]:
+    """Trace a whole step inside the context."""
+    token = _tracing.set(True)
+    try:
+        yield
+    finally:
+        _tracing.reset(token)
+
+
+OPERATORS = {
+    "rotate": "(Tensor vectors, Tensor positions, float base, int num_heads) -> Tensor",
+    "sinusoids": "(Tensor positions, Tensor like, float base) -> Tensor",
+    "append_and_attend": (
+        "(Tensor queries, Tensor entry, Tensor cache, Tensor seen, Tensor? slopes, float scale, int window) -> Tensor"
+    ),
+}
+"""The operators and their signatures."""
+
+
+def _like(first: Tensor, *others: object) -> Tensor:
+    return torch.zeros_like(first, memory_format=torch.contiguous_format)
+
+
+def _like_second(first: Tensor, second: Tensor, *others: object) -> Tensor:
+    return _like(second)
+
+
+_library = torch.library.Library("seriatim", "DEF")  # type: ignore[no-untyped-call]
+for _name, _signature in OPERATORS.items():
+    _library.define(_name + _signature)  # type: ignore[no-untyped-call]
+    _shape = _like_second if _name == "sinusoids" else _like
+    _library.impl(_name, _shape, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]

@@ -1,0 +1,284 @@
+"""Holds a compiled step: its packed weights, its memory, and the call.
+
+A step has a table of pointers, one for each memory of its program. Those of weights and of intermediate values stay the
+same; those of inputs, of the state before and of the results are set at each call.
+"""
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..compiler.cpp.emit import LANES, Numbers
+from ..compiler.cpp.toolchain import library
+from ..compiler.instructions import DIMENSIONS, KINDS, Instruction, Memory, Operand, preamble
+from ..compiler.reasons import Reason, UnsupportedError
+from ..compiler.step_program import plan_step
+from ..compiler.trace import Traced
+from ..core.key_value_cache import Buffer, KeyValueCache, extended, newest, reserve
+from ..core.state import State
+from .program_runner import WORTH_SHARING, UncompiledError, dtype_of
+
+SECOND_CACHE = 1_500_000
+"""Bytes of packed matrices, for each thread, from which they are prefetched into the second-level cache."""
+SCORES = 1024
+"""The number of scores of attention that a thread has memory for at first."""
+
+
+class _Operand(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("memory", "offset", "row")),
+        ("step", ctypes.c_int64 * DIMENSIONS),
+    )
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("kind", "share", "wait")),
+        ("size", ctypes.c_int64 * DIMENSIONS),
+        ("to", _Operand),
+        ("sources", _Operand * 4),
+        ("number", ctypes.c_double * 2),
+        ("extra", ctypes.c_int64 * 6),
+    )
+
+
+class _Cache(ctypes.Structure):
+    _fields_ = (("entries", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "head", "count")))
+
+
+class CachePart(NamedTuple):
+    """A part of the state that holds the entries of a `KeyValueCache`."""
+
+    part: int
+    window: int  # how many entries an input sees, its own included; 0 for all
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+class Filled(NamedTuple):
+    """A buffer with one more entry, at ``end``."""
+
+    buffer: Buffer
+    end: int
+    window: int
+
+
+class Stepper:
+    """A compiled step for one number of rows.
+
+    Raises:
+        UnsupportedError: the state holds entries that grow, but not in a `KeyValueCache`.
+        UncompiledError: there is no C++ compiler.
+    """
+
+    def __init__(
+        self, traced: Traced, weights: Sequence[Tensor], inputs: Tensor, state: State, numbers: Numbers
+    ) -> None:
+        self.dtype, self.batch = dtype_of(numbers), inputs.shape[0]
+        self.functions = _step_library(numbers.double)
+        self.program = program = plan_step(traced)
+        self.constants = [
+            value.detach().to(self.dtype).contiguous() if value.is_floating_point() else value
+            for value in traced.constants(weights)
+        ]
+        products = [i.extra for i in program.instructions if i.kind == "product"]
+        work = 2 * self.batch * sum(depth * width for depth, width, *_ in products)
+        self.threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
+        self.format = int(numbers.reduced)  # of packed matrices: 0 as the state, 1 bfloat16
+        self.fixed: list[Tensor] = []
+        self.pointers = (ctypes.c_void_p * len(program.memories))()
+        self.inputs_index: int | None = None
+        self.old, self.new = list[tuple[int, int]](), list[tuple[int, int]]()
+        """Parts of the state before and after a step, each with its index in the table of pointers."""
+        index = {memory: i for i, memory in enumerate(program.memories)}
+        for memory, i in index.items():
+            if memory.kind == "inputs":
+                self.inputs_index = i
+            elif memory.kind == "outputs":
+                self.outputs_index = i
+            elif memory.kind in ("state", "new_state"):
+                (self.old if memory.kind == "state" else self.new).append((int(str(memory.number)), i))
+            else:
+                self.fixed.append(self.allocate(memory))
+                self.pointers[i] = self.fixed[-1].data_ptr()
+        leaves, caches = leaves_and_caches(state)
+        self.caches = [self.cache_part(number, leaves, caches) for number in range(len(program.caches))]
+        self.shapes = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        for cache in self.caches:
+            self.old = [(part, i) for part, i in self.old if part != cache.part]
+        self.cache_table = (_Cache * max(1, len(self.caches)))()
+        self.output_width = traced.outputs.width
+        self.scores = torch.empty(self.threads, SCORES, dtype=self.dtype)
+        encoded = [self.encoded(instruction, index) for instruction in program.instructions]
+        self.instructions = (_Instruction * len(encoded))(*encoded)
+        packed = sum(depth * width for depth, width, *_ in products) * (2 if self.format else self.dtype.itemsize)
+        self.far = int(packed > SECOND_CACHE * self.threads)
+        self.lock = threading.Lock()
+
+    def cache_part(self, number: int, leaves: list[Tensor], caches: list[KeyValueCache | None]) -> CachePart:
+        """Return where a cache is in the state, and what an input sees of it."""
+        part = self.program.caches[number]
+        if caches[part] is None:
+            raise UnsupportedError([Reason("attention reads entries that are not those of a KeyValueCache")])
+        attends = (i for i in self.program.instructions if i.kind == "append_and_attend")
+        window = next(i.extra[4] for i in attends if i.extra[0] == number)
+        return CachePart(part, window, leaves[part].shape, leaves[part].dtype)
+
+    def allocate(self, memory: Memory) -> Tensor:
+        """Return the tensor of a memory that is the same for all calls."""
+        if memory.kind == "numbers":
+            return torch.tensor([*self.program.numbers, 0.0], dtype=self.dtype)
+        if memory.kind == "constant":
+            return self.constants[int(str(memory.number))]
+        if memory.kind == "packed":
+            return self.packed(self.constants[int(str(memory.number))])
+        if memory.kind == "frequencies":
+            assert isinstance(memory.number, tuple)
+            base, count, size = memory.number
+            return torch.pow(base, -2 * torch.arange(count, dtype=torch.float64) / size)
+        return torch.empty(self.batch, memory.width, dtype=self.dtype)
+
+    def packed(self, matrix: Tensor) -> Tensor:
+        """Return a matrix ``(depth, width)`` in the order in which products read it."""
+        depth, width = matrix.shape
+        dtype = torch.bfloat16 if self.format else self.dtype
+        packed = torch.empty(depth * (-(-width // LANES) * LANES), dtype=dtype)
+        pointer, strides = matrix.data_ptr(), matrix.stride()
+        self.functions.pack_matrix(pointer, *strides, depth, width, self.format, self.threads, packed.data_ptr())
+        return packed
+
+    def encoded(self, instruction: Instruction, index: dict[Memory, int]) -> _Instruction:
+        """Return an instruction as C++ reads it."""
+
+        def operand(value: Operand) -> _Operand:
+            return _Operand(index[value.memory], value.offset, value.memory.width, value.strides)
+
+        extra = list(map(int, instruction.extra))
+        if instruction.kind == "gather":
+            extra = [len(self.constants[int(str(instruction.sources[0].memory.number))])]
+        elif instruction.kind == "product":
+            extra[2] = self.format
+        sources = [*instruction.sources, *[Operand(Memory("numbers"))] * (4 - len(instruction.sources))]
+        return _Instruction(
+            KINDS.index(instruction.kind),
+            ("rows", "first", "outer").index(instruction.share),
+            int(instruction.wait),
+            instruction.sizes,
+            operand(instruction.to),
+            tuple(map(operand, sources)),
+            (instruction.number, 0.0),
+            (*extra, *[0] * (6 - len(extra))),
+        )
+
+    def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
+        """Run the step, or return None if the state does not fit or an index lies outside a table."""
+        leaves, caches = leaves_and_caches(state)
+        if not self.fits(leaves, caches):
+            return None
+        entries, filled = self.append(leaves, caches)
+        before = [(i, leaves[part].contiguous()) for part, i in self.old]
+        if self.inputs_index is not None:
+            before.append((self.inputs_index, inputs.contiguous()))
+        outputs = torch.empty(self.batch, self.output_width, dtype=self.dtype)
+        new = {part: torch.empty(self.shapes[part][0], dtype=self.shapes[part][1]) for part, _ in self.new}
+        after = [(self.outputs_index, outputs), *((i, new[part]) for part, i in self.new)]
+        longest = max((entry.count + 1 for entry in entries), default=0)
+        with self.lock:  # one call at a time uses the table of pointers and the memory for intermediate values
+            if longest > self.scores.shape[1]:
+                self.scores = torch.empty(self.threads, 2 * longest, dtype=self.dtype)
+            for i, tensor in (*before, *after):
+                self.pointers[i] = tensor.data_ptr()
+            self.cache_table[: len(entries)] = entries
+            failed = self.functions.run_step(
+                self.instructions,
+                len(self.instructions),
+                self.pointers,
+                self.cache_table,
+                self.batch,
+                self.threads,
+                self.far,
+                self.scores.data_ptr(),
+                self.scores.shape[1],
+            )
+        if failed:
+            return None
+        new |= {part: leaves[other] for part, other in self.program.unchanged.items()}
+        return outputs, _rebuilt(state, iter(range(len(leaves))), new, filled)
+
+    def fits(self, leaves: list[Tensor], caches: list[KeyValueCache | None]) -> bool:
+        """Return whether a state has the shapes and types of the one that the step was compiled for."""
+        expected = list(self.shapes)
+        if len(leaves) != len(expected):
+            return False
+        for cache in self.caches:
+            leaf = leaves[cache.part]
+            if caches[cache.part] is None or leaf.dim() != 4 or leaf.shape[:2] + leaf.shape[3:] != _sides(cache):
+                return False
+            expected[cache.part] = leaf.shape, cache.dtype
+        return [(leaf.shape, leaf.dtype) for leaf in leaves] == expected
+
+    def append(
+        self, leaves: list[Tensor], caches: list[KeyValueCache | None]
+    ) -> tuple[list[_Cache], dict[int, Filled]]:
+        """Reserve a place for one more entry in every cache."""
+        entries, filled = [], {}
+        for part, window, _, _ in self.caches:
+            leaf, cache = leaves[part], caches[part]
+            assert cache is not None
+            buffer, end = reserve(cache, leaf, 1)
+            row, head, size, _ = buffer.memory.stride()
+            count = leaf.shape[2]
+            start = buffer.pointer + (end - count) * size * self.dtype.itemsize
+            entries.append(_Cache(start, row, head, count))
+            filled[part] = Filled(buffer, end, window)
+        return entries, filled
+
+
+def leaves_and_caches(state: State) -> tuple[list[Tensor], list[KeyValueCache | None]]:
+    """Return the leaves of a state, and for each the cache whose entries it holds, if any."""
+    if isinstance(state, Tensor):
+        return [state], [None]
+    if isinstance(state, KeyValueCache):
+        return list(state), [state, None]
+    leaves: list[Tensor] = []
+    caches: list[KeyValueCache | None] = []
+    for part in state:
+        inner_leaves, inner_caches = leaves_and_caches(part)
+        leaves += inner_leaves
+        caches += inner_caches
+    return leaves, caches
+
+
+def _sides(cache: CachePart) -> tuple[int, ...]:
+    return cache.shape[:2] + cache.shape[3:]
+
+
+def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], filled: dict[int, Filled]) -> Any:
+    """Return a state of the same structure with new leaves."""
+    if isinstance(state, Tensor):
+        return new[next(numbers)]
+    if isinstance(state, KeyValueCache):
+        part, seen = next(numbers), new[next(numbers)]
+        if part not in filled:
+            return KeyValueCache(new[part], seen)
+        buffer, end, window = filled[part]
+        cache = extended(state, seen, buffer, end, 1)
+        return newest(cache, window - 1) if window else cache
+    parts = [_rebuilt(part, numbers, new, filled) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+@functools.cache
+def _step_library(double: bool) -> ctypes.CDLL:
+    functions = library(preamble(double))
+    if functions is None:
+        raise UncompiledError
+    pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    functions.run_step.argtypes = [pointer, count, pointer, pointer, count, number, number, pointer, count]
+    functions.pack_matrix.argtypes = [pointer, count, count, count, count, number, number, pointer]
+    return functions
