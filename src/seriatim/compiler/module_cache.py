@@ -78,10 +78,16 @@ class _Record(Generic[Entry]):
 
     def refresh(self, module: nn.Module) -> None:
         """Compute the fingerprint again if the module has changed."""
-        objects = self._objects()
-        same_objects = len(objects) == len(self._seen_objects) and all(map(operator.is_, objects, self._seen_objects))
-        if same_objects and self._versions() == self._seen_versions:
-            return
+        if self._sizes() == self._seen_sizes:
+            try:
+                objects = self._objects()
+            except KeyError:  # an attribute was deleted, and another one added
+                objects = []
+            same_objects = len(objects) == len(self._seen_objects) and all(
+                map(operator.is_, objects, self._seen_objects)
+            )
+            if same_objects and self._versions() == self._seen_versions:
+                return
         before = self.fingerprint
         self._observe(module)
         if self.depends_on_values and self.fingerprint != before:
@@ -91,7 +97,10 @@ class _Record(Generic[Entry]):
         """Note the objects that a module holds now, and compute its fingerprint."""
         parts = list(module.modules())
         tables = [(part._parameters, part._buffers, part._modules, vars(part)) for part in parts]
-        self._views = [table.values() for group in tables for table in group]
+        self._tables = [table for group in tables for table in group]
+        self._views = [table.values() for group in tables for table in group[:3] if table]
+        # of attributes that every module has, one more, so that each function returns a tuple
+        self._own = [(operator.itemgetter("_parameters", *_attributes(part)), vars(part)) for part in parts]
         self._hooks = [getattr(part, name) for part in parts for name in HOOKS]
         attributes = [value for part in parts for value in _attributes(part).values()]
         tensors = [value for value in attributes if isinstance(value, Tensor)]
@@ -100,7 +109,7 @@ class _Record(Generic[Entry]):
             tensors += [tensor for tensor in weights if tensor is not None]
         self._tensors = [tensor for tensor in tensors if not tensor.is_inference()]  # the others cannot be written to
         self._mutable = [value for value in attributes if not isinstance(value, Tensor) and not _is_constant(value)]
-        self._seen_objects, self._seen_versions = self._objects(), self._versions()
+        self._seen_sizes, self._seen_objects, self._seen_versions = self._sizes(), self._objects(), self._versions()
         self._current.clear()
         self.fingerprint: Hashable = tuple(
             (
@@ -113,8 +122,12 @@ class _Record(Generic[Entry]):
         if self.depends_on_values:
             self.fingerprint = self.fingerprint, tuple(map(_key, tensors))
 
+    def _sizes(self) -> list[int]:
+        return list(map(len, self._tables))
+
     def _objects(self) -> list[object]:
-        return list(itertools.chain.from_iterable(self._views))
+        own = (get(attributes) for get, attributes in self._own)
+        return [*itertools.chain.from_iterable(self._views), *itertools.chain.from_iterable(own)]
 
     def _versions(self) -> list[object]:
         """Return how often each tensor was written to, and the contents of containers and objects."""
@@ -141,7 +154,12 @@ class _Identity:
 
 def _is_constant(value: object) -> bool:
     """Return whether an attribute can only change by assignment."""
-    return all(map(_is_constant, value)) if isinstance(value, tuple) else _is_plain(value)
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    if parameters is not None and parameters.frozen:
+        return all(map(_is_constant, vars(value).values()))
+    return _is_plain(value)
 
 
 def _is_plain(value: object) -> bool:

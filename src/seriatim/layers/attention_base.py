@@ -42,7 +42,7 @@ class AttentionBase(SequenceLayer):
         check_sizes(window=1 if window is None else window)
         require_known("position", position, RELATIVE)
         self.causal, self.window = causal, window
-        self.rotary = Rotary(head_size) if position == "rotary" else None
+        self.rotary = Rotary(head_size // 2) if position == "rotary" else None
         self.register_buffer("slopes", slopes(num_heads) if position == "alibi" else None, persistent=False)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -15,6 +15,7 @@ heads; the authors interpolate unless this number is a power of two.
 """
 
 import functools
+from dataclasses import dataclass
 from typing import Annotated, cast
 
 import torch
@@ -97,11 +98,14 @@ def learned_positions(model: nn.Module) -> int | None:
     return min((len(table) for table in tables if table is not None), default=None)
 
 
+@dataclass(frozen=True)
 class Rotary:
-    """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision."""
+    """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision.
 
-    def __init__(self, head_size: int) -> None:
-        self.pairs = head_size // 2
+    ``pairs`` is half the size of a head.
+    """
+
+    pairs: int
 
     def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
         """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)`` by positions ``(batch or 1, time)``."""
