@@ -262,10 +262,14 @@ def test_a_state_without_the_tokens_that_occurred_can_be_read(runs, tmp_path: Pa
     stream.feed("the")
     stream.save(path)
     tensors, metadata = load_tensors(path), read_metadata(path)
-    for wrong in (torch.tensor([10**6]), torch.tensor([-1]), torch.tensor([[1]]), torch.tensor([1.0])):
+    for wrong in (torch.tensor([[10**6]]), torch.tensor([[-1]]), torch.tensor([1]), torch.tensor([[1.0]])):
         save_tensors({**tensors, "occurred": wrong}, path, metadata)
         with pytest.raises(InputError, match="tokens that occurred"):
             runs["char-stream"].stream().load(path)
     del tensors["occurred"]
+    save_tensors(tensors, path, metadata)
+    with pytest.raises(InputError, match="tokens that occurred"):
+        runs["char-stream"].stream().load(path)
+    del metadata["occurred"]
     save_tensors(tensors, path, metadata)
     assert not runs["char-stream"].stream().load(path).occurred.any()

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,11 +18,25 @@ WINDOW = 64
 SEEDS = 1 << 64
 """Number of different seeds of a generator; other integers are reduced modulo this number."""
 
+MANY = 4096
+"""For a smaller vocabulary, drawing from the logits of a batch is faster than `DrawsNext`."""
+
 
 class NextToken(Protocol):
     """The part of a model that decoding calls: ids ``(batch,)`` and a state to logits and the next state."""
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
+
+
+@runtime_checkable
+class DrawsNext(Protocol):
+    """A model that can draw from its own distribution at less cost than from logits; used without other settings.
+
+    ``draw_next`` takes a state, a uniform number of each row ``(batch,)`` and the banned tokens. It returns tokens
+    ``(batch,)``, none of which is banned or has probability 0, and −1 for rows that must be drawn from the logits.
+    """
+
+    def draw_next(self, state: State, uniform: Tensor, banned: Sequence[int]) -> Tensor: ...  # noqa: D102
 
 
 class Drawn(NamedTuple):
@@ -78,20 +92,23 @@ def sample(
     active = [True] * len(seeds)
     penalties = Penalties(sampling, biases or {}, len(seeds), read_before, logits.device)
     excluded = torch.tensor(banned, dtype=torch.long, device=logits.device)
+    plain = sampling.temperature == 1 and not sampling.filters and not penalties.changes
+    own = model if plain and isinstance(model, DrawsNext) and logits.shape[1] >= MANY else None
     for _ in range(max_tokens):
         active = [alive and row not in ended for row, alive in enumerate(active)]
         if not any(active):
             return
-        adjusted = penalties.apply(logits if logits.dtype.itemsize >= 4 else logits.float())
-        if banned:
-            adjusted = adjusted.index_fill(1, excluded, -math.inf)
-        peak = adjusted.amax(1, keepdim=True)
-        stuck = peak == -math.inf
+        uniform = _uniform(generators)
+        if own is None:
+            adjusted = penalties.apply(logits if logits.dtype.itemsize >= 4 else logits.float())
+            tokens, stuck = _draw_from_logits(sampling, adjusted, excluded, uniform)
+        else:
+            tokens, stuck = own.draw_next(state, uniform, banned), torch.zeros(len(seeds), dtype=torch.bool)
+            rows = (tokens < 0).nonzero().squeeze(1)
+            if len(rows):
+                tokens[rows], stuck[rows] = _draw_from_logits(sampling, logits[rows], excluded, uniform[rows])
         if bool(stuck.any()):
-            active = _end_stuck(active, stuck.squeeze(1))
-            adjusted = adjusted.masked_fill(stuck, 0.0)  # drawn from, and the token is discarded
-            peak = peak.masked_fill(stuck, 0.0)
-        tokens = draw(sampling, adjusted, peak, _uniform(generators))
+            active = _end_stuck(active, stuck)
         active = [alive and token != stop for alive, token in zip(active, tokens.tolist(), strict=True)]
         if not any(active):
             return
@@ -99,6 +116,17 @@ def sample(
         drawn = [token if alive else None for token, alive in zip(tokens.tolist(), active, strict=True)]
         penalties.add(drawn)
         yield Drawn(drawn, logits, state)
+
+
+def _draw_from_logits(sampling: Sampling, logits: Tensor, excluded: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw a token of each row, and return which rows are stuck: nothing can follow, and the token is meaningless."""
+    if len(excluded):
+        logits = logits.index_fill(1, excluded, -math.inf)
+    peak = logits.amax(1, keepdim=True)
+    stuck = peak == -math.inf
+    if bool(stuck.any()):
+        logits, peak = logits.masked_fill(stuck, 0.0), peak.masked_fill(stuck, 0.0)
+    return draw(sampling, logits, peak, uniform), stuck.squeeze(1)
 
 
 def _uniform(generators: Sequence[torch.Generator]) -> Tensor:

@@ -18,6 +18,8 @@ SMALL = 1024
 """Up to this size of a vocabulary the reference is as fast."""
 BLOCK = 128
 """Tokens of a block."""
+FEW_BLOCKS = 16_384
+"""Up to this number of weights, blocks do not make a draw cheaper."""
 NUM_CANDIDATES = (64, 512)
 """Numbers of candidates that are tried in turn; if even the last is not enough, the whole vocabulary is searched."""
 NUM_BINS, BINNED = 4096, 40.0
@@ -209,6 +211,8 @@ def _positions(block: Tensor, size: int) -> Tensor:
 
 def _pick_in_blocks(weights: Tensor, uniform: Tensor) -> Tensor:
     """Draw an index of each row ``(batch, many)`` with probabilities proportional to the weights."""
+    if weights.shape[1] <= FEW_BLOCKS:
+        return _pick(weights, uniform)[0]
     blocks, tail = _in_blocks(weights)
     sums = blocks.sum(2)
     if tail.shape[1]:
@@ -235,9 +239,8 @@ def _pick(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     weights = weights.double()
     cumulative = weights.cumsum(1)
     point = uniform.to(weights.device).unsqueeze(1) * cumulative[:, -1:]
-    places = torch.arange(weights.shape[1], device=weights.device)
-    last = torch.where(weights > 0, places, 0).amax(1, keepdim=True)
-    index = torch.minimum(torch.searchsorted(cumulative, point, right=True), last)
+    # The point is below the total, because uniform numbers are below 1; the first sum above it has a weight above 0.
+    index = torch.searchsorted(cumulative, point, right=True).clamp_(max=weights.shape[1] - 1)
     weight = weights.gather(1, index)
     rest = (point - cumulative.gather(1, index) + weight) / weight
     return index.squeeze(1), rest.clamp(0.0, BELOW_ONE).squeeze(1)

@@ -31,6 +31,10 @@ COPIES = 8
 """Arrays of a row's logits, in float64, that are in memory while a token is sampled."""
 
 
+OCCURRED = {"occurred": "ids"}
+"""Says in a saved state that it holds the tokens that occurred; those of earlier versions do not."""
+
+
 class Score(NamedTuple):
     """The probability of a text."""
 
@@ -125,8 +129,8 @@ class Stream:
         """Write the state of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
-        tensors["occurred"] = self.occurred.nonzero().squeeze(1)
-        save_tensors(tensors, Path(path), self._owner())
+        tensors["occurred"] = self.occurred.nonzero().view(1, -1)
+        save_tensors(tensors, Path(path), {**self._owner(), **OCCURRED})
 
     def load(self, path: str | Path) -> "Stream":
         """Continue from a file that `save` wrote. After an error the stream is unchanged.
@@ -142,7 +146,8 @@ class Stream:
         try:
             if any(metadata.get(name) != value for name, value in owner.items()):
                 raise ValueError("the saved state does not belong to this model")
-            occurred = self._parse_occurred(tensors.pop("occurred", None))
+            is_earlier = "occurred" not in metadata
+            occurred = self._parse_occurred(None if is_earlier else tensors.pop("occurred", torch.empty(0)))
             self.logits, self.state, self.last = self._parse(tensors)
             self.occurred = occurred
         except ValueError as error:
@@ -154,12 +159,12 @@ class Stream:
         occurred = torch.zeros_like(self.occurred)
         if tokens is not None:
             if (
-                tokens.dim() != 1
-                or tokens.dtype != torch.int64
-                or not bool(((tokens >= 0) & (tokens < len(occurred))).all())
+                tokens.shape[:-1] != (1,)
+                or tokens.dtype != torch.long
+                or bool(((tokens < 0) | (tokens >= len(occurred))).any())
             ):
-                raise ValueError("the tokens that occurred are not those of this model")
-            occurred[tokens] = True
+                raise ValueError("the saved state does not hold the tokens that occurred")
+            occurred[tokens[0]] = True
         return occurred
 
     def _parse(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
