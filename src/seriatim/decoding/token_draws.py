@@ -29,6 +29,8 @@ EXTREME = 1e30
 BELOW_ONE = 1 - 2**-53
 """The largest number below 1 in float64."""
 
+Rows = Tensor | slice
+
 
 def draw(sampling: Sampling, logits: Tensor, peak: Tensor, uniform: Tensor) -> Tensor:
     """Draw one token per row.
@@ -83,7 +85,7 @@ def _draw_likely(sampling: Sampling, relative: Tensor, uniform: Tensor) -> Tenso
     weights = None if share is None else relative.exp()
     total = torch.full_like(relative[:, :1], math.nan).double() if weights is None else _total(weights)
 
-    def draw_few(rows: Tensor, values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def draw_few(rows: Rows, values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = values.double().exp()
         is_enough = values[:, -1] < lowest
         if share is None:
@@ -93,7 +95,7 @@ def _draw_likely(sampling: Sampling, relative: Tensor, uniform: Tensor) -> Tenso
             is_enough |= probabilities.sum(1) >= share
         return is_enough, _pick_of(tokens, sampling.filtered(probabilities), uniform[rows])
 
-    def draw_many(rows: Tensor) -> Tensor:
+    def draw_many(rows: Rows) -> Tensor:
         keys = relative[rows]
         kept = keys.exp() if weights is None else weights[rows]
         if share is not None:
@@ -114,12 +116,12 @@ def _draw_typical(sampling: Sampling, relative: Tensor, weights: Tensor, uniform
     mean = (weights * relative.clamp_min(-EXTREME)).sum(1, keepdim=True, dtype=torch.float64) / total
     keys = (relative - mean.to(relative.dtype)).abs_().neg_()  # −|log p + entropy|
 
-    def draw_few(rows: Tensor, values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def draw_few(rows: Rows, values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = weights[rows].gather(1, tokens).double() / total[rows]
         kept = probabilities * smallest_set(values, probabilities, share)
         return probabilities.sum(1) >= share, _pick_of(tokens, kept, uniform[rows])
 
-    def draw_many(rows: Tensor) -> Tensor:
+    def draw_many(rows: Rows) -> Tensor:
         kept = weights[rows]
         return _pick_in_blocks(kept * _smallest_set_of_many(keys[rows], kept, total[rows] * share), uniform[rows])
 
@@ -128,8 +130,8 @@ def _draw_typical(sampling: Sampling, relative: Tensor, weights: Tensor, uniform
 
 def _draw_from_candidates(
     keys: Tensor,
-    draw_few: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
-    draw_many: Callable[[Tensor], Tensor],
+    draw_few: Callable[[Rows, Tensor, Tensor], tuple[Tensor, Tensor]],
+    draw_many: Callable[[Rows], Tensor],
 ) -> Tensor:
     """Draw from as few candidates as each row needs, so that no row depends on what others need.
 
@@ -139,17 +141,18 @@ def _draw_from_candidates(
         draw_many: from the rows for which no number of candidates is enough to tokens.
     """
     result = torch.zeros(len(keys), dtype=torch.long, device=keys.device)
-    rows = torch.arange(len(keys), device=keys.device)
+    rows: Rows = slice(None)  # without copies, as long as all rows are left
     for k in NUM_CANDIDATES:
         if 2 * k > keys.shape[1]:
             break
-        is_enough, tokens = draw_few(rows, *largest(keys if len(rows) == len(keys) else keys[rows], k))
-        if len(rows) == len(keys) and bool(is_enough.all()):
-            return tokens
-        result[rows[is_enough]] = tokens[is_enough]
-        rows = rows[~is_enough]
-        if not len(rows):
+        is_enough, tokens = draw_few(rows, *largest(keys[rows], k))
+        if bool(is_enough.all()):
+            result[rows] = tokens
             return result
+        if bool(is_enough.any()):
+            left = torch.arange(len(keys), device=keys.device)[rows]
+            result[left[is_enough]] = tokens[is_enough]
+            rows = left[~is_enough]
     result[rows] = draw_many(rows)
     return result
 
