@@ -103,10 +103,10 @@ def beside(first: Callable[[], object], second: Callable[[], object], repeats: i
 def ngram(words: int) -> None:
     """Print the microseconds per generated token of a trigram model of so many words."""
     chance = random.Random(0)
-    names = [f"w{i}" for i in range(words)]
+    names = [f"w{i}" for i in range(words + 1)]
     rare = names.copy()
     chance.shuffle(rare)
-    common = [names[min(int(chance.paretovariate(0.7)), words - 1)] for _ in range(2 * words)]
+    common = [names[int(words ** chance.random())] for _ in range(2 * words)]  # Zipf's law
     text = list(itertools.chain(rare, common))
     chance.shuffle(text)
     with tempfile.TemporaryDirectory() as temporary:
