@@ -150,6 +150,7 @@ def test_draws_of_many_words_need_no_logits() -> None:
     state, nothing = made.initial_state(3), torch.full((3, MANY), torch.nan)
     drawn = list(sample(made, nothing, state, Sampling(), max_tokens=20, seeds=range(3), banned=(0, 1)))
     assert len(drawn) == 20
+    assert made.next_logits(drawn[3].state).equal(made.step(torch.tensor(drawn[3].tokens), drawn[2].state)[0])
     assert not {0, 1} & {token for step in drawn for token in step.tokens}
     alone = sample(made, nothing[:1], state[:1], Sampling(), max_tokens=20, seeds=[1], banned=(0, 1))
     assert [step.tokens[0] for step in alone] == [step.tokens[1] for step in drawn]

@@ -38,12 +38,16 @@ class DrawsNext(Protocol):
 
     def draw_next(self, state: State, uniform: Tensor, banned: Sequence[int]) -> Tensor: ...  # noqa: D102
 
+    def advance(self, tokens: Tensor, state: State) -> State: ...  # noqa: D102  (ids (batch, time))
+
+    def next_logits(self, state: State) -> Tensor: ...  # noqa: D102  ((batch, vocabulary))
+
 
 class Drawn(NamedTuple):
     """One more token of every row."""
 
     tokens: list[int | None]  # None where a row has ended
-    logits: Tensor  # for the tokens after them (batch, vocabulary)
+    logits: Tensor | None  # for the tokens after them (batch, vocabulary); None: `DrawsNext.next_logits` has them
     state: State  # after them
 
 
@@ -106,16 +110,20 @@ def sample(
             tokens, stuck = own.draw_next(state, uniform, banned), torch.zeros(len(seeds), dtype=torch.bool)
             rows = (tokens < 0).nonzero().squeeze(1)
             if len(rows):
-                tokens[rows], stuck[rows] = _draw_from_logits(sampling, logits[rows], excluded, uniform[rows])
+                some = own.next_logits(state)[rows]
+                tokens[rows], stuck[rows] = _draw_from_logits(sampling, some, excluded, uniform[rows])
         if bool(stuck.any()):
             active = _end_stuck(active, stuck)
         active = [alive and token != stop for alive, token in zip(active, tokens.tolist(), strict=True)]
         if not any(active):
             return
-        logits, state = model.step(tokens, state)
+        if own is None:
+            logits, state = model.step(tokens, state)
+        else:
+            state = own.advance(tokens.unsqueeze(1), state)
         drawn = [token if alive else None for token, alive in zip(tokens.tolist(), active, strict=True)]
         penalties.add(drawn)
-        yield Drawn(drawn, logits, state)
+        yield Drawn(drawn, logits if own is None else None, state)
 
 
 def _draw_from_logits(sampling: Sampling, logits: Tensor, excluded: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:

@@ -58,9 +58,19 @@ class NGram(RecentTokens):
 
     def draw_next(self, state: State, uniform: Tensor, banned: Sequence[int]) -> Tensor:
         """Draw the token after each state, without the logits; see `decoding.sampling.DrawsNext`."""
+        return torch.from_numpy(self.next_token.draw(self._context(state), uniform.numpy(), banned))
+
+    def next_logits(self, state: State) -> Tensor:
+        """Return the log probabilities of the token after each state ``(batch, vocabulary)``."""
+        return self.next_token.log_probabilities(self._context(state), torch.get_default_dtype())
+
+    def advance(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> State:
+        """Return the state after ids ``(batch, time)``."""
+        return self.append(tokens, state, lengths)[1]
+
+    def _context(self, state: State) -> np.ndarray:
         assert isinstance(state, Tensor)
-        before = state if state.shape[1] else state.new_full((len(state), 1), NO_TOKEN)
-        return torch.from_numpy(self.next_token.draw(before.numpy(), uniform.numpy(), banned))
+        return (state if state.shape[1] else state.new_full((len(state), 1), NO_TOKEN)).numpy()
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None

@@ -17,7 +17,7 @@ from ..core.errors import InputError
 from ..core.state import State, select_state, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
 from ..data.tokenizers import END, Tokenizer
-from ..decoding.sampling import WINDOW, read, sample
+from ..decoding.sampling import WINDOW, DrawsNext, read, sample
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
 from ..storage.parameter_names import former_names
@@ -65,7 +65,20 @@ class Stream:
         self.device = model.device
         self.last = END
         self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
-        self.logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
+        self._logits: Tensor | None
+        self._logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits of the next token ``(1, vocabulary)``, computed when they are needed if the model allows this."""
+        if self._logits is None:
+            assert isinstance(self.model, DrawsNext)
+            self._logits = self.model.next_logits(self.state)
+        return self._logits
+
+    @logits.setter
+    def logits(self, logits: Tensor) -> None:
+        self._logits = logits
 
     def __repr__(self) -> str:
         last = self.tokenizer.describe(self.last)
@@ -116,7 +129,7 @@ class Stream:
         ):  # fmt: skip
             (token,) = drawn.tokens
             assert token is not None
-            self.logits, self.state, self.last = drawn.logits, drawn.state, token
+            self._logits, self.state, self.last = drawn.logits, drawn.state, token
             self.occurred[token] = True
             if piece := stops.feed(decoder.feed(token)):
                 yield piece
