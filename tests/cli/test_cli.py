@@ -167,6 +167,21 @@ def test_samples_as_json_are_those_of_their_seeds(capsys, runs) -> None:
     assert json.loads(call(capsys, *given, "--seed", str(row["seed"]))[1]) == row, "a seed is named, to be given again"
 
 
+def test_options_of_generated_text_may_be_given_several_times(capsys, runs) -> None:
+    path = str(runs["char-stream"].path)
+    biases = ("--logit-bias", "t=50", "--logit-bias", "h=50", "--frequency-penalty", "9")
+    code, printed, _ = call(capsys, "generate", path, "--max-tokens", "9", "--seed", "1", *biases, "--stop", "x")
+    settings = {"logit_bias": {"t": 50, "h": 50}, "frequency_penalty": 9}
+    text = "".join(runs["char-stream"].generate(max_tokens=9, seed=1, **settings))
+    assert (code, printed) == (0, text + "\n")
+    stops = ("--stop", text[5:7], "--stop", text[3:7])
+    code, printed, _ = call(capsys, "generate", path, "--max-tokens", "9", "--seed", "1", *biases, *stops)
+    assert (code, printed) == (
+        0,
+        "".join(runs["char-stream"].generate(max_tokens=9, seed=1, stop=stops[1::2], **settings)) + "\n",
+    )
+
+
 def test_the_documentation_is_part_of_the_package(capsys) -> None:
     code, listed, _ = call(capsys, "docs")
     readme = Path(__file__).parents[2] / "README.md"
@@ -197,6 +212,11 @@ BAD = {
     "no tokens": (["generate", "RUN", "--max-tokens", "0"], "--max-tokens: must be between 1 and"),
     "many tokens": (["generate", "RUN", "--max-tokens", "9" * 30], "--max-tokens: must be between 1 and"),
     "no samples": (["generate", "RUN", "--samples", "0"], "got 0"),
+    "a bias": (["generate", "RUN", "--logit-bias", "a"], "--logit-bias: expected TOKEN=NUMBER, got 'a'"),
+    "a bias twice": (["generate", "RUN", "--logit-bias", "a=1", "--logit-bias", "a=2"], "given twice"),
+    "a bias of nothing": (["generate", "RUN", "--logit-bias", "Ü=1"], "logit_bias: 'Ü' is no token of the model"),
+    "an empty stop": (["generate", "RUN", "--stop", ""], "stop: a stop string is empty"),
+    "a penalty": (["generate", "RUN", "--repetition-penalty", "0"], "repetition_penalty: must be"),
     "a seed": (["generate", "RUN", "--seed", "-1"], "--seed: must be between 0 and"),
     "an option": (["evaluate", "RUN", "--data", "TRAIN", "--jsn"], "did you mean '--json'"),
     "a field elsewhere": (

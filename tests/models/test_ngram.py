@@ -121,6 +121,41 @@ def test_probabilities_add_up_to_one(ids: np.ndarray, order: int, name: str, pru
     assert (found >= 0).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(TEXTS, st.integers(1, 4), st.sampled_from([*SMOOTHINGS, "maximum-likelihood", "stupid-backoff"]), st.data())
+def test_draws_follow_the_distribution(ids: np.ndarray, order: int, name: str, data: st.DataObject) -> None:
+    """Uniform numbers at equal distances fall into the intervals of the words."""
+    made, banned = model(ids, order, Smoothing(name, k=0.3)), data.draw(st.lists(st.integers(0, V - 1), max_size=2))
+    context = np.array([data.draw(st.lists(st.integers(-1, V - 1), min_size=3, max_size=3))])
+    expected = made.table.distributions(context)[0]
+    expected[banned] = 0
+    uniform, rows = (np.arange(1000) + 0.5) / 1000, context.repeat(1000, 0)
+    found = made.next_token.draw(rows, uniform, banned)
+    if expected.sum() < 1e-9:
+        assert expected.any() or (found == -1).all()
+        return
+    counts = np.bincount(found[found >= 0], minlength=V)
+    assert (found < 0).sum() <= 1
+    np.testing.assert_allclose(counts / 1000, expected / expected.sum(), atol=0.005)
+    assert not counts[expected == 0].any()
+    assert (made.next_token.draw(rows[:40], uniform[::25], banned) == found[::25]).all()
+
+
+def test_draws_of_many_words_need_no_logits() -> None:
+    """A vocabulary that is large enough; the logits are NaN."""
+    from seriatim.decoding.sampling import MANY, Sampling, sample
+
+    ids = np.concatenate([np.random.default_rng(0).integers(2, MANY, 9000), [0]]).astype(np.int32)
+    made = NGram(orders_of(smoothed(count_ngrams(ids, 3, MANY), MANY, USUAL)))
+    state, nothing = made.initial_state(3), torch.full((3, MANY), torch.nan)
+    drawn = list(sample(made, nothing, state, Sampling(), max_tokens=20, seeds=range(3), banned=(0, 1)))
+    assert len(drawn) == 20
+    assert made.next_logits(drawn[3].state).equal(made.step(torch.tensor(drawn[3].tokens), drawn[2].state)[0])
+    assert not {0, 1} & {token for step in drawn for token in step.tokens}
+    alone = sample(made, nothing[:1], state[:1], Sampling(), max_tokens=20, seeds=[1], banned=(0, 1))
+    assert [step.tokens[0] for step in alone] == [step.tokens[1] for step in drawn]
+
+
 def test_maximum_likelihood_is_relative_frequency() -> None:
     ids = text(400)
     made, counts = model(ids, 3, Smoothing("maximum-likelihood")), by_hand(ids.tolist(), 3)

@@ -92,16 +92,6 @@ def test_filters_keep_the_likeliest_tokens() -> None:
     assert (mass - torch.where(kept, plain, 2.0).amin(1) < 0.6).all()
 
 
-def test_draws_follow_the_distribution() -> None:
-    from seriatim.decoding.sampling import _draw
-
-    probabilities = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0], dtype=torch.float64)
-    generators = [torch.Generator().manual_seed(i) for i in range(4000)]
-    counts = torch.bincount(_draw(probabilities.repeat(4000, 1), generators), minlength=5) / 4000
-    assert counts[1] == counts[4] == 0
-    torch.testing.assert_close(counts.double(), probabilities, atol=0.03, rtol=0)
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_a_stream_in_pieces_is_the_text_whole(runs, tmp_path: Path, name: str) -> None:
     run, pieces = runs[name], ["the cat", " sees", " the", " sea ."]
@@ -129,6 +119,11 @@ def test_a_stream_in_pieces_is_the_text_whole(runs, tmp_path: Path, name: str) -
         *({"top_k": value} for value in (0, 2.5, True)),
         *({"top_p": value} for value in (0.0, 1.1, "0.5")),
         *({"min_p": value} for value in (2.0, True)),
+        *({"typical": value} for value in (0.0, 1.1, "0.5")),
+        *({"repetition_penalty": value} for value in (0, -1, math.inf)),
+        *({name: value} for name in ("frequency_penalty", "presence_penalty") for value in (math.nan, "1")),
+        *({"logit_bias": value} for value in (["a"], {"a": "1"}, {"a": math.inf}, {"never": 1.0}, {1: 1.0}, {"": 1.0})),
+        *({"stop": value} for value in ("text", [""], [1])),
         *({"max_tokens": value} for value in (-1, 1.5)),
         *({"seed": value} for value in (1.5, "1")),
     ],
@@ -201,3 +196,80 @@ def test_a_stream_shows_its_last_token_and_the_size_of_its_state(runs) -> None:
     stream = runs["char-line"].stream()
     stream.feed("the")
     assert repr(stream).startswith("Stream(LanguageModel, last token 'e', state of ")
+
+
+ALL_SETTINGS = {
+    "temperature": 1.2,
+    "top_k": 30,
+    "typical": 0.9,
+    "repetition_penalty": 1.3,
+    "frequency_penalty": 0.2,
+    "presence_penalty": 0.1,
+    "stop": ["mat", "e s"],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_samples_and_streams_have_the_same_settings(runs, tmp_path: Path, name: str) -> None:
+    run = runs[name]
+    texts = run.samples(4, "the cat", max_tokens=30, seed=5, **ALL_SETTINGS)
+    assert texts == ["".join(run.generate("the cat", max_tokens=30, seed=5 + i, **ALL_SETTINGS)) for i in range(4)]
+    stream = run.stream()
+    stream.feed("the cat")
+    stream.save(tmp_path / "state.safetensors")
+    other = run.stream().load(tmp_path / "state.safetensors")
+    assert "".join(other.generate(max_tokens=30, seed=5, **ALL_SETTINGS)) == texts[0]
+    assert other.occurred.sum() >= stream.occurred.sum() > 0
+
+
+@pytest.mark.parametrize("name", ["char-stream", "bpe-line", "byte-stream", "word-stream"])
+def test_a_text_ends_before_a_stop_string(runs, name: str) -> None:
+    whole = "".join(runs[name].generate("the", max_tokens=60, seed=2))
+    for length in (1, 3, 5):
+        stop = whole[len(whole) // 2 :][:length]
+        pieces = list(runs[name].generate("the", max_tokens=60, seed=2, stop=[stop, "not there"]))
+        assert "".join(pieces) == whole[: whole.index(stop)]
+        assert all(pieces)
+        assert runs[name].samples(1, "the", max_tokens=60, seed=2, stop=[stop]) == ["".join(pieces)]
+    assert "".join(runs[name].generate("the", max_tokens=60, seed=2, stop=[whole + "x"])) == whole
+
+
+def test_biases_change_what_is_written(runs) -> None:
+    assert "".join(runs["char-stream"].generate("the", max_tokens=5, seed=0, logit_bias={"t": 100.0})) == "ttttt"
+    assert "".join(runs["word-stream"].generate("the", max_tokens=2, seed=0, logit_bias={"cat": 100})) == " cat cat"
+    assert runs["char-line"].samples(2, "the", seed=0, logit_bias={"</s>": 100.0}) == ["", ""]
+    text = "".join(runs["char-stream"].generate("the", max_tokens=50, seed=0, logit_bias={"e": -100.0, "t": -100.0}))
+    assert not set("et") & set(text)
+    with pytest.raises(InputError, match=r"logit_bias: 'catt' is no token of the model; did you mean 'cat'\?"):
+        runs["word-stream"].generate(logit_bias={"catt": 1.0})
+
+
+def test_penalties_avoid_what_was_written(runs) -> None:
+    run = runs["char-stream"]
+    text = "".join(run.generate(max_tokens=6, seed=0, presence_penalty=1000))
+    assert len(set(text)) == 6
+    text = "".join(run.generate("the", max_tokens=4, seed=0, repetition_penalty=1e6))
+    assert not set(text) & set("the")
+    stream = run.stream()
+    "".join(stream.generate(max_tokens=5, seed=0, frequency_penalty=1000))
+    assert "".join(stream.generate(max_tokens=5, seed=3, frequency_penalty=0.0))  # counts begin anew with each call
+
+
+def test_a_state_without_the_tokens_that_occurred_can_be_read(runs, tmp_path: Path) -> None:
+    from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
+
+    stream, path = runs["char-stream"].stream(), tmp_path / "state.safetensors"
+    stream.feed("the")
+    stream.save(path)
+    tensors, metadata = load_tensors(path), read_metadata(path)
+    for wrong in (torch.tensor([[10**6]]), torch.tensor([[-1]]), torch.tensor([1]), torch.tensor([[1.0]])):
+        save_tensors({**tensors, "occurred": wrong}, path, metadata)
+        with pytest.raises(InputError, match="tokens that occurred"):
+            runs["char-stream"].stream().load(path)
+    del tensors["occurred"]
+    save_tensors(tensors, path, metadata)
+    with pytest.raises(InputError, match="tokens that occurred"):
+        runs["char-stream"].stream().load(path)
+    del metadata["occurred"]
+    save_tensors(tensors, path, metadata)
+    assert not runs["char-stream"].stream().load(path).occurred.any()

@@ -11,10 +11,12 @@ from ..storage.atomic_files import to_json
 from .shared_options import (
     COLUMNS_HELP,
     FORMATS,
+    GENERATION,
     SAMPLING,
     SEARCH,
     Verbs,
     add_code,
+    add_generation,
     add_sampling,
     add_search,
     add_strict,
@@ -22,6 +24,7 @@ from .shared_options import (
     allowed,
     named,
     open_run,
+    parse_biases,
     write_out,
 )
 
@@ -150,6 +153,7 @@ def add_generate(verbs: Verbs) -> None:
     add("--prompt", default="", metavar="S", help="the beginning of the text; - reads it from standard input")
     add("--max-tokens", type=int, default=200, metavar="N", help="the largest number of tokens (default: 200)")
     add_sampling(parser, temperature=1.0)
+    add_generation(parser)
     add("--samples", type=int, default=1, metavar="N", help="the number of texts, each under a title with its seed")
     add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
     add_code(parser)
@@ -165,7 +169,8 @@ def generate(options: argparse.Namespace) -> None:
         raise InputError(f"--samples: must be at least 1, got {options.samples}")
     if options.seed is not None and not 0 <= options.seed < 2**63:
         raise InputError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
-    settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING)}
+    settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING, *GENERATION)}
+    settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
     run = load(options.run, allow_code=allowed(options))
     prompt = read_prompt() if options.prompt == "-" else options.prompt
     if options.samples == 1 and not options.json:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 
 if TYPE_CHECKING:
     from ..layers.origins import AllowCode
@@ -23,6 +23,9 @@ COLUMNS_HELP = """\
 those in the run's configuration."""
 SEARCH = ("beam", "length_penalty", "n_best", "min_length")
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
+
+GENERATION = ("typical", "repetition_penalty", "frequency_penalty", "presence_penalty")
+"""Settings that only generated text has, beside those of `SAMPLING`."""
 
 Verb: TypeAlias = Callable[[argparse.Namespace], None]
 
@@ -111,6 +114,57 @@ def add_sampling(parser: argparse._ActionsContainer, *, temperature: float | Non
     add("--top-p", type=float, metavar="P", help="sample from the most likely tokens with total probability P")
     add("--min-p", type=float, metavar="P", help="sample from tokens at least P times as likely as the most likely one")
     add("--seed", type=int, metavar="N", help="the same seed gives the same text")
+
+
+def add_generation(parser: argparse._ActionsContainer) -> None:
+    """Add the options of sampling that only generated text has."""
+    add = parser.add_argument
+    add("--typical", type=float, metavar="P", help="sample from the most typical tokens with total probability P")
+    add(
+        "--repetition-penalty",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="make tokens less likely that the prompt or the text already has (default: 1, no change)",
+    )
+    add(
+        "--frequency-penalty",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="subtract X from the logit of a token for each time it was generated (default: 0)",
+    )
+    add(
+        "--presence-penalty",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="subtract X from the logit of each token that was generated (default: 0)",
+    )
+    add(
+        "--logit-bias",
+        action="append",
+        metavar="TOKEN=X",
+        help="add X to the logit of a token; may be given several times, and </s> ends a text",
+    )
+    add("--stop", action="append", metavar="TEXT", help="end before this text; may be given several times")
+
+
+def parse_biases(pairs: Iterable[str]) -> dict[str, float]:
+    """Return the biases of the option ``--logit-bias`` by token."""
+    biases: dict[str, float] = {}
+    for pair in pairs:
+        token, _, number = pair.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = None
+        if not token or value is None:
+            raise InputError(f"--logit-bias: expected TOKEN=NUMBER, got {shown(pair)}")
+        if token in biases:
+            raise InputError(f"--logit-bias: the token {shown(token)} is given twice; give it once")
+        biases[token] = value
+    return biases
 
 
 def allowed(options: argparse.Namespace) -> "AllowCode":

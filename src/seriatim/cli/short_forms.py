@@ -19,6 +19,8 @@ SHORT = {"data": "data.train", "layer": "model.layer"}
 SYNONYMS = {"lr": "learning_rate", "max_steps": "steps", "num_epochs": "epochs", "wd": "weight_decay"}
 """The names of fields in other programs, for hints."""
 OPTIONS = "model.options."
+REPEATABLE = ("--logit-bias", "--stop")
+"""Options that may be given several times."""
 
 
 def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[list[str], dict[str, str]]:
@@ -43,7 +45,7 @@ def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[li
         flag = known.get(option.replace("_", "-"))
         field = _field_for(verb, option) if flag is None else None
         name = field or flag or option
-        if name in seen:
+        if name in seen and name not in REPEATABLE:
             files = option in ("--data", "--valid", "--data.train", "--data.valid", "--data.test")
             several = "to read several files, give their folder, or a glob in quotes such as 'texts/*.txt'"
             remedy = f", and only one would be read; {several}" if files else "; give it once"

@@ -2,22 +2,24 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from numbers import Real
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, shown
 from ..core.state import State
-from ..data.arguments import check_integer
+from .penalties import Penalties
+from .sampling_settings import Sampling
+from .token_draws import draw
 
 WINDOW = 64
 """Tokens of a prompt read at once; their logits are held together."""
 SEEDS = 1 << 64
 """Number of different seeds of a generator; other integers are reduced modulo this number."""
+
+MANY = 4096
+"""For a smaller vocabulary, drawing from the logits of a batch is faster than `DrawsNext`."""
 
 
 class NextToken(Protocol):
@@ -26,64 +28,26 @@ class NextToken(Protocol):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Settings of how the next token is drawn.
+@runtime_checkable
+class DrawsNext(Protocol):
+    """A model that can draw from its own distribution at less cost than from logits; used without other settings.
 
-    Attributes:
-        temperature: divides the logits; 0 takes the likeliest token.
-        top_k: only the k likeliest tokens.
-        top_p: only the likeliest tokens that together have at least this probability (Holtzman et al. 2020).
-        min_p: only tokens with at least this share of the likeliest one's probability (Nguyen et al. 2024).
-
-    Raises:
-        InputError: a value outside its range.
+    ``draw_next`` takes a state, a uniform number of each row ``(batch,)`` and the banned tokens. It returns tokens
+    ``(batch,)``, none of which is banned or has probability 0, and −1 for rows that must be drawn from the logits.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
+    def draw_next(self, state: State, uniform: Tensor, banned: Sequence[int]) -> Tensor: ...  # noqa: D102
 
-    def __post_init__(self) -> None:
-        if not (_is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InputError(f"temperature: must be a finite number of at least 0, got {shown(self.temperature)}")
-        if self.top_k is not None:
-            check_integer("top_k", self.top_k, minimum=1)
-        for name, share in (("top_p", self.top_p), ("min_p", self.min_p)):
-            if share is not None and not (_is_number(share) and 0 < share <= 1):
-                raise InputError(f"{name}: must be a probability above 0 and at most 1, got {shown(share)}")
+    def advance(self, tokens: Tensor, state: State) -> State: ...  # noqa: D102  (ids (batch, time))
 
-    def distribution(self, logits: Tensor) -> Tensor:
-        """Return the probabilities to draw from, in float64, given logits ``(batch, vocabulary)``."""
-        logits = logits.double()
-        if self.temperature == 0:
-            return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1.0)
-        relative = logits - logits.amax(1, keepdim=True)  # so that no temperature overflows
-        probabilities = torch.softmax(relative / self.temperature, dim=1)
-        if self.top_k is not None and self.top_k < logits.shape[1]:
-            likeliest = probabilities.topk(self.top_k).indices
-            mask = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(1, likeliest, True)
-            probabilities = _restrict(probabilities, mask)
-        if self.top_p is not None:
-            ordered, order = probabilities.sort(dim=1, descending=True)
-            before = ordered.cumsum(1) - ordered
-            mask = torch.zeros_like(before, dtype=torch.bool).scatter_(1, order, before < self.top_p)
-            probabilities = _restrict(probabilities, mask)
-        if self.min_p is not None:
-            probabilities = _restrict(probabilities, probabilities >= self.min_p * probabilities.amax(1, keepdim=True))
-        return probabilities
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    def next_logits(self, state: State) -> Tensor: ...  # noqa: D102  ((batch, vocabulary))
 
 
 class Drawn(NamedTuple):
     """One more token of every row."""
 
     tokens: list[int | None]  # None where a row has ended
-    logits: Tensor  # for the tokens after them (batch, vocabulary)
+    logits: Tensor | None  # for the tokens after them (batch, vocabulary); None: `DrawsNext.next_logits` has them
     state: State  # after them
 
 
@@ -106,6 +70,9 @@ def sample(
     seeds: Sequence[int],
     stop: int | None = None,
     banned: Sequence[int] = (),
+    biases: Mapping[int, float] | None = None,
+    read_before: Sequence[int] = (),
+    ended: Collection[int] = (),
 ) -> Iterator[Drawn]:
     """Draw tokens for every row of a batch, each row with its own random generator, until all have ended.
 
@@ -118,26 +85,61 @@ def sample(
         seeds: one a row; the tokens of a row depend on its own seed only.
         stop: the token that ends a row and is not returned; None for rows without end.
         banned: tokens that are never drawn.
+        biases: numbers that are added to the logits of tokens.
+        read_before: the tokens of the text so far, for the repetition penalty; the same for all rows.
+        ended: rows that need no more tokens. The caller may add rows between two tokens.
 
     Warns:
         UserWarning: a row ended because every token that may follow has probability 0.
     """
     generators = [torch.Generator().manual_seed(seed % SEEDS) for seed in seeds]
     active = [True] * len(seeds)
+    penalties = Penalties(sampling, biases or {}, len(seeds), read_before, logits.device)
+    excluded = torch.tensor(banned, dtype=torch.long, device=logits.device)
+    plain = sampling.temperature == 1 and not sampling.filters and not penalties.changes
+    own = model if plain and isinstance(model, DrawsNext) and logits.shape[1] >= MANY else None
     for _ in range(max_tokens):
-        if banned:
-            logits = logits.index_fill(1, torch.tensor(banned, device=logits.device), -math.inf)
-        stuck = logits.amax(1) == -math.inf
+        active = [alive and row not in ended for row, alive in enumerate(active)]
+        if not any(active):
+            return
+        uniform = _uniform(generators)
+        if own is None:
+            adjusted = penalties.apply(logits if logits.dtype.itemsize >= 4 else logits.float())
+            tokens, stuck = _draw_from_logits(sampling, adjusted, excluded, uniform)
+        else:
+            tokens, stuck = own.draw_next(state, uniform, banned), torch.zeros(len(seeds), dtype=torch.bool)
+            rows = (tokens < 0).nonzero().squeeze(1)
+            if len(rows):
+                some = own.next_logits(state)[rows]
+                tokens[rows], stuck[rows] = _draw_from_logits(sampling, some, excluded, uniform[rows])
         if bool(stuck.any()):
             active = _end_stuck(active, stuck)
-            logits = logits.masked_fill(stuck.unsqueeze(1), 0.0)  # drawn from, and the token is discarded
-        tokens = _draw(sampling.distribution(logits), generators)
         active = [alive and token != stop for alive, token in zip(active, tokens.tolist(), strict=True)]
         if not any(active):
             return
-        logits, state = model.step(tokens, state)
+        if own is None:
+            logits, state = model.step(tokens, state)
+        else:
+            state = own.advance(tokens.unsqueeze(1), state)
         drawn = [token if alive else None for token, alive in zip(tokens.tolist(), active, strict=True)]
-        yield Drawn(drawn, logits, state)
+        penalties.add(drawn)
+        yield Drawn(drawn, logits if own is None else None, state)
+
+
+def _draw_from_logits(sampling: Sampling, logits: Tensor, excluded: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw a token of each row, and return which rows are stuck: nothing can follow, and the token is meaningless."""
+    if len(excluded):
+        logits = logits.index_fill(1, excluded, -math.inf)
+    peak = logits.amax(1, keepdim=True)
+    stuck = peak == -math.inf
+    if bool(stuck.any()):
+        logits, peak = logits.masked_fill(stuck, 0.0), peak.masked_fill(stuck, 0.0)
+    return draw(sampling, logits, peak, uniform), stuck.squeeze(1)
+
+
+def _uniform(generators: Sequence[torch.Generator]) -> Tensor:
+    """Return one number of each generator ``(generators,)``, in float64, at least 0 and below 1."""
+    return torch.cat([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])
 
 
 def _end_stuck(active: list[bool], stuck: Tensor) -> list[bool]:
@@ -150,17 +152,3 @@ def _end_stuck(active: list[bool], stuck: Tensor) -> list[bool]:
             stacklevel=4,
         )
     return going_on
-
-
-def _restrict(probabilities: Tensor, mask: Tensor) -> Tensor:
-    probabilities = probabilities * mask
-    return probabilities / probabilities.sum(1, keepdim=True)
-
-
-def _draw(probabilities: Tensor, generators: list[torch.Generator]) -> Tensor:
-    """Draw one token per row by inverting the cumulative distribution at a uniform number of the row's generator."""
-    uniform = torch.stack([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])
-    cumulative = probabilities.cumsum(1)
-    point = uniform.to(cumulative.device) * cumulative[:, -1:]
-    last = probabilities.shape[1] - 1 - (probabilities.flip(1) > 0).long().argmax(1, keepdim=True)
-    return torch.minimum(torch.searchsorted(cumulative, point, right=True), last).squeeze(1)

@@ -10,7 +10,8 @@ from typing import TypeVar
 import torch
 
 from ..core.state import state_bytes
-from ..decoding.sampling import Sampling, read, sample
+from ..decoding.sampling import read, sample
+from ..decoding.sampling_settings import Sampling
 from ..evaluation.intervals import Metrics
 from ..models.base_models import TextModel
 from ..models.stepping import Stepper, any_ids, read_at_once, reading_module, stepper_of

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..core.lengths import zero_padding
 from ..core.state import State
 from .ngrams.counts import BOUNDARY
+from .ngrams.next_token import NextToken
 from .ngrams.resources import run_for_all
 from .ngrams.table import Order, Table, check_order, orders_from
 from .ngrams.unseen import TENSOR_NAMES, Lookups, Seen, count_unseen
@@ -39,6 +40,7 @@ class NGram(RecentTokens):
             )
         )
         self.table = Table(orders)
+        self.next_token = NextToken(self.table)
         self.vocabulary_size = self.table.vocabulary_size
         self.order, self.size = len(orders), len(orders) - 1
 
@@ -50,10 +52,25 @@ class NGram(RecentTokens):
         if not tokens.shape[1]:
             return torch.empty(*tokens.shape, self.vocabulary_size), state
         windows = past.unfold(1, max(1, self.order - 1), 1)[:, -tokens.shape[1] :]
-        probabilities = self.table.distributions(windows.reshape(-1, windows.shape[2]).numpy())
-        with np.errstate(divide="ignore"):
-            logits = torch.from_numpy(np.log(probabilities)).to(torch.get_default_dtype())
+        before = windows.reshape(-1, windows.shape[2]).numpy()
+        logits = self.next_token.log_probabilities(before, torch.get_default_dtype())
         return logits.view(*tokens.shape, self.vocabulary_size), state
+
+    def draw_next(self, state: State, uniform: Tensor, banned: Sequence[int]) -> Tensor:
+        """Draw the token after each state, without the logits; see `decoding.sampling.DrawsNext`."""
+        return torch.from_numpy(self.next_token.draw(self._context(state), uniform.numpy(), banned))
+
+    def next_logits(self, state: State) -> Tensor:
+        """Return the log probabilities of the token after each state ``(batch, vocabulary)``."""
+        return self.next_token.log_probabilities(self._context(state), torch.get_default_dtype())
+
+    def advance(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> State:
+        """Return the state after ids ``(batch, time)``."""
+        return self.append(tokens, state, lengths)[1]
+
+    def _context(self, state: State) -> np.ndarray:
+        assert isinstance(state, Tensor)
+        return (state if state.shape[1] else state.new_full((len(state), 1), NO_TOKEN)).numpy()
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None

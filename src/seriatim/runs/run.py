@@ -20,7 +20,6 @@ from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
-from ..decoding.sampling import Sampling
 from ..evaluation.intervals import Metrics
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..layers.origins import AllowCode, require_code, stacks_of
@@ -28,9 +27,10 @@ from ..tasks import find
 from ..tasks.overlong import warn_of_long
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
+from .generation_settings import Generation, SamplingSettings
 from .identity import check_belongs, identity, read_config
 from .run_summary import read_summary
-from .stream import SamplingSettings, Score, Stream, draw_texts
+from .stream import Score, Stream, draw_texts
 
 BASELINE = "baseline"
 """The folder of the simple baseline in that of a run."""
@@ -119,12 +119,14 @@ class Run:
             prompt: the beginning of the text, which is not repeated.
             max_tokens: largest number of tokens.
             seed: the same seed gives the same text; None gives another text each time.
-            sampling: fields of `Sampling`: ``temperature``, ``top_k``, ``top_p`` and ``min_p``.
+            sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``typical``, ``repetition_penalty``,
+                ``frequency_penalty``, ``presence_penalty``, ``logit_bias`` and ``stop``, as in `SamplingSettings`.
 
         Raises:
-            InputError: a setting outside its range, a prompt with unknown symbols, or a run of another task.
+            InputError: a setting outside its range, a prompt or a bias with unknown symbols, or a run of another task.
         """
-        Sampling(**sampling)  # checks the settings before the prompt is read
+        self.needs("lm")
+        Generation.parse(self.tokenizer, sampling)  # checks the settings before the prompt is read
         stream = self.stream()
         stream.feed(prompt)
         return stream.generate(max_tokens=max_tokens, seed=_seed(seed), **sampling)
@@ -157,7 +159,7 @@ class Run:
         self.needs("lm")
         check_integer("samples", count, minimum=1)
         check_integer("max_tokens", max_tokens, minimum=0)
-        settings, first = Sampling(**sampling), _seed(seed)
+        settings, first = Generation.parse(self.tokenizer, sampling), _seed(seed)
         self.tokenizer.check_known(prompt)
         tokens, seeds = self.tokenizer.encode(prompt).tolist(), range(first, first + count)
         return draw_texts(

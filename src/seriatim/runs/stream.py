@@ -1,4 +1,6 @@
-"""Streams: a text is read and generated piece by piece, with the state of the model as the only memory of it.
+"""Streams: a text is read and generated piece by piece, with the state of the model as the memory of it.
+
+Beside this state, a stream only remembers which tokens occurred, for the repetition penalty.
 
 Many texts from one prompt are generated in batches, so that the memory is bounded.
 """
@@ -6,7 +8,7 @@ Many texts from one prompt are generated in batches, so that the memory is bound
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -15,10 +17,12 @@ from ..core.errors import InputError
 from ..core.state import State, select_state, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
 from ..data.tokenizers import END, Tokenizer
-from ..decoding.sampling import WINDOW, Sampling, read, sample
+from ..decoding.sampling import WINDOW, DrawsNext, read, sample
+from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
 from ..storage.parameter_names import former_names
 from ..storage.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
+from .generation_settings import Generation, SamplingSettings
 
 MEMORY = 1 << 28
 """Largest size of a batch of texts in bytes, as estimated by `rows_per_batch`."""
@@ -27,21 +31,16 @@ COPIES = 8
 """Arrays of a row's logits, in float64, that are in memory while a token is sampled."""
 
 
+OCCURRED = {"occurred": "ids"}
+"""Says in a saved state that it holds the tokens that occurred; those of earlier versions do not."""
+
+
 class Score(NamedTuple):
     """The probability of a text."""
 
     log_probability: float  # in nats
     tokens: int  # number of tokens that were predicted
     bytes: int  # size of the text in UTF-8
-
-
-class SamplingSettings(TypedDict, total=False):
-    """The fields of `Sampling` as keyword arguments."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
 
 
 class _Position(NamedTuple):
@@ -65,7 +64,21 @@ class Stream:
         self.model, self.tokenizer, self.stop, self.identity = model, tokenizer, stop, identity
         self.device = model.device
         self.last = END
-        self.logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
+        self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
+        self._logits: Tensor | None
+        self._logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits of the next token ``(1, vocabulary)``, computed when they are needed if the model allows this."""
+        if self._logits is None:
+            assert isinstance(self.model, DrawsNext)
+            self._logits = self.model.next_logits(self.state)
+        return self._logits
+
+    @logits.setter
+    def logits(self, logits: Tensor) -> None:
+        self._logits = logits
 
     def __repr__(self) -> str:
         last = self.tokenizer.describe(self.last)
@@ -80,6 +93,7 @@ class Stream:
         """
         self.tokenizer.check_known(text)
         tokens, total = self.tokenizer.encode(text).tolist(), 0.0
+        self.occurred[tokens] = True
         for start in range(0, len(tokens), WINDOW):
             window = self._tensor(tokens[start : start + WINDOW])
             logits, self.state = self.model(window, self.state)
@@ -91,38 +105,51 @@ class Stream:
     def generate(self, *, max_tokens: int = 200, seed: int = 0, **sampling: Unpack[SamplingSettings]) -> Iterator[str]:
         """Continue the text, in pieces of whole characters. What is generated counts as read.
 
+        If the text ends before a stop string, the tokens of this string were generated and count as read, too.
+
         Args:
             max_tokens: largest number of tokens.
             seed: of the random choices.
-            sampling: fields of `Sampling`: ``temperature``, ``top_k``, ``top_p`` and ``min_p``.
+            sampling: as in `SamplingSettings`. ``repetition_penalty`` applies to all tokens of the stream, also before
+                it was saved and loaded; ``frequency_penalty`` and ``presence_penalty`` apply to those of this call.
 
         Raises:
-            InputError: a setting outside its range.
+            InputError: a setting outside its range, or a token that the model does not have.
         """
         check_integer("max_tokens", max_tokens, minimum=0)
         check_integer("seed", seed)
-        return self._generate(Sampling(**sampling), max_tokens, seed)
+        return self._generate(Generation.parse(self.tokenizer, sampling), max_tokens, seed)
 
-    def _generate(self, sampling: Sampling, max_tokens: int, seed: int) -> Iterator[str]:
-        decoder, banned = self.tokenizer.decoder(after=self.last), banned_tokens(self.tokenizer, self.stop)
-        draw = partial(sample, max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned)
-        for drawn in draw(self.model, self.logits, self.state, sampling):
+    def _generate(self, settings: Generation, max_tokens: int, seed: int) -> Iterator[str]:
+        decoder, stops = self.tokenizer.decoder(after=self.last), StopStrings(settings.stops)
+        for drawn in sample(
+            self.model, self.logits, self.state, settings.sampling,
+            max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned_tokens(self.tokenizer, self.stop),
+            biases=settings.biases, read_before=self.occurred.nonzero().squeeze(1).tolist(),
+        ):  # fmt: skip
             (token,) = drawn.tokens
             assert token is not None
-            self.logits, self.state, self.last = drawn.logits, drawn.state, token
-            if piece := decoder.feed(token):
+            self._logits, self.state, self.last = drawn.logits, drawn.state, token
+            self.occurred[token] = True
+            if piece := stops.feed(decoder.feed(token)):
                 yield piece
-        if rest := decoder.finish():
+            if stops.has_ended:
+                return
+        if rest := stops.feed(decoder.finish()) + stops.finish():
             yield rest
 
     def save(self, path: str | Path) -> None:
         """Write the state of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
-        save_tensors(tensors, Path(path), self._owner())
+        tensors["occurred"] = self.occurred.nonzero().view(1, -1)
+        save_tensors(tensors, Path(path), {**self._owner(), **OCCURRED})
 
     def load(self, path: str | Path) -> "Stream":
         """Continue from a file that `save` wrote. After an error the stream is unchanged.
+
+        A file of an earlier version does not have the tokens that occurred; the repetition penalty then applies to the
+        tokens read from here on.
 
         Raises:
             InputError: the file is missing, damaged, or of another model.
@@ -132,10 +159,26 @@ class Stream:
         try:
             if any(metadata.get(name) != value for name, value in owner.items()):
                 raise ValueError("the saved state does not belong to this model")
+            is_earlier = "occurred" not in metadata
+            occurred = self._parse_occurred(None if is_earlier else tensors.pop("occurred", torch.empty(0)))
             self.logits, self.state, self.last = self._parse(tensors)
+            self.occurred = occurred
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
+
+    def _parse_occurred(self, tokens: Tensor | None) -> Tensor:
+        """Return which tokens occurred, given their ids; raise ValueError for other tensors than `save` writes."""
+        occurred = torch.zeros_like(self.occurred)
+        if tokens is not None:
+            if (
+                tokens.shape[:-1] != (1,)
+                or tokens.dtype != torch.long
+                or bool(((tokens < 0) | (tokens >= len(occurred))).any())
+            ):
+                raise ValueError("the saved state does not hold the tokens that occurred")
+            occurred[tokens[0]] = True
+        return occurred
 
     def _parse(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
         """Return the logits, the state and the last token that `save` wrote; raise ValueError for other tensors."""
@@ -179,7 +222,7 @@ def draw_texts(
     model: TextModel,
     tokenizer: Tokenizer,
     prompt: Sequence[int],
-    sampling: Sampling,
+    settings: Generation,
     *,
     max_tokens: int,
     seeds: range,
@@ -187,8 +230,8 @@ def draw_texts(
 ) -> Iterator[str]:
     """Generate texts that follow a prompt, in order; each depends on its own seed only.
 
-    The prompt has token ids without the boundary symbol that begins a text; a text ends with the token ``stop`` or
-    after ``max_tokens``.
+    The prompt has token ids without the boundary symbol that begins a text; a text ends with the token ``stop``, before
+    a stop string, or after ``max_tokens``.
     """
     tokens = [END, *prompt]
     beginning = model.initial_state(1)
@@ -196,17 +239,26 @@ def draw_texts(
     logits, state = read(model, torch.tensor([tokens], device=model.device), beginning)
     growth = max(0, state_bytes(state) - start) / len(tokens)
     batch_size = rows_per_batch(state_bytes(state) + growth * max_tokens, logits.shape[1], max_tokens)
-    draw = partial(sample, max_tokens=max_tokens, stop=stop, banned=banned_tokens(tokenizer, stop))
+    draw = partial(
+        sample, max_tokens=max_tokens, stop=stop, banned=banned_tokens(tokenizer, stop), biases=settings.biases,
+        read_before=prompt,
+    )  # fmt: skip
     for first in range(0, len(seeds), batch_size):
         rows = seeds[first : first + batch_size]
         decoders = [tokenizer.decoder(after=tokens[-1]) for _ in rows]
+        stops = [StopStrings(settings.stops) for _ in rows]
         texts: list[list[str]] = [[] for _ in rows]
+        ended: set[int] = set()
         index = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
-        for step in draw(model, logits[index], select_state(state, index), sampling, seeds=rows):
-            for text, decoder, token in zip(texts, decoders, step.tokens, strict=True):
+        batch = logits[index], select_state(state, index)
+        for step in draw(model, *batch, settings.sampling, seeds=rows, ended=ended):
+            for row, token in enumerate(step.tokens):
                 if token is not None:
-                    text.append(decoder.feed(token))
-        yield from ("".join(text) + decoder.finish() for text, decoder in zip(texts, decoders, strict=True))
+                    texts[row].append(stops[row].feed(decoders[row].feed(token)))
+                    if stops[row].has_ended:
+                        ended.add(row)
+        for text, decoder, withheld in zip(texts, decoders, stops, strict=True):
+            yield "".join(text) + withheld.feed(decoder.finish()) + withheld.finish()
 
 
 def rows_per_batch(state_size: float, vocabulary_size: int, max_tokens: int) -> int:

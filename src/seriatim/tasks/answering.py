@@ -18,7 +18,8 @@ from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search
 from ..decoding.ctc_search import best_alignments, search
-from ..decoding.sampling import Sampling, sample
+from ..decoding.sampling import sample
+from ..decoding.sampling_settings import Sampling
 from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder

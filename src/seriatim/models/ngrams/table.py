@@ -23,6 +23,12 @@ Piece = tuple[str, np.ndarray]
 are ``keys.{n-2}``, ``probabilities.{n-1}`` and ``backoffs.{n-1}``; see `Order`."""
 
 
+Continuations = tuple[float, list[tuple[np.ndarray, np.ndarray]]]
+"""What follows a context: the words that followed it in training, sorted, with their probabilities; the same for each
+shorter context, longest first; and before them the number by which the unigram probabilities of all other words are
+multiplied. Of a word in several groups the first one counts."""
+
+
 class Order(NamedTuple):
     """The n-grams of one order, sorted by their words.
 
@@ -193,25 +199,32 @@ class Table:
 
     def distributions(self, tokens: np.ndarray) -> np.ndarray:
         """Return the probability of every word ``(batch, vocabulary)`` after ids ``(batch, context)``, −1 for none."""
-        contexts = self.ending(tokens, len(self.orders) - 1)[: len(self.orders) - 1]
         probabilities = np.empty((len(tokens), self.vocabulary_size))
+        for row, (weight, groups) in enumerate(self.continuations(tokens)):
+            np.multiply(self.orders[0].probability, weight, out=probabilities[row])
+            for words, values in reversed(groups):
+                probabilities[row, words] = values
+        return probabilities
+
+    def continuations(self, tokens: np.ndarray) -> Iterator[Continuations]:
+        """Yield what follows each row of ids ``(batch, context)``, −1 for none."""
+        contexts = self.ending(tokens, len(self.orders) - 1)[: len(self.orders) - 1]
         for row in range(len(tokens)):
-            weight, known = 1.0, []  # the probability mass that all longer contexts leave
+            weight, groups = 1.0, []  # the probability mass that all longer contexts leave
             for n in range(len(contexts), 0, -1):
                 index = int(contexts[n - 1][row, -1])
-                if index >= 0:
-                    known.append((n, index, weight))
-                    weight *= float(self.orders[n - 1].backoff[index])
-            np.multiply(self.orders[0].probability, weight, out=probabilities[row])
-            for n, index, weight in reversed(known):
+                if index < 0:
+                    continue
                 key, probability, _ = self.orders[n]
                 first_key = index * self.vocabulary_size
                 first, last = np.searchsorted(key, [first_key, first_key + self.vocabulary_size])
                 words = key[first:last] - first_key
                 if len(words) and not (words.min() >= 0 and words.max() < self.vocabulary_size):
                     raise InputError(f"the {n + 1}-grams of the model are not in order; restore its model.safetensors")
-                probabilities[row, words] = weight * probability[first:last]
-        return probabilities
+                if len(words):
+                    groups.append((words, weight * probability[first:last]))
+                weight *= float(self.orders[n - 1].backoff[index])
+            yield weight, groups
 
 
 def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
