@@ -15,7 +15,9 @@ from ..core.errors import InputError
 from ..core.state import State, select_state, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
 from ..data.tokenizers import END, Tokenizer
+from ..decoding.drafts import Draft
 from ..decoding.sampling import WINDOW, Sampling, read, sample
+from ..decoding.speculative import Generated, speculate
 from ..models.base_models import TextModel
 from ..storage.parameter_names import former_names
 from ..storage.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
@@ -65,11 +67,23 @@ class Stream:
         self.model, self.tokenizer, self.stop, self.identity = model, tokenizer, stop, identity
         self.device = model.device
         self.last = END
+        self._unread: list[int] = []
         self.logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
 
     def __repr__(self) -> str:
         last = self.tokenizer.describe(self.last)
         return f"Stream({type(self.model).__name__}, last token {last!r}, state of {state_bytes(self.state):,} bytes)"
+
+    @property
+    def state(self) -> State:
+        """The state of the model after the text; tokens from a draft that are not part of it yet are read first."""
+        if self._unread:
+            self.state = read(self.model, self._tensor(self._unread), self._state)[1]
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state, self._unread = state, []
 
     @torch.inference_mode()
     def feed(self, text: str) -> Score:
@@ -88,12 +102,21 @@ class Stream:
             self.logits, self.last = logits[:, -1], tokens[start : start + WINDOW][-1]
         return Score(total, len(tokens), len(text.encode()))
 
-    def generate(self, *, max_tokens: int = 200, seed: int = 0, **sampling: Unpack[SamplingSettings]) -> Iterator[str]:
+    def generate(
+        self,
+        *,
+        max_tokens: int = 200,
+        seed: int = 0,
+        draft: Draft | None = None,
+        **sampling: Unpack[SamplingSettings],
+    ) -> Iterator[str]:
         """Continue the text, in pieces of whole characters. What is generated counts as read.
 
         Args:
             max_tokens: largest number of tokens.
             seed: of the random choices.
+            draft: proposes tokens, so that fewer passes of the model are needed; it must have read the text so far.
+                The text has the same distribution as without a draft; see `decoding.speculative`.
             sampling: fields of `Sampling`: ``temperature``, ``top_k``, ``top_p`` and ``min_p``.
 
         Raises:
@@ -101,19 +124,27 @@ class Stream:
         """
         check_integer("max_tokens", max_tokens, minimum=0)
         check_integer("seed", seed)
-        return self._generate(Sampling(**sampling), max_tokens, seed)
+        return self._generate(Sampling(**sampling), max_tokens, seed, draft)
 
-    def _generate(self, sampling: Sampling, max_tokens: int, seed: int) -> Iterator[str]:
-        decoder, banned = self.tokenizer.decoder(after=self.last), banned_tokens(self.tokenizer, self.stop)
-        draw = partial(sample, max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned)
-        for drawn in draw(self.model, self.logits, self.state, sampling):
-            (token,) = drawn.tokens
-            assert token is not None
-            self.logits, self.state, self.last = drawn.logits, drawn.state, token
-            if piece := decoder.feed(token):
+    def _generate(self, sampling: Sampling, max_tokens: int, seed: int, draft: Draft | None) -> Iterator[str]:
+        decoder = self.tokenizer.decoder(after=self.last)
+        for drawn in self._draw(sampling, max_tokens, seed, draft):
+            self.logits, self.state, self.last = drawn.logits, drawn.state, drawn.token
+            self._unread = drawn.unread
+            if piece := decoder.feed(drawn.token):
                 yield piece
         if rest := decoder.finish():
             yield rest
+
+    def _draw(self, sampling: Sampling, max_tokens: int, seed: int, draft: Draft | None) -> Iterator[Generated]:
+        start, banned = (self.model, self.logits, self.state, sampling), banned_tokens(self.tokenizer, self.stop)
+        if draft is not None:
+            yield from speculate(*start, draft, max_tokens=max_tokens, seed=seed, stop=self.stop, banned=banned)
+            return
+        for drawn in sample(*start, max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned):
+            (token,) = drawn.tokens
+            assert token is not None
+            yield Generated(token, drawn.logits, drawn.state, [])
 
     def save(self, path: str | Path) -> None:
         """Write the state of the text to a safetensors file."""
