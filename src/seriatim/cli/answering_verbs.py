@@ -154,6 +154,8 @@ def add_generate(verbs: Verbs) -> None:
     add("--max-tokens", type=int, default=200, metavar="N", help="the largest number of tokens (default: 200)")
     add_sampling(parser, temperature=1.0)
     add_generation(parser)
+    text = "verify several drafted tokens at once: those of an n-gram run, or lookup for repetitions of the text"
+    add("--draft", metavar="RUN2", help=f"{text}; the distribution of the text stays the same")
     add("--samples", type=int, default=1, metavar="N", help="the number of texts, each under a title with its seed")
     add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
     add_code(parser)
@@ -161,7 +163,7 @@ def add_generate(verbs: Verbs) -> None:
 
 def generate(options: argparse.Namespace) -> None:
     """Print the prompt and the text that continues it, or several texts."""
-    from ..runs.run import load
+    from ..runs.run import LOOKUP, load
 
     if not 1 <= options.max_tokens <= MAX_TOKENS:
         raise InputError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
@@ -173,14 +175,20 @@ def generate(options: argparse.Namespace) -> None:
     settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
     run = load(options.run, allow_code=allowed(options))
     prompt = read_prompt() if options.prompt == "-" else options.prompt
+    is_path = options.draft not in (None, LOOKUP)
+    draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
     if options.samples == 1 and not options.json:
-        pieces = run.generate(prompt, **settings)
+        pieces = run.generate(prompt, draft=draft, **settings)
         write_out([prompt])
         write_out(pieces)
         write_out(["\n"])
         return
     first = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
-    texts = run.iter_samples(options.samples, prompt, **{**settings, "seed": first})
+    if draft is None:
+        texts = run.iter_samples(options.samples, prompt, **{**settings, "seed": first})
+    else:  # one text at a time, because each accepts other tokens of its drafts
+        seeds = range(first, first + options.samples)
+        texts = ("".join(run.generate(prompt, draft=draft, **{**settings, "seed": seed})) for seed in seeds)
     for number, text in enumerate(texts):
         if options.json:
             sample = {"seed": first + number, "prompt": prompt, "text": text}

@@ -13,13 +13,14 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 
 from ..core.allocator import freed_memory_kept
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..data.arguments import check_integer, check_text, data_name, iterate_items
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
+from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.intervals import Metrics
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..layers.origins import AllowCode, require_code, stacks_of
@@ -34,6 +35,10 @@ from .stream import Score, Stream, draw_texts
 
 BASELINE = "baseline"
 """The folder of the simple baseline in that of a run."""
+
+
+LOOKUP = "lookup"
+"""The value of ``draft`` for the continuation of an earlier occurrence in the text itself."""
 
 
 class _GenerationSettings(SamplingSettings, total=False):
@@ -111,7 +116,13 @@ class Run:
         return None if running and (self.tokenizer.ends_lines or one_document) else END
 
     def generate(
-        self, prompt: str = "", *, max_tokens: int = 200, seed: int | None = None, **sampling: Unpack[SamplingSettings]
+        self,
+        prompt: str = "",
+        *,
+        max_tokens: int = 200,
+        seed: int | None = None,
+        draft: "str | os.PathLike[str] | Run | None" = None,
+        **sampling: Unpack[SamplingSettings],
     ) -> Iterator[str]:
         """Generate a text that follows ``prompt``, in pieces as they are generated.
 
@@ -119,17 +130,37 @@ class Run:
             prompt: the beginning of the text, which is not repeated.
             max_tokens: largest number of tokens.
             seed: the same seed gives the same text; None gives another text each time.
+            draft: where drafts of the next tokens come from, of which the model verifies several in one pass: an n-gram
+                run (or another fast language model) with the same vocabulary, its folder, or ``"lookup"`` for what
+                followed the last tokens before. The distribution of the text stays the same.
             sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``typical``, ``repetition_penalty``,
                 ``frequency_penalty``, ``presence_penalty``, ``logit_bias`` and ``stop``, as in `SamplingSettings`.
 
         Raises:
-            InputError: a setting outside its range, a prompt or a bias with unknown symbols, or a run of another task.
+            InputError: a setting outside its range, a prompt or a bias with unknown symbols, a run of another task, or
+                a draft of another vocabulary.
         """
         self.needs("lm")
         Generation.parse(self.tokenizer, sampling)  # checks the settings before the prompt is read
-        stream = self.stream()
+        stream, drafts = self.stream(), None if draft is None else self._drafts(draft)
         stream.feed(prompt)
-        return stream.generate(max_tokens=max_tokens, seed=_seed(seed), **sampling)
+        if drafts is not None:
+            drafts.append([END, *self.tokenizer.encode(prompt).tolist()])
+        return stream.generate(max_tokens=max_tokens, seed=_seed(seed), draft=drafts, **sampling)
+
+    def _drafts(self, draft: "str | os.PathLike[str] | Run") -> Draft:
+        if draft == LOOKUP:
+            return PromptLookup()
+        if not isinstance(draft, str | os.PathLike | Run):
+            raise InputError(f"draft: must be {LOOKUP!r}, a run or the folder of a run, got {shown(draft)}")
+        other = draft if isinstance(draft, Run) else load(os.fspath(draft), device=str(self.device))
+        other.needs("lm")
+        if other.vocabulary.fingerprint() != self.vocabulary.fingerprint():
+            raise InputError(
+                f"draft: {other.path} has another vocabulary than {self.path}; train it on the same data with the same "
+                "tokenizer"
+            )
+        return draft_with(other.answering)
 
     def samples(self, count: int, prompt: str = "", **settings: Unpack[_GenerationSettings]) -> list[str]:
         """Return the texts of `iter_samples` as a list; the arguments are the same."""

@@ -17,7 +17,9 @@ from ..core.errors import InputError
 from ..core.state import State, select_state, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
 from ..data.tokenizers import END, Tokenizer
+from ..decoding.drafts import Draft
 from ..decoding.sampling import WINDOW, DrawsNext, read, sample
+from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
 from ..storage.parameter_names import former_names
@@ -65,6 +67,7 @@ class Stream:
         self.device = model.device
         self.last = END
         self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
+        self._unread: list[int] = []
         self._logits: Tensor | None
         self._logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
 
@@ -84,6 +87,17 @@ class Stream:
         last = self.tokenizer.describe(self.last)
         return f"Stream({type(self.model).__name__}, last token {last!r}, state of {state_bytes(self.state):,} bytes)"
 
+    @property
+    def state(self) -> State:
+        """The state of the model after the text; tokens from a draft that are not part of it yet are read first."""
+        if self._unread:
+            self.state = read(self.model, self._tensor(self._unread), self._state)[1]
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state, self._unread = state, []
+
     @torch.inference_mode()
     def feed(self, text: str) -> Score:
         """Read ``text`` after what was read before, and return its probability.
@@ -102,7 +116,14 @@ class Stream:
             self.logits, self.last = logits[:, -1], tokens[start : start + WINDOW][-1]
         return Score(total, len(tokens), len(text.encode()))
 
-    def generate(self, *, max_tokens: int = 200, seed: int = 0, **sampling: Unpack[SamplingSettings]) -> Iterator[str]:
+    def generate(
+        self,
+        *,
+        max_tokens: int = 200,
+        seed: int = 0,
+        draft: Draft | None = None,
+        **sampling: Unpack[SamplingSettings],
+    ) -> Iterator[str]:
         """Continue the text, in pieces of whole characters. What is generated counts as read.
 
         If the text ends before a stop string, the tokens of this string were generated and count as read, too.
@@ -110,6 +131,8 @@ class Stream:
         Args:
             max_tokens: largest number of tokens.
             seed: of the random choices.
+            draft: proposes tokens, so that fewer passes of the model are needed; it must have read the text so far.
+                The text has the same distribution as without a draft; see `decoding.speculative`.
             sampling: as in `SamplingSettings`. ``repetition_penalty`` applies to all tokens of the stream, also before
                 it was saved and loaded; ``frequency_penalty`` and ``presence_penalty`` apply to those of this call.
 
@@ -118,25 +141,38 @@ class Stream:
         """
         check_integer("max_tokens", max_tokens, minimum=0)
         check_integer("seed", seed)
-        return self._generate(Generation.parse(self.tokenizer, sampling), max_tokens, seed)
+        settings = Generation.parse(self.tokenizer, sampling)
+        if draft is not None and (settings.biases or settings.sampling.penalizes):
+            raise InputError("draft: cannot be combined with penalties or biases; leave these out, or the draft")
+        return self._generate(settings, max_tokens, seed, draft)
 
-    def _generate(self, settings: Generation, max_tokens: int, seed: int) -> Iterator[str]:
+    def _generate(self, settings: Generation, max_tokens: int, seed: int, draft: Draft | None) -> Iterator[str]:
         decoder, stops = self.tokenizer.decoder(after=self.last), StopStrings(settings.stops)
-        for drawn in sample(
-            self.model, self.logits, self.state, settings.sampling,
-            max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned_tokens(self.tokenizer, self.stop),
-            biases=settings.biases, read_before=self.occurred.nonzero().squeeze(1).tolist(),
-        ):  # fmt: skip
-            (token,) = drawn.tokens
-            assert token is not None
-            self._logits, self.state, self.last = drawn.logits, drawn.state, token
-            self.occurred[token] = True
-            if piece := stops.feed(decoder.feed(token)):
+        for drawn in self._draw(settings, max_tokens, seed, draft):
+            self._logits, self.state, self.last = drawn.logits, drawn.state, drawn.token
+            self._unread = drawn.unread
+            self.occurred[drawn.token] = True
+            if piece := stops.feed(decoder.feed(drawn.token)):
                 yield piece
             if stops.has_ended:
                 return
         if rest := stops.feed(decoder.finish()) + stops.finish():
             yield rest
+
+    def _draw(self, settings: Generation, max_tokens: int, seed: int, draft: Draft | None) -> Iterator[Generated]:
+        banned = banned_tokens(self.tokenizer, self.stop)
+        if draft is not None:
+            start = (self.model, self.logits, self.state, settings.sampling, draft)
+            yield from speculate(*start, max_tokens=max_tokens, seed=seed, stop=self.stop, banned=banned)
+            return
+        for drawn in sample(
+            self.model, self.logits, self.state, settings.sampling,
+            max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned,
+            biases=settings.biases, read_before=self.occurred.nonzero().squeeze(1).tolist(),
+        ):  # fmt: skip
+            (token,) = drawn.tokens
+            assert token is not None
+            yield Generated(token, drawn.logits, drawn.state, [])
 
     def save(self, path: str | Path) -> None:
         """Write the state of the text to a safetensors file."""

@@ -1,0 +1,217 @@
+"""Speculative decoding: a model verifies several drafted tokens in one pass and keeps those it would have drawn.
+
+Y. Leviathan, M. Kalman and Y. Matias, "Fast inference from transformers via speculative decoding", ICML 2023; C. Chen
+et al., "Accelerating large language model decoding with speculative sampling", 2023. A drafted token x has no
+probability here, so their rule is: accept x with probability p(x), otherwise draw from p without x. To draw y from p
+and to accept x if y = x is the same rule. This file does the latter, with one uniform number for each token of the
+text, as `sample` does. The distribution of the text is therefore exactly that of `sample`, whatever the draft; and a
+seed gives the same text as `sample` as long as the logits are equal.
+
+Guarantee: the text follows the distributions that the model's `forward` gives, in the order of `sample`. `forward` over
+several tokens and `step` may differ in the last bits of the logits. Where two tokens are equal up to these bits
+(temperature 0), or a uniform number lies within them of the border between two tokens, the text can differ from that of
+`sample`; in float64 this practically does not happen.
+
+States are snapshots. After a rejection the text continues from the state before the pass, and the accepted tokens are
+read again at the beginning of the next pass. Two alternatives are slower: a second pass over the accepted tokens costs
+as much as the first, because a pass over a few tokens takes hardly longer than over one, and a batch with a row for
+each number of accepted tokens repeats all of the work and copies the state. `benchmarks/speculation.py` measures this.
+"""
+
+import math
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.errors import InputError
+from ..core.state import State
+from ..models.base_models import TextModel
+from .drafts import Draft
+from .sampling import SEEDS
+from .sampling_settings import Sampling
+
+MAX_DRAFT = 8
+"""The largest number of drafted tokens of a pass."""
+MAX_PAUSE = 64
+"""The largest number of passes without a draft after drafts that were mostly wrong."""
+MAX_UNREAD = 8
+"""The number of accepted tokens that are read again with the next draft; if there are more, there is no draft."""
+
+
+class Generated(NamedTuple):
+    """One more token of a text. Its state is ``state`` after ``unread`` tokens more, the last of which is ``token``."""
+
+    token: int
+    logits: Tensor | None  # for the token after it (1, vocabulary); None where the model computes them when needed
+    state: State
+    unread: list[int]  # empty if the state has read everything
+
+
+class DraftLength:
+    """The number of tokens to draft: doubles after a draft is accepted completely, falls to what was accepted else.
+
+    After drafts of which less than half was accepted there are passes without a draft, four times as many each time.
+    """
+
+    def __init__(self) -> None:
+        self.length, self.pause, self.wait = 2, 0, 0
+
+    def next(self) -> int:
+        """Return the number of tokens for the next pass, possibly 0."""
+        if self.wait:
+            self.wait -= 1
+            return 0
+        return self.length
+
+    def record(self, drafted: int, accepted: int) -> None:
+        """Learn how many of the drafted tokens were accepted."""
+        if not drafted:
+            return
+        self.pause = min(MAX_PAUSE, 4 * self.pause or 1) if 2 * accepted < drafted else 0
+        self.wait = self.pause
+        grown = max(self.length, min(MAX_DRAFT, 2 * drafted))
+        self.length = grown if accepted == drafted else max(1, accepted)
+
+
+@torch.inference_mode()
+def speculate(
+    model: TextModel,
+    logits: Tensor,
+    state: State,
+    sampling: Sampling,
+    draft: Draft,
+    *,
+    max_tokens: int,
+    seed: int,
+    stop: int | None = None,
+    banned: Sequence[int] = (),
+) -> Iterator[Generated]:
+    """Draw the tokens of one text as `sample` does, with fewer calls of the model; see the guarantee above.
+
+    A batch of several texts is not supported, because its rows would accept different numbers of tokens.
+
+    Args:
+        model: in evaluation mode.
+        logits: of the first token to draw ``(1, vocabulary)``.
+        state: that goes with them.
+        sampling: how to draw.
+        draft: has read the text so far; reads the tokens that are drawn.
+        max_tokens: largest number of tokens.
+        seed: of the random choices.
+        stop: the token that ends the text and is not returned; None for a text without end.
+        banned: tokens that are never drawn.
+
+    Raises:
+        ValueError: logits of more than one text.
+
+    Warns:
+        UserWarning: the text ended because every token that may follow has probability 0.
+    """
+    if logits.dim() != 2 or len(logits) != 1:
+        raise ValueError(f"speculative decoding takes one text: logits (1, vocabulary); got {tuple(logits.shape)}")
+    choices, lengths = _Choices(sampling, seed, banned), DraftLength()
+    excluded = {*banned, stop}
+    unread: list[int] = []
+    _, token = choices.compare(logits, []) if max_tokens else (0, None)
+    while token is not None and token != stop:
+        draft.append([token])
+        limit = min(lengths.next(), max_tokens - 1) if len(unread) < MAX_UNREAD else 0
+        drafted = _before(excluded, draft.propose(limit)[:limit], model.vocabulary_size) if limit > 0 else []
+        try:
+            logits, after = _read(model, [*unread, token, *drafted], state)
+        except InputError:  # the model cannot read as many, for instance because it has no more learned positions
+            if not drafted:
+                raise
+            drafted = []
+            logits, after = _read(model, [*unread, token], state)
+        logits = logits[len(unread) :]
+        accepted, following = choices.compare(logits[: max_tokens - 1], drafted)
+        lengths.record(len(drafted), accepted)
+        tokens = [token, *drafted[:accepted]]
+        for i, emitted in enumerate(tokens):
+            if i:
+                draft.append([emitted])
+            unread = [*unread, emitted]
+            if i == len(drafted):
+                state, unread = after, []
+            yield Generated(emitted, logits[i : i + 1], state, unread)
+        max_tokens -= len(tokens)
+        token = following
+
+
+class _Choices:
+    """The random choices of a text."""
+
+    def __init__(self, sampling: Sampling, seed: int, banned: Sequence[int]) -> None:
+        self.sampling, self.banned = sampling, banned
+        self.generator = torch.Generator().manual_seed(seed % SEEDS)
+        self.uniforms: deque[float] = deque()  # drawn for tokens that were not reached; those drawn later follow
+
+    def compare(self, logits: Tensor, drafted: Sequence[int]) -> tuple[int, int | None]:
+        """Draw a token from each row of ``logits (rows, vocabulary)`` up to the first that was not drafted.
+
+        Returns:
+            The number of drafted tokens that were drawn, and the token after them, None if there is none.
+        """
+        if not len(logits):
+            return 0, None
+        if self.banned:
+            logits = logits.index_fill(1, torch.tensor(self.banned, device=logits.device), -math.inf)
+        stuck = [largest == -math.inf for largest in logits.amax(1).tolist()]
+        if any(stuck):
+            logits = logits.masked_fill(torch.tensor(stuck, device=logits.device).unsqueeze(1), 0.0)
+        drawn = self._draw(logits)
+        for row, (token, is_stuck) in enumerate(zip(drawn, stuck, strict=True)):
+            if is_stuck:
+                _warn()
+                return row, None
+            if self.sampling.temperature:
+                self.uniforms.popleft()
+            if row == len(drafted) or token != drafted[row]:
+                return row, token
+        return len(drawn), None
+
+    def _draw(self, logits: Tensor) -> list[int]:
+        """Draw a token from each row, by inverting the cumulative distribution at the next uniform numbers."""
+        if self.sampling.temperature == 0:
+            return logits.argmax(1).tolist()
+        while len(self.uniforms) < len(logits):
+            self.uniforms.append(torch.rand((), dtype=torch.float64, generator=self.generator).item())
+        probabilities = self.sampling.distribution(logits)
+        cumulative = probabilities.cumsum(1)
+        uniform = [[number] for number, _ in zip(self.uniforms, logits, strict=False)]
+        point = torch.tensor(uniform, dtype=torch.float64, device=logits.device) * cumulative[:, -1:]
+        drawn: list[int] = torch.searchsorted(cumulative, point, right=True).squeeze(1).tolist()
+        for row, token in enumerate(drawn):
+            if token == logits.shape[1]:  # the number was rounded up to 1
+                drawn[row] = int(probabilities[row].nonzero().max())
+        return drawn
+
+
+def _read(model: TextModel, tokens: list[int], state: State) -> tuple[Tensor, State]:
+    """Return the logits after each token ``(time, vocabulary)`` and the state after the last."""
+    inputs = torch.tensor([tokens], device=model.device)
+    if len(tokens) == 1:
+        return model.step(inputs[:, 0], state)
+    logits, state = model(inputs, state)
+    return logits[0], state
+
+
+def _before(excluded: set[int | None], tokens: list[int], vocabulary_size: int) -> list[int]:
+    """Return the tokens up to the first that cannot be accepted."""
+    for i, token in enumerate(tokens):
+        if token in excluded or not 0 <= token < vocabulary_size:
+            return tokens[:i]
+    return tokens
+
+
+def _warn() -> None:
+    warnings.warn(
+        "a text was cut off because every token that may follow has probability 0; an n-gram model with another "
+        "model.options.smoothing has none of these",
+        stacklevel=4,
+    )
