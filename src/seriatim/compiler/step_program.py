@@ -108,9 +108,8 @@ class _Planner:
         self.phases[value] = phase + 1
         rows = self.flat(value.args[0], phase)
         packed = Operand(Memory("packed", matrix.constant, 0))
-        factor = Operand(Memory("constant", matrix.constant, 0))
         extra = (value.args[0].width, value.width, 0)
-        self.add("product", to, [rows, packed, factor], SINGLE, phase + 1, extra=extra, slot=2 * phase + 2)
+        self.add("product", to, [rows, packed], SINGLE, phase + 1, extra=extra, slot=2 * phase + 2)
 
     def rotate(self, value: Node, phase: int, to: Operand) -> None:
         vectors, positions = value.args

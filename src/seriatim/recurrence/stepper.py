@@ -83,7 +83,7 @@ class Stepper:
         self.functions = _step_library(numbers.double)
         self.program = program = plan_step(traced)
         self.constants = [
-            value.detach().to(self.dtype).contiguous() if value.is_floating_point() else value
+            value.detach().to(self.dtype) if value.is_floating_point() else value
             for value in traced.constants(weights)
         ]
         products = [i.extra for i in program.instructions if i.kind == "product"]
@@ -134,7 +134,7 @@ class Stepper:
         if memory.kind == "numbers":
             return torch.tensor([*self.program.numbers, 0.0], dtype=self.dtype)
         if memory.kind == "constant":
-            return self.constants[int(str(memory.number))]
+            return self.constants[int(str(memory.number))].contiguous()
         if memory.kind == "packed":
             return self.packed(self.constants[int(str(memory.number))])
         if memory.kind == "frequencies":

@@ -32,7 +32,7 @@ constexpr count_t LANES = VECTOR_BYTES / sizeof(real);
 constexpr count_t PANEL = 3 * LANES;
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
 
-// Matrices are packed as `real`, as the upper halves of floats, or as bytes that a factor for each column belongs to.
+// Matrices are packed as `real`, or as the upper halves of floats.
 typedef uint16_t half_t;
 #ifdef REDUCED
 typedef half_t packed_t;
@@ -40,7 +40,6 @@ typedef half_t packed_t;
 typedef real packed_t;
 #endif
 typedef half_t half_vec __attribute__((vector_size(LANES * 2)));
-typedef int8_t byte_vec __attribute__((vector_size(LANES)));
 typedef uint32_t word_vec __attribute__((vector_size(LANES * 4)));
 typedef float float_vec __attribute__((vector_size(LANES * 4)));
 INLINE vec load_packed(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
@@ -49,13 +48,7 @@ INLINE vec load_packed(const half_t* p) {
   std::memcpy(&half, p, sizeof half);
   return __builtin_convertvector((float_vec)(__builtin_convertvector(half, word_vec) << 16), vec);
 }
-INLINE vec load_packed(const int8_t* p) {
-  byte_vec bytes;
-  std::memcpy(&bytes, p, sizeof bytes);
-  return __builtin_convertvector(bytes, vec);
-}
 INLINE void narrow(real x, real* to) { *to = x; }
-INLINE void narrow(int8_t x, int8_t* to) { *to = x; }
 INLINE void narrow(real x, half_t* to) {  // rounds to the nearest, ties to even; NaN stays NaN
   float f = float(x);
   uint32_t i;
@@ -188,8 +181,8 @@ INLINE count_t whole_lanes(count_t columns) { return (columns + LANES - 1) / LAN
 
 // Columns [first, last) of a matrix (depth x columns, strides `row` and `column`) as panels of up to PANEL columns, the
 // last one padded with zeros to whole vectors.
-template <typename S, typename P>
-static void pack(const S* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, P* packed) {
+template <typename P>
+static void pack(const real* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, P* packed) {
   for (count_t j = first; j < last;) {
     count_t left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
     if (row == 1) {  // reads along the depth, a few columns at a time, so that the written data stays in the cache

@@ -247,7 +247,7 @@ static void append_and_attend(const Instruction& i, const Call& call, const Part
   }
 }
 
-// rows times a packed matrix: from[0] the rows, from[1] the matrix, from[2] a factor for each column if it is of bytes
+// rows times a packed matrix: from[0] the rows, from[1] the matrix; extra: depth, width, format
 static void multiply(const Instruction& i, const Call& call, const Share& share, bool far) {
   const count_t depth = i.extra[0], width = i.extra[1], first = share.first(width), last = share.last(width);
   const real* rows = call.at(i.from[0], 0);
@@ -260,11 +260,6 @@ static void multiply(const Instruction& i, const Call& call, const Share& share,
     case 1:
       product<false>(call.rows, rows, i.from[0].row, (const half_t*)packed + first * depth, to, i.to.row, depth, last - first, far);
       return;
-    default:
-      product<false>(call.rows, rows, i.from[0].row, (const int8_t*)packed + first * depth, to, i.to.row, depth, last - first, far);
-      const real* factor = call.at(i.from[2], 0) + first;
-      for (count_t r = 0; r < call.rows; ++r)
-        for (count_t j = 0; j < last - first; ++j) to[r * i.to.row + j] *= factor[j];
   }
 }
 
@@ -324,7 +319,6 @@ extern "C" void pack_matrix(const void* matrix, count_t row, count_t column, cou
     const Share share;
     const count_t first = share.first(width), last = share.last(width);
     if (format == 0) pack((const real*)matrix, row, column, depth, first, last, (real*)packed + first * depth);
-    else if (format == 1) pack((const real*)matrix, row, column, depth, first, last, (half_t*)packed + first * depth);
-    else pack((const int8_t*)matrix, row, column, depth, first, last, (int8_t*)packed + first * depth);
+    else pack((const real*)matrix, row, column, depth, first, last, (half_t*)packed + first * depth);
   }
 }
