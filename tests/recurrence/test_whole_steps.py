@@ -10,7 +10,7 @@ from seriatim.core.errors import InputError
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.models.language_model import LanguageModel
 from seriatim.recurrence import explain
-from seriatim.recurrence.compiled_step import stepped
+from seriatim.recurrence.compiled_step import STEPPERS, stepped
 from seriatim.recurrence.obstacles import uncompiled
 
 SIZE = 8
@@ -164,3 +164,32 @@ def test_a_step_under_autocast_rounds_weights_to_bfloat16() -> None:
     assert rounded.dtype == torch.float32
     assert 0 < (rounded - exact).abs().max() < 0.05
     assert all(leaf.dtype in (torch.float32, torch.int64) for leaf in state_leaves(after))
+
+
+@torch.no_grad()
+def test_one_program_for_any_number_of_rows() -> None:
+    model = language_model("mamba,transformer")
+    for batch in (2, 5, 1, 3):
+        tokens = torch.randint(11, (batch, 4))
+        state = model.initial_state(batch)
+        for time in range(4):
+            logits, state = run(model, tokens[:, time], state)
+        torch.testing.assert_close(logits, model(tokens)[0][:, -1])
+    assert len(STEPPERS.of(model).entries) == 1
+
+
+@torch.no_grad()
+def test_a_decoder_attends_to_memories_of_any_length() -> None:
+    torch.manual_seed(0)
+    layer = seriatim.layer("transformer", SIZE, SIZE, num_layers=2, memory_size=6).double().eval()
+    for time in (4, 7, 0):
+        memory, lengths = torch.randn(3, time, 6).double(), torch.tensor([time, time // 2, 0])
+        state = layer.initial_state(3, memory, lengths)
+        inputs = torch.randn(3, 4, SIZE).double()
+        expected, _ = layer(inputs, state)
+        for t in range(4):
+            before = state_leaves(state)
+            outputs, state = run(layer, inputs[:, t], state)
+            torch.testing.assert_close(outputs, expected[:, t])
+            unchanged = [old is new for old, new in zip(before, state_leaves(state), strict=True)]
+            assert sum(unchanged) == 4, "keys, values and lengths of the memory of both layers"

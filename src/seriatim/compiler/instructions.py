@@ -11,10 +11,25 @@ LONG = 8192
 """Elements from which all threads share an instruction on few rows."""
 KINDS = [
     *(name for name in PRIMITIVES if name != "where"),
-    *("where", "sum", "amax", "gather", "count", "rotate", "sinusoids", "append_and_attend", "product"),
+    *(
+        "where",
+        "sum",
+        "amax",
+        "gather",
+        "count",
+        "rotate",
+        "sinusoids",
+        "append_and_attend",
+        "attend_to_memory",
+        "product",
+    ),
 ]
 """The kinds of instructions, in the order of their numbers in C++."""
-IN_CPP = ("CHOOSE", "SUM", "AMAX", "GATHER", "COUNT_ON", "ROTATE", "SINUSOIDS", "APPEND_AND_ATTEND", "PRODUCT")
+IN_CPP = (
+    *("CHOOSE", "SUM", "AMAX", "GATHER", "COUNT_ON", "ROTATE", "SINUSOIDS"),
+    *("APPEND_AND_ATTEND", "ATTEND_TO_MEMORY", "PRODUCT"),
+)
+"""The last of the kinds, in C++, in the same order."""
 Share = Literal["rows", "first", "outer"]
 MemoryKind = Literal[
     "inputs", "state", "new_state", "outputs", "numbers", "constant", "packed", "scratch", "frequencies"

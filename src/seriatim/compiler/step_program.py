@@ -97,7 +97,7 @@ class _Planner:
         elif value.op == "count":
             source = self.operand(value.args[0], SINGLE, phase)
             self.add("count", to, [source], SINGLE, phase, number=value.note)
-        elif value.op in ("rotate", "sinusoids", "append_and_attend"):
+        elif value.op in ("rotate", "sinusoids", "append_and_attend", "attend_to_memory"):
             getattr(self, value.op)(value, phase, to)
         else:
             self.map(value.op, to, list(value.args), value.width, phase)
@@ -150,6 +150,14 @@ class _Planner:
         extra = (number, heads, keys, size, window, bool(slopes))
         sizes = (keys, entry_shape[0], 1, 1)
         self.add("append_and_attend", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
+
+    def attend_to_memory(self, value: Node, phase: int, to: Operand) -> None:
+        queries, memory, lengths = value.args
+        (heads, size), _, _, scale = value.note
+        number = self.caches.setdefault(memory.note, len(self.caches))
+        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase)]
+        extra, sizes = (number, heads, size), (heads, 1, 1, 1)
+        self.add("attend_to_memory", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
 
     def flat(self, value: Node, phase: int) -> Operand:
         """Return a value as neighbouring features, copied if they are not."""

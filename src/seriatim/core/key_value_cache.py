@@ -1,4 +1,4 @@
-"""The keys and values of past inputs, a state that grows without a copy at every step.
+"""The keys and values of past inputs, a state that grows without a copy at every step; and those of a memory.
 
 The state shows a part of a larger buffer. A step writes new entries behind this part and returns a state that shows one
 more entry; the state it was given still shows the same entries. Where the next place is already taken, because two
@@ -53,6 +53,13 @@ class KeyValueCache(_Leaves):
         state = cls(kept, seen)
         state.buffer, state.end = buffer, end
         return state
+
+
+class KeyValueMemory(NamedTuple):
+    """Heads of keys, then of values ``kept (batch, 2 · heads, time, size)``, and their ``lengths (batch,)``."""
+
+    kept: Tensor
+    lengths: Tensor
 
 
 def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:

@@ -7,6 +7,8 @@ they compute the same with PyTorch's operators.
         rotary positions of the first heads of ``(batch, heads, size)``; see `seriatim.layers.positions`
     sinusoids(positions, like, base)
         sinusoidal positions ``(batch, size)``, as many features as ``like`` has
+    attend_to_memory(queries, memory, lengths, scale)
+        the attention of one query for each head to a `seriatim.core.key_value_cache.KeyValueMemory`
     append_and_attend(queries, entry, cache, seen, slopes, scale, window)
         appends an entry to a `seriatim.core.key_value_cache`, and attends from one query for each head to the newest
         ``window`` entries (0: all): ``(batch, heads, size)``
@@ -44,6 +46,7 @@ def step_tracing() -> Iterator[None]:
 OPERATORS = {
     "rotate": "(Tensor vectors, Tensor positions, float base, int num_heads) -> Tensor",
     "sinusoids": "(Tensor positions, Tensor like, float base) -> Tensor",
+    "attend_to_memory": "(Tensor queries, Tensor memory, Tensor lengths, float scale) -> Tensor",
     "append_and_attend": (
         "(Tensor queries, Tensor entry, Tensor cache, Tensor seen, Tensor? slopes, float scale, int window) -> Tensor"
     ),

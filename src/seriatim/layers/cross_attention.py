@@ -9,25 +9,20 @@ x inputs · m memory · W^Q ``q_proj`` · W^K, W^V ``kv_proj``, stacked · W^O `
 memory and maps it once; the state holds its keys and values. Simplified: there is no dropout on the attention weights.
 """
 
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer
+from ..core.key_value_cache import KeyValueMemory
 from ..core.lengths import valid_mask, zero_padding
 from ..core.state import OutputsAndState, State
+from ..core.step_operators import NotTraceableError, tracing
 from .attention import heads
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
-from .scoring import Score, attend, scoring
-
-
-class Memory(NamedTuple):
-    """Heads of keys, then of values ``kept (batch, 2 · heads, time, size)``, and their ``lengths (batch,)``."""
-
-    kept: Tensor
-    lengths: Tensor
+from .scoring import Dot, Score, attend, scoring
 
 
 class CrossAttention(MemoryLayer):
@@ -77,21 +72,31 @@ class CrossAttention(MemoryLayer):
         """Map the memory ``(batch, memory_time, memory_size)`` to keys and values; see `MemoryLayer.initial_state`."""
         memory, lengths = self.check_memory(batch_size, memory, memory_lengths, self.memory_size)
         entries = self.kv_proj(memory).unflatten(2, (2 * self.num_heads, -1)).transpose(1, 2)  # (B, 2H, S, D)
-        return Memory(entries.contiguous(), lengths)
+        return KeyValueMemory(entries.contiguous(), lengths)
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Attend from ``(batch, time, input_size)`` to the memory in the state, which must be given."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        entries, memory_lengths = cast(Memory, state)
+        entries, memory_lengths = cast(KeyValueMemory, state)
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         queries = self.q_proj(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
-        attended = self.look(queries, entries, memory_lengths) if entries.shape[2] else torch.zeros_like(queries)
+        if tracing():
+            attended = self.traced_look(queries.squeeze(2), entries, memory_lengths).unsqueeze(2)
+        else:
+            attended = self.look(queries, entries, memory_lengths) if entries.shape[2] else torch.zeros_like(queries)
         return zero_padding(self.o_proj(attended.transpose(1, 2).flatten(2)), lengths), state
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: of the inputs only the present one is seen."""
         return direct_paths(distance, 0)
+
+    def traced_look(self, queries: Tensor, entries: Tensor, memory_lengths: Tensor) -> Tensor:
+        """Return what the compiler records for one step; see `seriatim.core.step_operators`."""
+        if not isinstance(self.score, Dot):
+            raise NotTraceableError("attention is compiled if its scores are dot products")
+        attended = torch.ops.seriatim.attend_to_memory(queries, entries, memory_lengths, self.score.scale)
+        return cast(Tensor, attended)
 
     def look(self, queries: Tensor, entries: Tensor, memory_lengths: Tensor) -> Tensor:
         """Return the attention of queries ``(B, H, T, D)`` to the memory; it is zero where a row has no memory."""

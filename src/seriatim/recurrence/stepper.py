@@ -8,7 +8,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from ..compiler.instructions import DIMENSIONS, KINDS, Instruction, Memory, Oper
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.step_program import plan_step
 from ..compiler.trace import Traced
-from ..core.key_value_cache import Buffer, KeyValueCache, extended, newest, reserve
+from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, extended, newest, reserve
 from ..core.state import State
 from .program_runner import WORTH_SHARING, UncompiledError, dtype_of
 
@@ -51,8 +51,11 @@ class _Cache(ctypes.Structure):
     _fields_ = (("entries", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "head", "count")))
 
 
+Cache: TypeAlias = KeyValueCache | KeyValueMemory
+
+
 class CachePart(NamedTuple):
-    """A part of the state that holds the entries of a `KeyValueCache`."""
+    """A part of the state that holds the entries of a `KeyValueCache` or a `KeyValueMemory`."""
 
     part: int
     window: int  # how many entries an input sees, its own included; 0 for all
@@ -69,28 +72,26 @@ class Filled(NamedTuple):
 
 
 class Stepper:
-    """A compiled step for one number of rows.
+    """A compiled step for any number of rows.
 
     Raises:
         UnsupportedError: the state holds entries that grow, but not in a `KeyValueCache`.
         UncompiledError: there is no C++ compiler.
     """
 
-    def __init__(
-        self, traced: Traced, weights: Sequence[Tensor], inputs: Tensor, state: State, numbers: Numbers
-    ) -> None:
-        self.dtype, self.batch = dtype_of(numbers), inputs.shape[0]
+    def __init__(self, traced: Traced, weights: Sequence[Tensor], state: State, numbers: Numbers) -> None:
+        self.dtype = dtype_of(numbers)
         self.functions = _step_library(numbers.double)
         self.program = program = plan_step(traced)
         self.constants = [
-            value.detach().to(self.dtype) if value.is_floating_point() else value
-            for value in traced.constants(weights)
+            value.detach().to(self.dtype) if value.is_floating_point() else value for value in traced.constants(weights)
         ]
         products = [i.extra for i in program.instructions if i.kind == "product"]
-        work = 2 * self.batch * sum(depth * width for depth, width, *_ in products)
-        self.threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
+        self.packed_numbers = sum(depth * width for depth, width, *_ in products)
         self.format = int(numbers.reduced)  # of packed matrices: 0 as the state, 1 bfloat16
-        self.fixed: list[Tensor] = []
+        self.fixed: list[Tensor] = []  # memories that are the same for all calls
+        self.rows = 0  # for which there is memory for intermediate values
+        self.scratch: list[tuple[int, int]] = []  # the index of each in the table of pointers, and its width
         self.pointers = (ctypes.c_void_p * len(program.memories))()
         self.inputs_index: int | None = None
         self.old, self.new = list[tuple[int, int]](), list[tuple[int, int]]()
@@ -103,33 +104,36 @@ class Stepper:
                 self.outputs_index = i
             elif memory.kind in ("state", "new_state"):
                 (self.old if memory.kind == "state" else self.new).append((int(str(memory.number)), i))
+            elif memory.kind == "scratch":
+                self.scratch.append((i, memory.width))
             else:
-                self.fixed.append(self.allocate(memory))
+                self.fixed.append(self.fixed_memory(memory))
                 self.pointers[i] = self.fixed[-1].data_ptr()
         leaves, caches = leaves_and_caches(state)
         self.caches = [self.cache_part(number, leaves, caches) for number in range(len(program.caches))]
-        self.shapes = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self.shapes = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
         for cache in self.caches:
             self.old = [(part, i) for part, i in self.old if part != cache.part]
         self.cache_table = (_Cache * max(1, len(self.caches)))()
         self.output_width = traced.outputs.width
-        self.scores = torch.empty(self.threads, SCORES, dtype=self.dtype)
+        self.scores = torch.empty(0, dtype=self.dtype)
         encoded = [self.encoded(instruction, index) for instruction in program.instructions]
         self.instructions = (_Instruction * len(encoded))(*encoded)
-        packed = sum(depth * width for depth, width, *_ in products) * (2 if self.format else self.dtype.itemsize)
-        self.far = int(packed > SECOND_CACHE * self.threads)
+        self.packed_bytes = self.packed_numbers * (2 if self.format else self.dtype.itemsize)
         self.lock = threading.Lock()
 
-    def cache_part(self, number: int, leaves: list[Tensor], caches: list[KeyValueCache | None]) -> CachePart:
+    def cache_part(self, number: int, leaves: list[Tensor], caches: list[Cache | None]) -> CachePart:
         """Return where a cache is in the state, and what an input sees of it."""
         part = self.program.caches[number]
         if caches[part] is None:
-            raise UnsupportedError([Reason("attention reads entries that are not those of a KeyValueCache")])
+            raise UnsupportedError(
+                [Reason("attention reads entries that are not those of a KeyValueCache or KeyValueMemory")]
+            )
         attends = (i for i in self.program.instructions if i.kind == "append_and_attend")
-        window = next(i.extra[4] for i in attends if i.extra[0] == number)
+        window = next((i.extra[4] for i in attends if i.extra[0] == number), 0)
         return CachePart(part, window, leaves[part].shape, leaves[part].dtype)
 
-    def allocate(self, memory: Memory) -> Tensor:
+    def fixed_memory(self, memory: Memory) -> Tensor:
         """Return the tensor of a memory that is the same for all calls."""
         if memory.kind == "numbers":
             return torch.tensor([*self.program.numbers, 0.0], dtype=self.dtype)
@@ -137,11 +141,9 @@ class Stepper:
             return self.constants[int(str(memory.number))].contiguous()
         if memory.kind == "packed":
             return self.packed(self.constants[int(str(memory.number))])
-        if memory.kind == "frequencies":
-            assert isinstance(memory.number, tuple)
-            base, count, size = memory.number
-            return torch.pow(base, -2 * torch.arange(count, dtype=torch.float64) / size)
-        return torch.empty(self.batch, memory.width, dtype=self.dtype)
+        assert isinstance(memory.number, tuple), memory
+        base, count, size = memory.number
+        return torch.pow(base, -2 * torch.arange(count, dtype=torch.float64) / size)
 
     def packed(self, matrix: Tensor) -> Tensor:
         """Return a matrix ``(depth, width)`` in the order in which products read it."""
@@ -149,7 +151,8 @@ class Stepper:
         dtype = torch.bfloat16 if self.format else self.dtype
         packed = torch.empty(depth * (-(-width // LANES) * LANES), dtype=dtype)
         pointer, strides = matrix.data_ptr(), matrix.stride()
-        self.functions.pack_matrix(pointer, *strides, depth, width, self.format, self.threads, packed.data_ptr())
+        threads = torch.get_num_threads()
+        self.functions.pack_matrix(pointer, *strides, depth, width, self.format, threads, packed.data_ptr())
         return packed
 
     def encoded(self, instruction: Instruction, index: dict[Memory, int]) -> _Instruction:
@@ -178,19 +181,20 @@ class Stepper:
     def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
         """Run the step, or return None if the state does not fit or an index lies outside a table."""
         leaves, caches = leaves_and_caches(state)
-        if not self.fits(leaves, caches):
+        batch = len(inputs)
+        if not self.fits(batch, leaves, caches):
             return None
         entries, filled = self.append(leaves, caches)
         before = [(i, leaves[part].contiguous()) for part, i in self.old]
         if self.inputs_index is not None:
             before.append((self.inputs_index, inputs.contiguous()))
-        outputs = torch.empty(self.batch, self.output_width, dtype=self.dtype)
-        new = {part: torch.empty(self.shapes[part][0], dtype=self.shapes[part][1]) for part, _ in self.new}
+        outputs = torch.empty(batch, self.output_width, dtype=self.dtype)
+        new = {part: torch.empty(batch, *self.shapes[part][0], dtype=self.shapes[part][1]) for part, _ in self.new}
         after = [(self.outputs_index, outputs), *((i, new[part]) for part, i in self.new)]
         longest = max((entry.count + 1 for entry in entries), default=0)
         with self.lock:  # one call at a time uses the table of pointers and the memory for intermediate values
-            if longest > self.scores.shape[1]:
-                self.scores = torch.empty(self.threads, 2 * longest, dtype=self.dtype)
+            threads = torch.get_num_threads() if 2 * batch * self.packed_numbers >= WORTH_SHARING else 1
+            self.make_room(batch, threads * max(longest, SCORES))
             for i, tensor in (*before, *after):
                 self.pointers[i] = tensor.data_ptr()
             self.cache_table[: len(entries)] = entries
@@ -199,54 +203,70 @@ class Stepper:
                 len(self.instructions),
                 self.pointers,
                 self.cache_table,
-                self.batch,
-                self.threads,
-                self.far,
+                batch,
+                threads,
+                int(self.packed_bytes > SECOND_CACHE * threads),
                 self.scores.data_ptr(),
-                self.scores.shape[1],
+                len(self.scores) // threads,
             )
         if failed:
             return None
         new |= {part: leaves[other] for part, other in self.program.unchanged.items()}
         return outputs, _rebuilt(state, iter(range(len(leaves))), new, filled)
 
-    def fits(self, leaves: list[Tensor], caches: list[KeyValueCache | None]) -> bool:
+    def make_room(self, rows: int, scores: int) -> None:
+        """Allocate memory for the intermediate values of some rows, and for scores of attention, if there is less."""
+        if scores > len(self.scores):
+            self.scores = torch.empty(2 * scores, dtype=self.dtype)
+        if rows > self.rows:
+            self.rows = rows
+            self.values = torch.empty(rows * sum(width for _, width in self.scratch), dtype=self.dtype)
+            place = self.values.data_ptr()
+            for i, width in self.scratch:
+                self.pointers[i] = place
+                place += rows * width * self.dtype.itemsize
+
+    def fits(self, batch: int, leaves: list[Tensor], caches: list[Cache | None]) -> bool:
         """Return whether a state has the shapes and types of the one that the step was compiled for."""
         expected = list(self.shapes)
         if len(leaves) != len(expected):
             return False
         for cache in self.caches:
             leaf = leaves[cache.part]
-            if caches[cache.part] is None or leaf.dim() != 4 or leaf.shape[:2] + leaf.shape[3:] != _sides(cache):
+            if caches[cache.part] is None or leaf.dim() != 4 or leaf.shape[1:2] + leaf.shape[3:] != _sides(cache):
                 return False
-            expected[cache.part] = leaf.shape, cache.dtype
-        return [(leaf.shape, leaf.dtype) for leaf in leaves] == expected
+            if isinstance(caches[cache.part], KeyValueMemory) and not leaf.is_contiguous():
+                return False
+            expected[cache.part] = leaf.shape[1:], cache.dtype
+        if any(len(leaf) != batch for leaf in leaves):
+            return False
+        return [(leaf.shape[1:], leaf.dtype) for leaf in leaves] == expected
 
-    def append(
-        self, leaves: list[Tensor], caches: list[KeyValueCache | None]
-    ) -> tuple[list[_Cache], dict[int, Filled]]:
+    def append(self, leaves: list[Tensor], caches: list[Cache | None]) -> tuple[list[_Cache], dict[int, Filled]]:
         """Reserve a place for one more entry in every cache."""
         entries, filled = [], {}
         for part, window, _, _ in self.caches:
             leaf, cache = leaves[part], caches[part]
-            assert cache is not None
+            count = leaf.shape[2]
+            if not isinstance(cache, KeyValueCache):
+                entries.append(_Cache(leaf.data_ptr(), *leaf.stride()[:2], count))
+                continue
             buffer, end = reserve(cache, leaf, 1)
             row, head, size, _ = buffer.memory.stride()
-            count = leaf.shape[2]
             start = buffer.pointer + (end - count) * size * self.dtype.itemsize
             entries.append(_Cache(start, row, head, count))
             filled[part] = Filled(buffer, end, window)
         return entries, filled
 
 
-def leaves_and_caches(state: State) -> tuple[list[Tensor], list[KeyValueCache | None]]:
-    """Return the leaves of a state, and for each the cache whose entries it holds, if any."""
+def leaves_and_caches(state: State) -> tuple[list[Tensor], list[Cache | None]]:
+    """Return the leaves of a state, and for each the cache or memory whose entries it holds, if any."""
     if isinstance(state, Tensor):
         return [state], [None]
-    if isinstance(state, KeyValueCache):
+    if isinstance(state, KeyValueCache | KeyValueMemory):
         return list(state), [state, None]
     leaves: list[Tensor] = []
-    caches: list[KeyValueCache | None] = []
+    caches: list[Cache | None] = []
     for part in state:
         inner_leaves, inner_caches = leaves_and_caches(part)
         leaves += inner_leaves
@@ -255,7 +275,7 @@ def leaves_and_caches(state: State) -> tuple[list[Tensor], list[KeyValueCache | 
 
 
 def _sides(cache: CachePart) -> tuple[int, ...]:
-    return cache.shape[:2] + cache.shape[3:]
+    return cache.shape[1:2] + cache.shape[3:]
 
 
 def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], filled: dict[int, Filled]) -> Any:

@@ -211,6 +211,21 @@ INLINE void softmax(real* scores, count_t n) {
   for (count_t j = 0; j < n; ++j) scores[j] *= factor;
 }
 
+// The attention of one query to `known` entries.
+INLINE void attend(const real* query, const real* keys, const real* values, count_t known, count_t size, real scale,
+                   real slope, real* scores, real* to) {
+  for (count_t s = 0; s < known; ++s) scores[s] = scale * dot(query, keys + s * size, size);
+  if (slope != real(0))
+    for (count_t s = 0; s < known; ++s) scores[s] -= slope * real(known - 1 - s);
+  softmax(scores, known);
+  for (count_t j = 0; j < size; ++j) to[j] = 0;
+  for (count_t s = 0; s < known; ++s) {
+    const real weight = scores[s], *row = values + s * size;
+#pragma omp simd
+    for (count_t j = 0; j < size; ++j) to[j] += weight * row[j];
+  }
+}
+
 // Appends an entry to a cache and attends to its newest entries: from[0] queries, from[1] the entry, from[2] how many
 // inputs a row has read, from[3] slopes, if extra[5]. extra: the cache, heads of queries, heads of keys, size of a head,
 // window (0: none). number[0]: scale of the scores. A cache whose keys are its values has one head of entries for both.
@@ -230,26 +245,40 @@ static void append_and_attend(const Instruction& i, const Call& call, const Part
       if (values)
         std::memcpy(value + cache.count * size, call.at(i.from[1], r) + (values + k) * size, size * sizeof(real));
       for (count_t h = k * group; h < (k + 1) * group; ++h) {
-        const real* query = call.at(i.from[0], r) + h * size;
-        real* to = call.at(i.to, r) + h * size;
-        for (count_t s = 0; s < known; ++s) scores[s] = real(i.number[0]) * dot(query, key + (first + s) * size, size);
-        if (i.extra[5])
-          for (count_t s = 0; s < known; ++s) scores[s] -= call.at(i.from[3], 0)[h] * real(known - 1 - s);
-        softmax(scores, known);
-        for (count_t j = 0; j < size; ++j) to[j] = 0;
-        for (count_t s = 0; s < known; ++s) {
-          const real weight = scores[s], *row = value + (first + s) * size;
-#pragma omp simd
-          for (count_t j = 0; j < size; ++j) to[j] += weight * row[j];
-        }
+        const real slope = i.extra[5] ? call.at(i.from[3], 0)[h] : real(0);
+        attend(call.at(i.from[0], r) + h * size, key + first * size, value + first * size, known, size, real(i.number[0]),
+               slope, scores, call.at(i.to, r) + h * size);
       }
     }
   }
 }
 
+// Attends to a memory: from[0] queries, from[1] the length of the memory of each row; extra: the cache that holds it, the
+// number of heads, and their size. A row without memory gives zeros.
+static void attend_to_memory(const Instruction& i, const Call& call, const Part& part, real* scores) {
+  const Cache& cache = call.caches[i.extra[0]];
+  const count_t heads = i.extra[1], size = i.extra[2];
+  for (count_t r = part.first_row; r < part.last_row; ++r)
+    for (count_t h = part.first; h < part.last; ++h) {
+      const count_t known = *call.integers(i.from[1], r);
+      const real* keys = cache.entries + r * cache.row + h * cache.head;
+      real* to = call.at(i.to, r) + h * size;
+      if (known) attend(call.at(i.from[0], r) + h * size, keys, keys + heads * cache.head, known, size, real(i.number[0]),
+                        real(0), scores, to);
+      else std::memset(to, 0, size * sizeof(real));
+    }
+}
+
+// The columns of a thread start at a whole panel, so that any number of threads can use the same packed matrix.
+INLINE count_t panel_column(count_t width, count_t i, count_t threads) {
+  const count_t start = (width + PANEL - 1) / PANEL * i / threads * PANEL;
+  return start < width ? start : width;
+}
+
 // rows times a packed matrix: from[0] the rows, from[1] the matrix; extra: depth, width, format
 static void multiply(const Instruction& i, const Call& call, const Share& share, bool far) {
-  const count_t depth = i.extra[0], width = i.extra[1], first = share.first(width), last = share.last(width);
+  const count_t depth = i.extra[0], width = i.extra[1];
+  const count_t first = panel_column(width, share.id, share.count), last = panel_column(width, share.id + 1, share.count);
   const real* rows = call.at(i.from[0], 0);
   real* to = call.at(i.to, 0) + first;
   const void* packed = call.memories[i.from[1].memory];
@@ -280,6 +309,7 @@ static void compute(const Instruction& i, const Call& call, const Part& part, re
     case ROTATE: return rotate(i, call, part);
     case SINUSOIDS: return sinusoids(i, call, part);
     case APPEND_AND_ATTEND: return append_and_attend(i, call, part, scores);
+    case ATTEND_TO_MEMORY: return attend_to_memory(i, call, part, scores);
   }
 }
 
@@ -317,7 +347,8 @@ extern "C" void pack_matrix(const void* matrix, count_t row, count_t column, cou
   #pragma omp parallel num_threads(threads)
   {
     const Share share;
-    const count_t first = share.first(width), last = share.last(width);
+    const count_t first = panel_column(width, share.id, share.count);
+    const count_t last = panel_column(width, share.id + 1, share.count);
     if (format == 0) pack((const real*)matrix, row, column, depth, first, last, (real*)packed + first * depth);
     else pack((const real*)matrix, row, column, depth, first, last, (half_t*)packed + first * depth);
   }
