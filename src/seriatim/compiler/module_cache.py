@@ -131,7 +131,7 @@ class _Record(Generic[Entry]):
 
     def _versions(self) -> list[object]:
         """Return how often each tensor was written to, and the contents of containers and objects."""
-        return [*(tensor._version for tensor in self._tensors), *map(_key, self._mutable)]
+        return [*map(_version, self._tensors), *map(_key, self._mutable)]
 
 
 def _attributes(part: nn.Module) -> dict[str, object]:
@@ -166,12 +166,18 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str) or inspect.isroutine(value)
 
 
+def _version(tensor: Tensor) -> Hashable:
+    """Return what changes when a tensor is written to, or when ``tensor.data`` is assigned."""
+    version = None if tensor.is_inference() else tensor._version
+    return version, tensor.data_ptr() if type(tensor) in (Tensor, nn.Parameter) else None
+
+
 def _key(value: object, depth: int = DEPTH) -> Hashable:
     """Return a key for the content of an attribute."""
     if _is_plain(value):
         return type(value), value
     if isinstance(value, Tensor):
-        return _Identity(value), None if value.is_inference() else value._version
+        return _Identity(value), _version(value)
     if depth == 0:
         return _Identity(value)
     if isinstance(value, functools.partial):

@@ -190,6 +190,8 @@ class _Planner:
         target: View | None = None,
     ) -> None:
         """Add an instruction on elements; ``target`` says where they are stored or summed."""
+        if width == 0:
+            return
         views = [arg.note for arg in args if arg.op == "view"]
         shapes = [(view.sizes, view.strides) for view in views] + ([(target.sizes, target.strides)] if target else [])
         sizes = common([merged(*shape)[0] for shape in shapes] or [(width,)])

@@ -10,6 +10,7 @@ Beside the expressions of `seriatim.compiler.expressions` there are, with the fe
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .constants import Tree, items_in
 from .expressions import Node, node, number
 from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, gated
-from .trace import Recorder, check_type, operator_name
+from .trace import Recorder, Traced, check_type, operator_name
 
 
 class View(NamedTuple):
@@ -56,8 +57,8 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
             return self.product(name, args, **options)
         if name == "embedding":
             return self.gather(args[0], args[1])
-        if first is not None and not first.is_floating_point() and first.dtype != torch.bool:
-            return self.integers(name, args, first)
+        if first is not None and _is_integer(first):
+            return self.integers(name, args, options)
         shaped = self.shaped(name, func, args, options, result)
         return self.elementwise(name, args, options, result) if shaped is None else shaped
 
@@ -95,6 +96,12 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
     def random(self, name: str, args: Tree, result: Tensor) -> Node:
         """Refuse random numbers: a loop draws those of all steps before it, a single step has no such time."""
         raise NotCompiledError("draws random numbers, which is not compiled in a single step")
+
+    def argument(self, argument: Tree) -> Tree:
+        """Return what an argument of an operator on numbers stands for."""
+        if isinstance(argument, Tensor) and _is_integer(argument):
+            raise NotCompiledError("computes with integers; only token ids and counts of inputs are compiled")
+        return super().argument(argument)
 
     def check(self, name: str, args: Tree, shape: tuple[int, ...], value: Node) -> None:
         """Raise NotCompiledError if the first dimension of a result is not the batch."""
@@ -148,6 +155,8 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
         if value.op == "view" and value.args[0].width == places.untyped_storage().nbytes() // 4 // self.batch:
             source = value.args[0]
         shape = tuple(places.shape)
+        if value.op == "number":
+            return number(value.note, math.prod(shape[1:]))
         if shape[0] != self.batch or (places.stride(0) != source.width and self.batch > 1):
             raise NotCompiledError("moves the batch")
         view = _places(places)
@@ -231,14 +240,15 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
             raise NotCompiledError("looks up something other than one index a row in a constant table")
         return node("gather", value, width=table.shape[1], note=self.constant(slot))
 
-    def integers(self, name: str, args: Tree, first: Tensor) -> Node:
+    def integers(self, name: str, args: Tree, options: Tree) -> Node:
         """Record an operator on counts."""
-        value = self.value(first)
+        check_type(args, options)
+        value = self.value(args[0])
         if not isinstance(value, Node) or value.width != 1:
             raise NotCompiledError("works on integers other than one count for each row")
         if name in ("view", "unsqueeze", "squeeze", "reshape", "expand", *SAME):
             return value
-        if name == "add" and isinstance(args[1], int):
+        if name == "add" and isinstance(args[1], int) and not options:
             return node("count", value, width=1, note=args[1])
         raise NotCompiledError("works on integers; only counts of inputs are compiled")
 
@@ -249,12 +259,27 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
         values, settings = [], []
         for argument in args:
             if isinstance(argument, Tensor):
-                value = self.argument(argument)
+                value = self.value(argument) if _is_integer(argument) else self.argument(argument)
                 settings.append(tuple(argument.shape[1:]) if self.is_row(argument) else None)
                 values.append(value)
             else:
                 settings.append(argument)
         return node(name, *values, width=math.prod(result.shape[1:]), note=tuple(settings))
+
+    def finish(self, results: Sequence[Tensor], leaves: Sequence[Tensor]) -> Traced:
+        """Return the whole step after it has run; raise NotCompiledError for a result of another form."""
+        if isinstance(results[0], Tensor) and results[0].dtype != self.dtype:
+            raise NotCompiledError(f"the step returns outputs of type {results[0].dtype}")
+        traced = super().finish(results, leaves)
+        seen: set[Node] = set()
+        states = []
+        for i, (leaf, value) in enumerate(zip(leaves, traced.states, strict=True)):
+            is_same = value.op == "state" and value.note == i
+            while _is_integer(leaf) and not is_same and (value in seen or value.op != "count"):
+                value = node("count", value, width=1, note=0)  # a value of its own can be stored
+            seen.add(value)
+            states.append(value)
+        return traced._replace(states=tuple(states))
 
     def result(self, result: Tensor) -> Node:
         """Return what a result of the step stands for."""
@@ -268,6 +293,10 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
         if inner.shape[:1] != (self.batch,):
             raise NotCompiledError("the step returns a value whose first dimension is not the batch")
         return value if value.width == width else value * number(1, width)
+
+
+def _is_integer(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
 
 
 def _places(tensor: Tensor) -> View:

@@ -22,7 +22,6 @@ class Buffer:
     def __init__(self, entries: Tensor, needed: int) -> None:
         capacity = max(2 * needed, MIN_CAPACITY)
         self.memory = entries.new_empty(*entries.shape[:2], capacity, entries.shape[3])
-        self.pointer = self.memory.data_ptr()
         self.filled = entries.shape[2]
         self.memory[:, :, : self.filled] = entries
 

@@ -7,7 +7,9 @@ from collections.abc import Hashable
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
+from ..compiler.instructions import KINDS
 from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.step_trace import StepRecorder
@@ -37,11 +39,13 @@ def stepped(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, Sta
     """
     if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
         return None
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return None
     inputs = without_autocast(inputs)
     steppers = STEPPERS.of(layer)
     if steppers.has_hooks:
         return None
-    key: Hashable = (inputs.dtype, type(state), torch.is_autocast_enabled("cpu"))
+    key: Hashable = (inputs.dtype, type(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
     stepper = steppers.get(key)
     if stepper is None:
         if inputs.shape[0] == 0 or any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
@@ -79,6 +83,11 @@ def _compile(layer: nn.Module, inputs: Tensor, state: State) -> "Stepper | tuple
     floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
     if not floats:
         return (Reason("it has no weights"),)
+    for value, cache in zip([inputs, *state_leaves(state)], [None, *leaves_and_caches(state)[1]], strict=True):
+        is_count = value.dtype == torch.int64 and value.dim() == 1
+        is_row = value.dtype == floats[0].dtype and value.dim() > 1 and 0 not in value.shape[1:]
+        if not is_count and not is_row and cache is None:
+            return (Reason(f"its inputs or a part of its state are {tuple(value.shape)} {value.dtype}"),)
     obstacle = next(obstacles(layer, floats, [weight for weight in weights if weight.is_floating_point()]), None)
     if obstacle is not None:
         return (Reason(obstacle, about_step=False),)
@@ -87,7 +96,7 @@ def _compile(layer: nn.Module, inputs: Tensor, state: State) -> "Stepper | tuple
         kept = [leaf if cache is None else leaf[:, :, :0] for leaf, cache in zip(leaves, caches, strict=True)]
         traced = traced_step(step, weights, inputs, with_leaves(state, kept), StepRecorder)
         with torch.inference_mode(False), torch.no_grad():
-            stepper = Stepper(traced, weights, state, numbers_of(floats[0]))
+            stepper = Stepper(traced, weights, inputs, state, numbers_of(floats[0]))
             _verify(stepper, layer, inputs, state)
             return stepper
     except UnsupportedError as error:
@@ -108,14 +117,15 @@ def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> No
             shape[2] = count
         if leaf.is_floating_point():
             return torch.randn(shape, dtype=leaf.dtype, generator=generator)
-        return torch.full(shape, count or 1, dtype=leaf.dtype)
+        return 1 + torch.arange(len(leaf)) % VERIFIED_ENTRIES
 
     leaves, _ = leaves_and_caches(state)
     counts: list[int | None] = [None] * len(leaves)
     for cache in step.caches:
         counts[cache.part] = min(VERIFIED_ENTRIES, cache.window - 1) if cache.window else VERIFIED_ENTRIES
     start = with_leaves(state, map(random, leaves, counts))
-    inputs = random(inputs, None) if inputs.is_floating_point() else torch.zeros_like(inputs)
+    smallest = min((i.extra[0] for i in step.instructions if i.kind == KINDS.index("gather")), default=1)
+    inputs = random(inputs, None) if inputs.is_floating_point() else (torch.arange(len(inputs)) + 1) % smallest
     result = step(inputs, start)
     with uncompiled(), torch.autocast("cpu", enabled=False), torch.random.fork_rng(devices=[]):
         expected = layer.step(inputs, start)  # type: ignore[operator]

@@ -79,13 +79,14 @@ class Stepper:
         UncompiledError: there is no C++ compiler.
     """
 
-    def __init__(self, traced: Traced, weights: Sequence[Tensor], state: State, numbers: Numbers) -> None:
+    def __init__(
+        self, traced: Traced, weights: Sequence[Tensor], inputs: Tensor, state: State, numbers: Numbers
+    ) -> None:
         self.dtype = dtype_of(numbers)
+        self.inputs_shape, self.inputs_type = inputs.shape[1:], inputs.dtype
         self.functions = _step_library(numbers.double)
         self.program = program = plan_step(traced)
-        self.constants = [
-            value.detach().to(self.dtype) if value.is_floating_point() else value for value in traced.constants(weights)
-        ]
+        self.constants = [value.detach().to(self.dtype) for value in traced.constants(weights)]
         products = [i.extra for i in program.instructions if i.kind == "product"]
         self.packed_numbers = sum(depth * width for depth, width, *_ in products)
         self.format = int(numbers.reduced)  # of packed matrices: 0 as the state, 1 bfloat16
@@ -182,6 +183,8 @@ class Stepper:
         """Run the step, or return None if the state does not fit or an index lies outside a table."""
         leaves, caches = leaves_and_caches(state)
         batch = len(inputs)
+        if (inputs.shape[1:], inputs.dtype) != (self.inputs_shape, self.inputs_type):
+            return None
         if not self.fits(batch, leaves, caches):
             return None
         entries, filled = self.append(leaves, caches)
@@ -253,7 +256,7 @@ class Stepper:
                 continue
             buffer, end = reserve(cache, leaf, 1)
             row, head, size, _ = buffer.memory.stride()
-            start = buffer.pointer + (end - count) * size * self.dtype.itemsize
+            start = buffer.memory.data_ptr() + (end - count) * size * self.dtype.itemsize
             entries.append(_Cache(start, row, head, count))
             filled[part] = Filled(buffer, end, window)
         return entries, filled

@@ -260,7 +260,8 @@ static void attend_to_memory(const Instruction& i, const Call& call, const Part&
   const count_t heads = i.extra[1], size = i.extra[2];
   for (count_t r = part.first_row; r < part.last_row; ++r)
     for (count_t h = part.first; h < part.last; ++h) {
-      const count_t known = *call.integers(i.from[1], r);
+      const int64_t length = *call.integers(i.from[1], r);
+      const count_t known = length < cache.count ? length : cache.count;
       const real* keys = cache.entries + r * cache.row + h * cache.head;
       real* to = call.at(i.to, r) + h * size;
       if (known) attend(call.at(i.from[0], r) + h * size, keys, keys + heads * cache.head, known, size, real(i.number[0]),
