@@ -112,7 +112,7 @@ def mamba(size: int, layers: int, words: int) -> tuple[LanguageModel, nn.Module]
 
 MODELS = {
     "GPT-2, 124 M": lambda: gpt2(768, 12, 50_257),
-    "GPT-2, 4 × 256": lambda: gpt2(256, 4, 1_000),
+    "GPT-2, 4 × 256": lambda: gpt2(256, 4, 10_000),
     "Mamba, 130 M": lambda: mamba(768, 24, 50_280),
 }
 

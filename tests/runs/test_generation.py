@@ -252,7 +252,7 @@ def test_penalties_avoid_what_was_written(runs) -> None:
     assert not set(text) & set("the")
     stream = run.stream()
     "".join(stream.generate(max_tokens=5, seed=0, frequency_penalty=1000))
-    assert "".join(stream.generate(max_tokens=5, seed=3, frequency_penalty=0.0))  # counts begin anew with each call
+    assert "".join(stream.generate(max_tokens=5, seed=3, frequency_penalty=0.0))  # each call counts from zero
 
 
 def test_a_state_without_the_tokens_that_occurred_can_be_read(runs, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ IN_CPP = (
     *("APPEND_AND_ATTEND", "ATTEND_TO_MEMORY", "PRODUCT"),
 )
 """The last of the kinds, in C++, in the same order."""
-Share = Literal["rows", "first", "outer"]
+Share = Literal["first", "outer"]
+"""Which threads compute an instruction on few rows: the first one, or all, which divide the outermost dimension."""
 MemoryKind = Literal[
     "inputs", "state", "new_state", "outputs", "numbers", "constant", "packed", "scratch", "frequencies"
 ]

@@ -8,8 +8,11 @@ width.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
+
+import torch
+from torch._ops import OpOverload
 
 from .expressions import Node, Value, as_node, cat, cut, node, number, widened
 from .primitives import PRIMITIVES
@@ -271,3 +274,17 @@ OPERATORS: dict[str, Operator] = {
     "ones_like": functools.partial(_filled, fill=1.0),
     "full_like": _filled,
 }
+
+
+def operator_name(func: OpOverload) -> str:
+    """Return the name of an operator; of two that differ in whether they work in place, the other one."""
+    name: str = func.overloadpacket.__name__
+    return name if name in OPERATORS else name.rstrip("_")
+
+
+def check_type(args: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Raise NotCompiledError if an operator changes the type of a value, which only booleans may."""
+    if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
+        before, after = args[0].dtype, options["dtype"]
+        if before != torch.bool or not after.is_floating_point:
+            raise NotCompiledError(f"changes the type of a value from {before} to {after}")

@@ -3,9 +3,17 @@
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .instructions import DIMENSIONS, Operand
-from .step_trace import View
+
+
+class View(NamedTuple):
+    """Elements of a row: their number and distance along each dimension, and the place of the first one."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
 
 
 def contiguous(sizes: Sequence[int]) -> tuple[int, ...]:

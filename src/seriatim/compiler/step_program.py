@@ -6,8 +6,7 @@ from collections import defaultdict
 
 from .expressions import LEAVES, Node, node, walk
 from .instructions import DIMENSIONS, LONG, Instruction, Memory, Operand, Share, StepProgram
-from .step_layout import common, contiguous, merged, outermost, refined
-from .step_trace import View
+from .step_layout import View, common, contiguous, merged, outermost, refined
 from .trace import Traced
 
 SINGLE = (1,) * DIMENSIONS

@@ -11,7 +11,6 @@ Beside the expressions of `seriatim.compiler.expressions` there are, with the fe
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,17 +20,9 @@ from torch.utils._pytree import tree_map
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .constants import Tree, items_in
 from .expressions import Node, node, number
-from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, gated
-from .trace import Recorder, Traced, check_type, operator_name
-
-
-class View(NamedTuple):
-    """Elements of a row: their number and distance along each dimension, and the place of the first one."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int = 0
-
+from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, gated, operator_name
+from .step_layout import View, contiguous
+from .trace import Recorder, Traced
 
 VIEWS = dict.fromkeys(("_unsafe_view", "reshape", "flatten"), "view")
 SAME = {"alias", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "detach", "_to_copy"}
@@ -145,7 +136,7 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
         if value.op == "view" and value.note.sizes == shape:
             view, width = value.note, value.args[0].width
         else:
-            view, width = View(shape, _contiguous(shape)), value.width
+            view, width = View(shape, contiguous(shape)), value.width
         whole = torch.empty(self.batch * width, device="meta")
         return whole.as_strided((self.batch, *view.sizes), (width, *view.strides), view.offset)
 
@@ -214,7 +205,7 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
         reduced = {dim % tensor.dim() - 1 for dim in dims}
         sizes = tuple(tensor.shape[1:])
         kept = [1 if i in reduced else size for i, size in enumerate(sizes)]
-        strides = tuple(0 if i in reduced else s for i, s in enumerate(_contiguous(kept)))
+        strides = tuple(0 if i in reduced else s for i, s in enumerate(contiguous(kept)))
         value = node(REDUCTIONS[name], self.argument(tensor), width=math.prod(kept), note=View(sizes, strides))
         return value / math.prod(sizes[i] for i in reduced) if name == "mean" else value
 
@@ -309,16 +300,8 @@ def _is_view(func: OpOverload) -> bool:
     return alias is not None and not alias.is_write
 
 
-def _contiguous(shape: "tuple[int, ...] | list[int]") -> tuple[int, ...]:
-    strides, width = [], 1
-    for size in reversed(shape):
-        strides.append(width)
-        width *= size
-    return tuple(reversed(strides))
-
-
 def _is_contiguous(view: View) -> bool:
-    expected = _contiguous(view.sizes)
+    expected = contiguous(view.sizes)
     return all(size == 1 or a == b for size, a, b in zip(view.sizes, view.strides, expected, strict=True))
 
 

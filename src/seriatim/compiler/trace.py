@@ -16,7 +16,7 @@ from ..core.errors import first_line
 from ..core.state import State, map_state, state_leaves
 from .constants import Call, Constants, Slot, Tree, items_in
 from .expressions import Matrix, Node, cut, is_elementwise, node, number, widened
-from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, total
+from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, operator_name, total
 from .reasons import CallsInStep, Reason, UnsupportedError, raising_line
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
@@ -345,17 +345,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 needed.update(items_in((call.args, call.options), Slot))
                 calls.append(call)
         return calls[::-1]
-
-
-def operator_name(func: OpOverload) -> str:
-    """Return the name of an operator; of two that differ in whether they work in place, the other one."""
-    name: str = func.overloadpacket.__name__
-    return name if name in OPERATORS else name.rstrip("_")
-
-
-def check_type(args: Tree, options: Tree) -> None:
-    """Raise NotCompiledError if an operator changes the type of a value, which only booleans may."""
-    if "dtype" in options and options["dtype"] not in (None, args[0].dtype):
-        before, after = args[0].dtype, options["dtype"]
-        if before != torch.bool or not after.is_floating_point:
-            raise NotCompiledError(f"changes the type of a value from {before} to {after}")

@@ -28,7 +28,7 @@ class NotTraceableError(Exception):
     """A step cannot be traced; the message says why."""
 
 
-def tracing() -> bool:
+def tracing_step() -> bool:
     """Return whether a whole step is being traced."""
     return _tracing.get()
 

@@ -17,7 +17,11 @@ WINDOW = 64
 """Tokens of a prompt read at once; their logits are held together."""
 SEEDS = 1 << 64
 """Number of different seeds of a generator; other integers are reduced modulo this number."""
-
+CUT_OFF = (
+    "a text was cut off because every token that may follow has probability 0; an n-gram model with another "
+    "model.options.smoothing has none of these"
+)
+"""The warning about a text that ends because nothing can follow."""
 MANY = 4096
 """For a smaller vocabulary, drawing from the logits of a batch is faster than `DrawsNext`."""
 
@@ -146,9 +150,5 @@ def _end_stuck(active: list[bool], stuck: Tensor) -> list[bool]:
     """Return which rows can continue, and warn if a text is cut off."""
     going_on = [alive and not end for alive, end in zip(active, stuck.tolist(), strict=True)]
     if going_on != active:
-        warnings.warn(
-            "a text was cut off because every token that may follow has probability 0; an n-gram model with another "
-            "model.options.smoothing has none of these",
-            stacklevel=4,
-        )
+        warnings.warn(CUT_OFF, stacklevel=4)
     return going_on

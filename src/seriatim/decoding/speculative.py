@@ -31,7 +31,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..models.base_models import TextModel
 from .drafts import Draft
-from .sampling import SEEDS
+from .sampling import CUT_OFF, SEEDS
 from .sampling_settings import Sampling
 
 MAX_DRAFT = 8
@@ -167,7 +167,7 @@ class _Choices:
         drawn = self._draw(logits)
         for row, (token, is_stuck) in enumerate(zip(drawn, stuck, strict=True)):
             if is_stuck:
-                _warn()
+                warnings.warn(CUT_OFF, stacklevel=3)
                 return row, None
             if self.sampling.temperature:
                 self.uniforms.popleft()
@@ -207,11 +207,3 @@ def _before(excluded: set[int | None], tokens: list[int], vocabulary_size: int) 
         if token in excluded or not 0 <= token < vocabulary_size:
             return tokens[:i]
     return tokens
-
-
-def _warn() -> None:
-    warnings.warn(
-        "a text was cut off because every token that may follow has probability 0; an n-gram model with another "
-        "model.options.smoothing has none of these",
-        stacklevel=4,
-    )

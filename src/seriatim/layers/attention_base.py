@@ -15,7 +15,7 @@ from ..core.errors import require_known
 from ..core.key_value_cache import KeyValueCache, append, newest, newest_of_each
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
-from ..core.step_operators import NotTraceableError, tracing
+from ..core.step_operators import NotTraceableError, tracing_step
 from .option_types import check_sizes
 from .path_lengths import direct_paths
 from .positions import RELATIVE, Rotary, slopes
@@ -74,7 +74,7 @@ class AttentionBase(SequenceLayer):
         if lengths is not None:
             lengths = lengths.to(inputs.device)
         queries, keys, values, new = self.project(inputs, past.seen)
-        if tracing():
+        if tracing_step():
             return self.traced_step(queries, new, past)
         cache = append(past, new, past.seen + (inputs.shape[1] if lengths is None else lengths))
         if past.kept.shape[2]:

@@ -18,7 +18,7 @@ from ..core.contract import MemoryLayer
 from ..core.key_value_cache import KeyValueMemory
 from ..core.lengths import valid_mask, zero_padding
 from ..core.state import OutputsAndState, State
-from ..core.step_operators import NotTraceableError, tracing
+from ..core.step_operators import NotTraceableError, tracing_step
 from .attention import heads
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
@@ -81,7 +81,7 @@ class CrossAttention(MemoryLayer):
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         queries = self.q_proj(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
-        if tracing():
+        if tracing_step():
             attended = self.traced_look(queries.squeeze(2), entries, memory_lengths).unsqueeze(2)
         else:
             attended = self.look(queries, entries, memory_lengths) if entries.shape[2] else torch.zeros_like(queries)

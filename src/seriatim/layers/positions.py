@@ -26,7 +26,7 @@ from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
-from ..core.step_operators import tracing
+from ..core.step_operators import tracing_step
 from .option_types import OneOf, Size, check_sizes
 from .path_lengths import direct_paths
 from .scan import Context
@@ -65,7 +65,7 @@ class Positions(SequenceLayer):
         """Add positions to ``(batch, time, input_size)``; raise InputError for one beyond the learned positions."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         assert isinstance(state, Tensor)
-        if tracing():
+        if tracing_step():
             vectors = self.vectors(state, inputs.squeeze(1))
             return inputs + vectors.unsqueeze(1), state + 1
         position = positions(state, inputs.shape[1])
@@ -109,7 +109,7 @@ class Rotary:
 
     def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
         """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)`` by positions ``(batch or 1, time)``."""
-        if tracing():
+        if tracing_step():
             rotated = torch.ops.seriatim.rotate(vectors.squeeze(2), position.squeeze(1), BASE, num_heads)
             return cast(Tensor, rotated).unsqueeze(2)
         angles = (position.unsqueeze(-1) * _frequencies(self.pairs, position.device)).unsqueeze(1)  # (B, 1, T, D/2)

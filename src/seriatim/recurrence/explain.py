@@ -47,7 +47,7 @@ def explain_step(module: nn.Module) -> str:
     step = compile_step(module)
     if isinstance(step, Stepper):
         counts = Counter(instruction.kind for instruction in step.program.instructions)
-        return f"one call of compiled code, {counts['product']} products and {counts.total()} instructions in all"
+        return f"one call of compiled code with {counts.total()} instructions; matrix products: {counts['product']}"
     reasons = [_describe_reason(reason, module) for reason in step]
     return "\n  ".join(["as it is written:", *reasons])
 

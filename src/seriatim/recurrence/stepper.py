@@ -38,7 +38,7 @@ class _Operand(ctypes.Structure):
 
 class _Instruction(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("kind", "share", "wait")),
+        *((name, ctypes.c_int64) for name in ("kind", "outer", "wait")),
         ("size", ctypes.c_int64 * DIMENSIONS),
         ("to", _Operand),
         ("sources", _Operand * 4),
@@ -170,7 +170,7 @@ class Stepper:
         sources = [*instruction.sources, *[Operand(Memory("numbers"))] * (4 - len(instruction.sources))]
         return _Instruction(
             KINDS.index(instruction.kind),
-            ("rows", "first", "outer").index(instruction.share),
+            int(instruction.share == "outer"),
             int(instruction.wait),
             instruction.sizes,
             operand(instruction.to),

@@ -15,15 +15,13 @@ struct Operand {
 
 struct Instruction {
   count_t kind;       // what it computes
-  count_t share;      // how threads share it: see `Sharing`
+  count_t outer;      // whether all threads share its outermost dimension on few rows; else the first computes it
   count_t wait;       // whether all threads must have finished the instructions before
   count_t size[4];    // the dimensions of the elements of a row
   Operand to, from[4];
   double number[2];
   count_t extra[6];
 };
-
-enum Sharing { ROWS = 0, FIRST = 1, OUTER = 2, COLUMNS = 3 };
 
 struct Cache {  // keys and values of past inputs: (batch, heads, entries, size)
   real* entries;
@@ -330,10 +328,9 @@ extern "C" int run_step(const Instruction* program, count_t length, void* const*
         multiply(*i, call, share, far);
         continue;
       }
-      const bool by_row = i->share == Sharing::ROWS || rows >= share.count;
-      if (by_row) {
+      if (rows >= share.count) {
         compute(*i, call, Part{share.first_row(rows), share.last_row(rows), 0, i->size[0]}, mine);
-      } else if (i->share == OUTER) {
+      } else if (i->outer) {
         compute(*i, call, Part{0, rows, share.first_row(i->size[0]), share.last_row(i->size[0])}, mine);
       } else if (share.id == 0) {
         compute(*i, call, Part{0, rows, 0, i->size[0]}, mine);
