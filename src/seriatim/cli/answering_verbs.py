@@ -21,6 +21,7 @@ from .shared_options import (
     add_search,
     add_strict,
     add_verb,
+    add_weights,
     allowed,
     named,
     open_run,
@@ -53,6 +54,7 @@ def add_evaluate(verbs: Verbs) -> None:
     )
     add("--format", choices=FORMATS, help="the format of the data (default: that of the run's configuration)")
     add_search(parser)
+    add_weights(parser)
     add_strict(parser)
     add("--json", action="store_true", help="print one JSON object")
     add_code(parser)
@@ -60,9 +62,9 @@ def add_evaluate(verbs: Verbs) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Print the metrics of a run, of a mixture of runs, or of two runs and their differences."""
-    from ..runs.ensembles import compare, ensemble, interpolate
+    from ..runs.ensembles import compare, cost_of_rounding, ensemble, interpolate
     from ..runs.simple_baseline import evaluate_beside_baseline
-    from .console import print_differences, print_metrics
+    from .console import print_cost_of_rounding, print_differences, print_metrics
 
     paths, other, shares = options.run.split(","), options.other, {}
     if options.interpolate is None:
@@ -78,6 +80,7 @@ def evaluate(options: argparse.Namespace) -> None:
     alone = len(paths) == 1 and other is None and options.interpolate is None
     beside = evaluate_beside_baseline(run, options.data, **settings) if alone else None
     metrics = run.evaluate(options.data, **settings) if beside is None else beside.metrics
+    cost = cost_of_rounding(run, options.data, **settings) if alone and options.weights != "float32" else None
     if other is not None:
         second = open_run(other, options)
         differences = compare(run, second, options.data, **settings)
@@ -92,9 +95,12 @@ def evaluate(options: argparse.Namespace) -> None:
         parts: dict[str, object] = {"weights": shares} if shares else {}
         parts |= {} if beside is None else {"baseline": beside.baseline}
         parts |= {"network": beside.network, "baseline_weight": weight} if beside and beside.network else {}
+        parts |= {} if cost is None else {"rounding": cost.as_json()}
         print(to_json({**metrics, **parts}))
     else:
         print_metrics(metrics, run.task, *(beside[1:] if beside else ()))
+        if cost is not None:
+            print_cost_of_rounding(metrics, cost, run.task)
         if shares:
             print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in shares.items())))
 
@@ -108,6 +114,7 @@ def add_predict(verbs: Verbs) -> None:
     add("data", nargs="?", metavar="F", help="a file (default: standard input, answered line by line)")
     add("--format", choices=FORMATS, help="the format of the file")
     add_search(parser)
+    add_weights(parser)
     add_strict(parser)
     add_sampling(parser.add_argument_group("sampling", "with any of these, answers are sampled (seq2seq)"))
     add("--json", action="store_true", help="print one JSON object for each line, with scores and timings")
@@ -156,6 +163,7 @@ def add_generate(verbs: Verbs) -> None:
     add_generation(parser)
     text = "verify several drafted tokens at once: those of an n-gram run, or lookup for repetitions of the text"
     add("--draft", metavar="RUN2", help=f"{text}; the distribution of the text stays the same")
+    add_weights(parser)
     add("--samples", type=int, default=1, metavar="N", help="the number of texts, each under a title with its seed")
     add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
     add_code(parser)
@@ -173,7 +181,7 @@ def generate(options: argparse.Namespace) -> None:
         raise InputError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
     settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING, *GENERATION)}
     settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
-    run = load(options.run, allow_code=allowed(options))
+    run = open_run(options.run, options)
     prompt = read_prompt() if options.prompt == "-" else options.prompt
     is_path = options.draft not in (None, LOOKUP)
     draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft

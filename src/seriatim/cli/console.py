@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
@@ -16,6 +16,9 @@ from ..evaluation.intervals import Metrics, Paired, written
 from ..training.reporting import LineReporter, Record
 from ..training.task import AnyTask
 from .streams import ProgressStream
+
+if TYPE_CHECKING:
+    from ..runs.weight_rounding import Cost
 
 PLAIN_SECONDS = 10.0
 """The time between two lines of progress where there is no terminal."""
@@ -124,6 +127,17 @@ def print_differences(first: Metrics, second: Metrics, differences: Mapping[str,
             p_value = "" if paired.p_value is None else f"{paired.p_value:.3f}"
             table.add_row(figure.name, figure.text(first), figure.text(second), difference, interval, p_value)
     show(table)
+
+
+def print_cost_of_rounding(metrics: Metrics, cost: "Cost", task: AnyTask) -> None:
+    """Print the metrics of a run with rounded weights beside those without, their differences, and both speeds."""
+    print(f"\nweights rounded to {cost.weights} (first), and as they are (second):")
+    print_differences(metrics, cost.metrics, cost.differences, task)
+    ratio = cost.tokens_per_second / cost.tokens_per_second_float32
+    print(
+        f"decoding: {cost.tokens_per_second:,.0f} tokens/s instead of {cost.tokens_per_second_float32:,.0f} "
+        f"({ratio:.2f} times; one text, greedy, medians of {cost.turns} turns)"
+    )
 
 
 def print_statistics(report: Mapping[str, Any]) -> None:

@@ -87,6 +87,13 @@ def add_code(parser: argparse.ArgumentParser, named_by: str = "the run") -> None
     add("--allow-changed-code", action="store_true", help="import it even if the file has changed since the training")
 
 
+def add_weights(parser: argparse.ArgumentParser) -> None:
+    """Add the option of rounded weights."""
+    text = "round the weights that decoding multiplies with to bfloat16 or int8, so that it reads fewer bytes"
+    # the formats are those of seriatim.compiler.weight_formats, which imports PyTorch
+    parser.add_argument("--weights", choices=("float32", "bfloat16", "int8"), default="float32", help=text)
+
+
 def add_search(parser: argparse.ArgumentParser) -> None:
     """Add the options of beam search."""
     add = parser.add_argument
@@ -189,7 +196,7 @@ def open_run(path: str, options: argparse.Namespace) -> "Run":
     from ..config import set_fields
     from ..runs.run import load
 
-    run = load(path, allow_code=allowed(options))
+    run = load(path, allow_code=allowed(options), weights=getattr(options, "weights", "float32"))
     set_fields(run.config, options.fields)
     return run
 

@@ -20,6 +20,14 @@ INTERNAL = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, PACKAG
 """Files in these folders are not the user's code."""
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "matmul": "@", "pow": "**", "mod": "%", "invert": "~"}
 SIGNS |= {"and": "&", "or": "|", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neg": "-"}
+OUTSIDE = {
+    "numpy": "as a NumPy array",
+    "__array__": "as a NumPy array",
+    "tolist": "as a list",
+    "data_ptr": "by its address",
+}
+OUTSIDE |= {"__dlpack__": "through DLPack"}
+"""Methods that read the memory of a tensor, and how. While a step is traced, its tensors have none."""
 SPECIAL = {"getitem": "indexing", "setitem": "an assignment to elements", "len": "len", "bool": "a condition"}
 
 
@@ -89,6 +97,8 @@ class CallsInStep(TorchFunctionMode):
         if name == "_set_grad_enabled":
             if args and not args[0]:
                 self.untraced.append(Reason("torch.no_grad changes the gradients", self.location))
+        elif name in OUTSIDE and args and isinstance(args[0], Tensor):
+            raise NotImplementedError(f"{self.function} reads a tensor {OUTSIDE[name]}")
         elif args and id(args[0]) in self.arguments and _is_in_place(name):
             problem = f"{self.function} changes the inputs, the state or a parameter in place"
             self.in_place.append(Reason(problem, self.location))

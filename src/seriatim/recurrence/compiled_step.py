@@ -13,6 +13,7 @@ from ..compiler.instructions import KINDS
 from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.step_trace import StepRecorder
+from ..compiler.trace import Traced
 from ..core.state import State, state_leaves, with_leaves
 from .fast_path import as_step, traced_step
 from .obstacles import compiling, numbers_of, obstacles, on_gpu, uncompiled, without_autocast
@@ -56,13 +57,26 @@ def stepped(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, Sta
 
 def compile_step(layer: nn.Module, batch_size: int = 1) -> "Stepper | tuple[Reason, ...]":
     """Return the compiled step of a layer or a language model, or the reasons why there is none."""
+    return _compile(layer, *_example(layer, batch_size))
+
+
+def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
+    """Return the step of a layer or a language model as expressions, and the weights that it depends on.
+
+    Raises:
+        UnsupportedError: it cannot be traced; the error holds the reasons.
+    """
+    return _traced(layer, *_example(layer, 1))
+
+
+def _example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
+    """Return inputs and a state for a step."""
     state = layer.initial_state(batch_size)  # type: ignore[operator]
     like = next(
         (leaf for leaf in [*layer.parameters(), *state_leaves(state)] if leaf.is_floating_point()), torch.zeros(())
     )
     size = getattr(layer, "input_size", None)
-    inputs = torch.zeros(batch_size, dtype=torch.long) if size is None else like.new_zeros(batch_size, size)
-    return _compile(layer, inputs, state)
+    return torch.zeros(batch_size, dtype=torch.long) if size is None else like.new_zeros(batch_size, size), state
 
 
 class _WrittenStep(nn.Module):
@@ -78,8 +92,7 @@ class _WrittenStep(nn.Module):
 
 
 def _compile(layer: nn.Module, inputs: Tensor, state: State) -> "Stepper | tuple[Reason, ...]":
-    written = _WrittenStep(layer)
-    step, weights = as_step(written)
+    _, weights = as_step(_WrittenStep(layer))
     floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
     if not floats:
         return (Reason("it has no weights"),)
@@ -92,9 +105,7 @@ def _compile(layer: nn.Module, inputs: Tensor, state: State) -> "Stepper | tuple
     if obstacle is not None:
         return (Reason(obstacle, about_step=False),)
     try:
-        leaves, caches = leaves_and_caches(state)
-        kept = [leaf if cache is None else leaf[:, :, :0] for leaf, cache in zip(leaves, caches, strict=True)]
-        traced = traced_step(step, weights, inputs, with_leaves(state, kept), StepRecorder)
+        traced, weights = _traced(layer, inputs, state)
         with torch.inference_mode(False), torch.no_grad():
             stepper = Stepper(traced, weights, inputs, state, numbers_of(floats[0]))
             _verify(stepper, layer, inputs, state)
@@ -105,6 +116,13 @@ def _compile(layer: nn.Module, inputs: Tensor, state: State) -> "Stepper | tuple
         return (Reason("there is no working C++ compiler", about_step=False),)
     except RecursionError:
         return (Reason("its expressions are too deep"),)
+
+
+def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, list[Tensor]]:
+    step, weights = as_step(_WrittenStep(layer))
+    leaves, caches = leaves_and_caches(state)
+    kept = [leaf if cache is None else leaf[:, :, :0] for leaf, cache in zip(leaves, caches, strict=True)]
+    return traced_step(step, weights, inputs, with_leaves(state, kept), StepRecorder), weights
 
 
 def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> None:
@@ -135,6 +153,6 @@ def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> No
         [result[0], *state_leaves(result[1])], [expected[0], *state_leaves(expected[1])], strict=True
     ):
         largest = other.abs().nan_to_num().max().item() if other.numel() else 0.0
-        tolerance = TOLERANCE[step.dtype] if step.format == 0 else REDUCED_TOLERANCE
+        tolerance = REDUCED_TOLERANCE if step.reduced else TOLERANCE[step.dtype]
         if not torch.allclose(value, other, rtol=tolerance, atol=tolerance * (largest + 1e-2), equal_nan=True):
             raise UnsupportedError([Reason("its values differ from those of its operations")])

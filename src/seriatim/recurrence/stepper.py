@@ -19,6 +19,7 @@ from ..compiler.instructions import DIMENSIONS, KINDS, Instruction, Memory, Oper
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.step_program import plan_step
 from ..compiler.trace import Traced
+from ..compiler.weight_formats import packable
 from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, extended, newest, reserve
 from ..core.state import State
 from .program_runner import WORTH_SHARING, UncompiledError, dtype_of
@@ -89,7 +90,9 @@ class Stepper:
         self.constants = [value.detach().to(self.dtype) for value in traced.constants(weights)]
         products = [i.extra for i in program.instructions if i.kind == "product"]
         self.packed_numbers = sum(depth * width for depth, width, *_ in products)
-        self.format = int(numbers.reduced)  # of packed matrices: 0 as the state, 1 bfloat16
+        self.reduced = numbers.reduced  # whether matrices may be rounded to bfloat16
+        self.formats: dict[Memory, tuple[int, int]] = {}  # of packed matrices, and their bytes without factors
+        self.packed_bytes = 0
         self.fixed: list[Tensor] = []  # memories that are the same for all calls
         self.rows = 0  # for which there is memory for intermediate values
         self.scratch: list[tuple[int, int]] = []  # the index of each in the table of pointers, and its width
@@ -120,7 +123,6 @@ class Stepper:
         self.scores = torch.empty(0, dtype=self.dtype)
         encoded = [self.encoded(instruction, index) for instruction in program.instructions]
         self.instructions = (_Instruction * len(encoded))(*encoded)
-        self.packed_bytes = self.packed_numbers * (2 if self.format else self.dtype.itemsize)
         self.lock = threading.Lock()
 
     def cache_part(self, number: int, leaves: list[Tensor], caches: list[Cache | None]) -> CachePart:
@@ -141,19 +143,27 @@ class Stepper:
         if memory.kind == "constant":
             return self.constants[int(str(memory.number))].contiguous()
         if memory.kind == "packed":
-            return self.packed(self.constants[int(str(memory.number))])
+            return self.packed(memory, self.constants[int(str(memory.number))])
         assert isinstance(memory.number, tuple), memory
         base, count, size = memory.number
         return torch.pow(base, -2 * torch.arange(count, dtype=torch.float64) / size)
 
-    def packed(self, matrix: Tensor) -> Tensor:
-        """Return a matrix ``(depth, width)`` in the order in which products read it."""
+    def packed(self, memory: Memory, matrix: Tensor) -> Tensor:
+        """Return a matrix ``(depth, width)`` in the order in which products read it, in as few bytes as hold it.
+
+        The factors of a matrix of bytes follow it.
+        """
         depth, width = matrix.shape
-        dtype = torch.bfloat16 if self.format else self.dtype
-        packed = torch.empty(depth * (-(-width // LANES) * LANES), dtype=dtype)
-        pointer, strides = matrix.data_ptr(), matrix.stride()
-        threads = torch.get_num_threads()
-        self.functions.pack_matrix(pointer, *strides, depth, width, self.format, threads, packed.data_ptr())
+        number, values, factors = packable(matrix, reduced=self.reduced)
+        count = depth * (-(-width // LANES) * LANES)
+        size = count * (self.dtype.itemsize, 2, 1)[number]
+        packed = torch.empty(size + (0 if factors is None else factors.nbytes), dtype=torch.uint8)
+        pointer, threads = packed.data_ptr(), torch.get_num_threads()
+        self.functions.pack_matrix(values.data_ptr(), *values.stride(), depth, width, number, threads, pointer)
+        if factors is not None:
+            packed[size:] = factors.view(torch.uint8)
+        self.formats[memory] = number, size
+        self.packed_bytes += size
         return packed
 
     def encoded(self, instruction: Instruction, index: dict[Memory, int]) -> _Instruction:
@@ -166,7 +176,7 @@ class Stepper:
         if instruction.kind == "gather":
             extra = [len(self.constants[int(str(instruction.sources[0].memory.number))])]
         elif instruction.kind == "product":
-            extra[2] = self.format
+            extra[2:] = self.formats[instruction.sources[1].memory]
         sources = [*instruction.sources, *[Operand(Memory("numbers"))] * (4 - len(instruction.sources))]
         return _Instruction(
             KINDS.index(instruction.kind),

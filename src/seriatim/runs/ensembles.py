@@ -10,7 +10,8 @@ from ..data.paths import check_named_by_run
 from ..evaluation.intervals import Paired, paired
 from ..evaluation.perplexity import each_loss
 from ..models.mixture import Mixture, fit_weights
-from .run import Run
+from .run import Run, load
+from .weight_rounding import Cost, measure_speeds
 
 
 def ensemble(runs: Sequence[Run]) -> Run:
@@ -89,6 +90,20 @@ def compare(
             "both with one tokenizer, or compare bits_per_byte"
         )
     return {name: paired(measures[name].statistics, others[name].statistics, measures[name].compute) for name in names}
+
+
+def cost_of_rounding(run: Run, data: str, *, file_format: str | None = None, **settings: object) -> Cost:
+    """Measure what the rounded weights of a run cost and gain on some data; the arguments are those of `compare`."""
+    full = load(run.path, device=str(run.device), allow_code="changed")  # which has been allowed for `run`
+    metrics = full.evaluate(data, file_format=file_format, **settings)
+    differences = compare(run, full, data, file_format=file_format, **settings)
+    if "bits_per_byte" in metrics and metrics["loss"]:
+        bits = metrics["bits_per_byte"] / metrics["loss"]  # of the same bytes, so that the interval is in proportion
+        loss = differences["loss"]
+        difference, low, high = (None if value is None else value * bits for value in loss[:3])
+        differences["bits_per_byte"] = Paired(difference or 0.0, low, high, loss.p_value)
+    speed, full_speed = measure_speeds([run.model, full.model])
+    return Cost(run.weights, metrics, differences, speed, full_speed)
 
 
 def _check_alike(runs: Sequence[Run]) -> None:

@@ -5,11 +5,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from torch import nn
+
 from ..config import Config, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
+from ..storage.parameter_names import former_names
 from ..storage.safe_files import is_text
-from ..storage.weights import read_metadata
+from ..storage.weights import digest, read_metadata
 from ..tasks import STANDALONE, TASKS
 
 ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
@@ -55,6 +58,13 @@ def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
         "tokenizer": vocabulary.fingerprint(),
         "model": hashlib.sha256(model.encode()).hexdigest(),
     }
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Return a digest of some values of each parameter of a model."""
+    names = former_names(model)  # the names of the first version, so that its states can still be read
+    some = {names[name]: values.detach().flatten() for name, values in model.named_parameters()}
+    return digest({name: values[:: 1 + len(values) // 64] for name, values in some.items()})
 
 
 def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None:

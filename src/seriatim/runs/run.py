@@ -10,28 +10,24 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-import numpy as np
-
+from ..compiler.weight_formats import WeightFormat
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, shown
-from ..data.arguments import check_integer, check_text, data_name, iterate_items
-from ..data.batching import Batches
-from ..data.corpus import Corpus
-from ..data.encoding import Statistics
+from ..data.arguments import check_integer, data_name, iterate_items
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.intervals import Metrics
-from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..layers.origins import AllowCode, require_code, stacks_of
 from ..tasks import find
-from ..tasks.overlong import warn_of_long
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
 from .generation_settings import Generation, SamplingSettings
-from .identity import check_belongs, identity, read_config
+from .identity import check_belongs, identity, read_config, weights_digest
+from .line_scores import Score, score_lines
 from .run_summary import read_summary
-from .stream import Score, Stream, draw_texts
+from .stream import Stream, draw_texts
+from .weight_rounding import check_format, round_model
 
 BASELINE = "baseline"
 """The folder of the simple baseline in that of a run."""
@@ -58,6 +54,7 @@ class Run:
         vocabulary: tokenizers and labels.
         tokenizer: the tokenizer of the inputs.
         model: in evaluation mode, in float32.
+        weights: the format to which the weights of the model are rounded.
         device: where the model computes.
         summary: the content of `summary.json`; empty until the training has ended.
     """
@@ -66,6 +63,8 @@ class Run:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
         self._blended: Any = None
+        self.weights: WeightFormat = "float32"
+        self._identity = identity(self.config, vocabulary)
         self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
         self.summary: Metrics = read_summary(path / "summary.json", [figure.key for figure in task.figures])
@@ -89,6 +88,16 @@ class Run:
         if model is None:
             raise InputError(f"training.baseline_weight: not supported for {self.config.task}; leave it out")
         self._blended = model.eval()
+
+    def round_weights(self, weights: WeightFormat) -> None:
+        """Round the weights that decoding multiplies with, in place; see `load`. Saved streams can still be continued.
+
+        Raises:
+            InputError: the model does not decode step by step, or its step cannot be traced.
+        """
+        before = weights_digest(self.answering)
+        round_model(self.model, weights, self.path)
+        self.weights, self._identity = weights, {**self._identity, "weights": before}
 
     def _description(self) -> dict[str, str]:
         """Return what `repr` and notebooks show: task, layer, parameters and the main metrics."""
@@ -211,26 +220,7 @@ class Run:
             InputError: a line is not a text or contains a line end, or the run is not a language model.
         """
         self.needs("lm")
-        texts = list(iterate_items(lines, "score"))
-        for number, text in enumerate(texts):
-            check_text(text, f"score: item {number}")
-        if not texts:
-            return []
-        if any("\n" in text for text in texts):
-            raise InputError("score takes lines; one of them contains a line end, split it")
-        end = self.tokenizer.encode("\n") if self.config.data.unit == "stream" else np.array([END])
-        ids = [np.concatenate([self.tokenizer.encode(text), end]).astype(np.int64) for text in texts]
-        sizes = np.array([len(part) for part in ids])
-        warn_of_long(sizes, self.config, name="score", items="lines")
-        batches = Batches(Corpus(np.concatenate(ids), sizes.cumsum(), Statistics()), LINES_TOGETHER, WINDOW)
-        totals, state = np.zeros(len(texts)), None
-        for batch in batches.read(batches.in_order()):
-            inputs, targets = batch.inputs.to(self.device), batch.targets.to(self.device)
-            start = None if batch.fresh else state
-            losses, state = self.answering.token_losses(inputs, targets, start, lengths=batch.lengths)
-            totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
-        rows = zip(totals.tolist(), sizes.tolist(), texts, strict=True)
-        return [Score(total, size, len(text.encode())) for total, size, text in rows]
+        return score_lines(self.answering, self.tokenizer, self.config, lines)
 
     def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:
         """Compute the metrics of the run's task on some data.
@@ -291,7 +281,7 @@ class Run:
     def stream(self) -> Stream:
         """Return an empty text that is read and generated piece by piece; only language models have streams."""
         self.needs("lm")
-        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=identity(self.config, self.vocabulary))
+        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=self._identity)
 
     def needs(self, task: str) -> None:
         """Raise InputError if the run was trained for another task."""
@@ -309,7 +299,9 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = False) -> Run:
+def load(
+    path: str | Path, *, device: str = "auto", allow_code: AllowCode = False, weights: WeightFormat = "float32"
+) -> Run:
     """Open a run.
 
     Args:
@@ -318,23 +310,28 @@ def load(path: str | Path, *, device: str = "auto", allow_code: AllowCode = Fals
         allow_code: whether the code of a layer outside the library may be imported from the file that the run names:
             True if the file has not changed since the training, ``"changed"`` in any case. A layer that this process
             has registered needs no permission.
+        weights: ``bfloat16`` or ``int8`` rounds the matrices that each decoding step multiplies with, so that it reads
+            fewer bytes; see `seriatim.recurrence.round_weights`.
 
     Raises:
         InputError: a file is missing, damaged, or belongs to another run; or the run needs code that is not allowed,
-            is missing or has changed.
+            is missing or has changed; or its weights cannot be rounded.
     """
+    check_format(weights)
     config, folder = read_config(path), Path(path)
     require_code(folder, stacks_of(config), allow_code=allow_code)
     vocabulary = load_vocabulary(folder)
-    weights = folder / "model.safetensors"
-    if not weights.exists() and (folder / "checkpoints").is_dir():
-        raise InputError(f"{weights}: not there yet; a training keeps weights after its first validation, wait for it")
-    check_belongs(weights, config, vocabulary)
+    file = folder / "model.safetensors"
+    if not file.exists() and (folder / "checkpoints").is_dir():
+        raise InputError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
+    check_belongs(file, config, vocabulary)
     task = find(config)
-    run = Run(folder, task, vocabulary, task.load_model(vocabulary, weights).to(choose_device(device)))
+    run = Run(folder, task, vocabulary, task.load_model(vocabulary, file).to(choose_device(device)))
     weight = config.training.baseline_weight
     if weight and weight != "auto":  # auto: the training has not ended yet
         run.blend(load(folder / BASELINE, device=device), weight)
+    if weights != "float32":
+        run.round_weights(weights)
     return run
 
 

@@ -22,9 +22,10 @@ from ..decoding.sampling import WINDOW, DrawsNext, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
-from ..storage.parameter_names import former_names
-from ..storage.weights import digest, is_finite, load_tensors, read_metadata, save_tensors
+from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
 from .generation_settings import Generation, SamplingSettings
+from .identity import weights_digest
+from .line_scores import Score
 
 MEMORY = 1 << 28
 """Largest size of a batch of texts in bytes, as estimated by `rows_per_batch`."""
@@ -35,14 +36,6 @@ COPIES = 8
 
 OCCURRED = {"occurred": "ids"}
 """Says in a saved state that it holds the tokens that occurred; those of earlier versions do not."""
-
-
-class Score(NamedTuple):
-    """The probability of a text."""
-
-    log_probability: float  # in nats
-    tokens: int  # number of tokens that were predicted
-    bytes: int  # size of the text in UTF-8
 
 
 class _Position(NamedTuple):
@@ -59,7 +52,8 @@ class Stream:
         model: a language model in evaluation mode.
         tokenizer: the tokenizer of the model.
         stop: the token that ends a text, or None.
-        identity: is written with a saved state, to tell it from those of other runs.
+        identity: is written with a saved state, to tell it from those of other runs; ``weights`` replaces the digest of
+            the model's weights.
     """
 
     def __init__(self, model: TextModel, tokenizer: Tokenizer, *, stop: int | None, identity: dict[str, str]) -> None:
@@ -238,11 +232,8 @@ class Stream:
         return logits, state, int(last)
 
     def _owner(self) -> dict[str, str]:
-        """Return what identifies the model of a state: the run, and some values of each of its parameters."""
-        names = former_names(self.model)  # the names of the first version, so that its states can still be read
-        some = {names[name]: values.detach().flatten() for name, values in self.model.named_parameters()}
-        some = {name: values[:: 1 + len(values) // 64] for name, values in some.items()}
-        return {**self.identity, "weights": digest(some)}
+        """Return what identifies the model of a state: the run, and its weights before they were rounded."""
+        return {"weights": weights_digest(self.model), **self.identity}
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)

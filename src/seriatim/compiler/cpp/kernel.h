@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <cstring>
 #include <thread>
+#if defined(__AVX2__)
+#include <immintrin.h>  // GCC widens vectors of bytes one element after another
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #else
@@ -32,8 +35,9 @@ constexpr count_t LANES = VECTOR_BYTES / sizeof(real);
 constexpr count_t PANEL = 3 * LANES;
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
 
-// Matrices are packed as `real`, or as the upper halves of floats.
+// Matrices are packed as `real`, as the upper halves of floats, or as bytes, whose columns are scaled after the product.
 typedef uint16_t half_t;
+typedef int8_t byte_t;
 #ifdef REDUCED
 typedef half_t packed_t;
 #else
@@ -41,6 +45,7 @@ typedef real packed_t;
 #endif
 typedef half_t half_vec __attribute__((vector_size(LANES * 2)));
 typedef uint32_t word_vec __attribute__((vector_size(LANES * 4)));
+typedef int32_t integer_vec __attribute__((vector_size(LANES * 4)));
 typedef float float_vec __attribute__((vector_size(LANES * 4)));
 INLINE vec load_packed(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
 INLINE vec load_packed(const half_t* p) {
@@ -48,7 +53,21 @@ INLINE vec load_packed(const half_t* p) {
   std::memcpy(&half, p, sizeof half);
   return __builtin_convertvector((float_vec)(__builtin_convertvector(half, word_vec) << 16), vec);
 }
+INLINE vec load_packed(const byte_t* p) {
+  integer_vec integers;
+#if defined(__AVX512F__)
+  const auto wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p));
+  if (LANES == 16) return std::memcpy(&integers, &wide, sizeof integers), __builtin_convertvector(integers, vec);
+#endif
+#if defined(__AVX2__)
+  const auto half = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p));
+  if (LANES == 8) return std::memcpy(&integers, &half, sizeof integers), __builtin_convertvector(integers, vec);
+#endif
+  for (count_t i = 0; i < LANES; ++i) integers[i] = p[i];
+  return __builtin_convertvector(integers, vec);
+}
 INLINE void narrow(real x, real* to) { *to = x; }
+INLINE void narrow(byte_t x, byte_t* to) { *to = x; }
 INLINE void narrow(real x, half_t* to) {  // rounds to the nearest, ties to even; NaN stays NaN
   float f = float(x);
   uint32_t i;
@@ -181,8 +200,8 @@ INLINE count_t whole_lanes(count_t columns) { return (columns + LANES - 1) / LAN
 
 // Columns [first, last) of a matrix (depth x columns, strides `row` and `column`) as panels of up to PANEL columns, the
 // last one padded with zeros to whole vectors.
-template <typename P>
-static void pack(const real* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, P* packed) {
+template <typename S, typename P>
+static void pack(const S* matrix, count_t row, count_t column, count_t depth, count_t first, count_t last, P* packed) {
   for (count_t j = first; j < last;) {
     count_t left = last - j, width = left >= PANEL ? PANEL : whole_lanes(left), filled = left < width ? left : width;
     if (row == 1) {  // reads along the depth, a few columns at a time, so that the written data stays in the cache

@@ -274,20 +274,29 @@ INLINE count_t panel_column(count_t width, count_t i, count_t threads) {
   return start < width ? start : width;
 }
 
-// rows times a packed matrix: from[0] the rows, from[1] the matrix; extra: depth, width, format
+// The formats of packed matrices. After a matrix of bytes follow the factors of its columns.
+enum PackedAs { REAL, HALF, BYTE };
+
+template <typename P>
+INLINE void multiply_with(const P* packed, const Instruction& i, const Call& call, count_t first, count_t last, bool far) {
+  const count_t depth = i.extra[0];
+  product<false>(call.rows, call.at(i.from[0], 0), i.from[0].row, packed + first * depth, call.at(i.to, 0) + first, i.to.row,
+                 depth, last - first, far);
+}
+
+// rows times a packed matrix: from[0] the rows, from[1] the matrix; extra: depth, width, format, where the factors begin
 static void multiply(const Instruction& i, const Call& call, const Share& share, bool far) {
-  const count_t depth = i.extra[0], width = i.extra[1];
+  const count_t width = i.extra[1];
   const count_t first = panel_column(width, share.id, share.count), last = panel_column(width, share.id + 1, share.count);
-  const real* rows = call.at(i.from[0], 0);
-  real* to = call.at(i.to, 0) + first;
   const void* packed = call.memories[i.from[1].memory];
-  switch (i.extra[2]) {
-    case 0:
-      product<false>(call.rows, rows, i.from[0].row, (const real*)packed + first * depth, to, i.to.row, depth, last - first, far);
-      return;
-    case 1:
-      product<false>(call.rows, rows, i.from[0].row, (const half_t*)packed + first * depth, to, i.to.row, depth, last - first, far);
-      return;
+  if (i.extra[2] == REAL) return multiply_with((const real*)packed, i, call, first, last, far);
+  if (i.extra[2] == HALF) return multiply_with((const half_t*)packed, i, call, first, last, far);
+  multiply_with((const byte_t*)packed, i, call, first, last, far);
+  const real* factors = (const real*)((const byte_t*)packed + i.extra[3]);
+  for (count_t r = 0; r < call.rows; ++r) {
+    real* row = call.at(i.to, r);
+#pragma omp simd
+    for (count_t j = first; j < last; ++j) row[j] *= factors[j];
   }
 }
 
@@ -340,14 +349,20 @@ extern "C" int run_step(const Instruction* program, count_t length, void* const*
   return failed.load();
 }
 
-extern "C" void pack_matrix(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int format, int threads,
-                            void* packed) {
+template <typename S, typename P>
+static void pack_columns(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int threads, void* packed) {
   #pragma omp parallel num_threads(threads)
   {
     const Share share;
-    const count_t first = panel_column(width, share.id, share.count);
-    const count_t last = panel_column(width, share.id + 1, share.count);
-    if (format == 0) pack((const real*)matrix, row, column, depth, first, last, (real*)packed + first * depth);
-    else pack((const real*)matrix, row, column, depth, first, last, (half_t*)packed + first * depth);
+    const count_t first = panel_column(width, share.id, share.count), last = panel_column(width, share.id + 1, share.count);
+    pack((const S*)matrix, row, column, depth, first, last, (P*)packed + first * depth);
   }
+}
+
+// Packs a matrix of `real`, or of bytes.
+extern "C" void pack_matrix(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int format, int threads,
+                            void* packed) {
+  if (format == REAL) pack_columns<real, real>(matrix, row, column, depth, width, threads, packed);
+  else if (format == HALF) pack_columns<real, half_t>(matrix, row, column, depth, width, threads, packed);
+  else pack_columns<byte_t, byte_t>(matrix, row, column, depth, width, threads, packed);
 }

@@ -91,10 +91,13 @@ def _compile(text: str, command: tuple[str, ...], folder: Path) -> None:
 
 
 def _call(command: list[str], source: Path) -> str | None:
-    """Compile one file, and return the first line of the compiler's output if it fails."""
+    """Compile one file, and return the first line of the compiler's output that names an error if it fails."""
     command = [*command, "-o", str(source.with_suffix(".so")), str(source)]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return None if result.returncode == 0 else (result.stdout.strip().splitlines() or ["no message"])[0]
+    if result.returncode == 0:
+        return None
+    lines = result.stdout.strip().splitlines() or ["no message"]
+    return next((line for line in lines if "error" in line), lines[0])
 
 
 def _fingerprint(text: str, command: tuple[str, ...]) -> str:

@@ -1,0 +1,38 @@
+"""Rounds the weights that a step of a model multiplies with, so that decoding reads fewer bytes."""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from ..compiler.expressions import walk
+from ..compiler.weight_formats import WeightFormat, rounded
+from .compiled_step import trace_step
+
+
+class Rounding(NamedTuple):
+    """How many numbers are in the matrices that a step multiplies with, and how many of them were rounded."""
+
+    numbers: int
+    rounded: int
+
+
+def round_weights(model: nn.Module, weight_format: WeightFormat) -> Rounding:
+    """Round the matrices that one step of a model multiplies with, in place.
+
+    A matrix is rounded if it is stored in a parameter, not if it is computed from parameters. Everything else, such as
+    biases, norms and embeddings that are not the output layer as well, stays as it is.
+
+    Raises:
+        UnsupportedError: the step of the model cannot be traced; the error holds the reasons.
+    """
+    traced, weights = trace_step(model)
+    parameters = {weight.untyped_storage().data_ptr() for weight in weights}
+    constants = traced.constants(weights)
+    nodes = walk([traced.outputs, *traced.states])
+    matrices = [constants[i] for i in dict.fromkeys(node.note.constant for node in nodes if node.op == "product")]
+    stored = [matrix for matrix in matrices if matrix.untyped_storage().data_ptr() in parameters]
+    with torch.no_grad():
+        for matrix in stored:
+            matrix.copy_(rounded(matrix, weight_format))
+    return Rounding(sum(matrix.numel() for matrix in matrices), sum(matrix.numel() for matrix in stored))
