@@ -24,7 +24,7 @@ import torch
 
 import seriatim
 from seriatim.decoding.penalties import Penalties
-from seriatim.decoding.sampling import _draw_from_logits
+from seriatim.decoding.sampling import draw_from_logits
 from seriatim.decoding.sampling_settings import Sampling
 
 SETTINGS: list[dict[str, Any]] = [
@@ -81,7 +81,7 @@ def draws(sampling: Sampling, logits: torch.Tensor) -> tuple[Callable[[], object
 
     def fast() -> object:
         uniform = torch.rand(1, dtype=torch.float64)
-        return _draw_from_logits(sampling, penalties.apply(logits), NO_TOKENS, uniform)
+        return draw_from_logits(sampling, penalties.apply(logits), NO_TOKENS, uniform)
 
     return slow, fast
 

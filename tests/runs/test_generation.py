@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.decoding.sampling import Sampling, sample
-from seriatim.runs import stream as streams
+from seriatim.decoding import continuous_batch
+from seriatim.decoding.sampling import Sampling
 
 from ..conftest import small_config
 
@@ -173,23 +171,18 @@ def test_samples_come_in_batches_of_bounded_memory(runs, monkeypatch: pytest.Mon
     expected = runs["char-line"].samples(5, "the", max_tokens=20, seed=3)
     sizes = []
 
-    def counting(model, logits, *rest, **named):
-        sizes.append(len(logits))
-        return sample(model, logits, *rest, **named)
+    def counting(self: continuous_batch.ContinuousBatch) -> list:
+        events = advance(self)
+        sizes.append(len(self.rows))
+        return events
 
-    monkeypatch.setattr(streams, "sample", counting)
-    monkeypatch.setattr(streams, "MAX_ROWS", 2)
+    advance = continuous_batch.ContinuousBatch.advance
+    monkeypatch.setattr(continuous_batch.ContinuousBatch, "advance", counting)
+    monkeypatch.setattr(continuous_batch, "MAX_ROWS", 2)
     assert runs["char-line"].samples(5, "the", max_tokens=20, seed=3) == expected
-    assert sizes == [2, 2, 1]
+    assert max(sizes) == 2
     texts = runs["char-line"].iter_samples(10**9, max_tokens=2, seed=0)
     assert [next(texts), next(texts)] == runs["char-line"].samples(2, max_tokens=2, seed=0)
-
-
-@given(st.integers(0, 1 << 40), st.integers(1, 1 << 24), st.integers(1, 1 << 40))
-def test_a_batch_of_texts_fits_its_memory(state: int, vocabulary: int, tokens: int) -> None:
-    rows = streams.rows_per_batch(state, vocabulary, tokens)
-    assert 1 <= rows <= streams.MAX_ROWS
-    assert rows == 1 or rows * (2 * state + 64 * vocabulary) <= streams.MEMORY
 
 
 def test_a_stream_shows_its_last_token_and_the_size_of_its_state(runs) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import functools
 import json
-import random
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
@@ -11,12 +10,10 @@ from ..storage.atomic_files import to_json
 from .shared_options import (
     COLUMNS_HELP,
     FORMATS,
-    GENERATION,
     SAMPLING,
     SEARCH,
     Verbs,
     add_code,
-    add_generation,
     add_sampling,
     add_search,
     add_strict,
@@ -25,16 +22,12 @@ from .shared_options import (
     allowed,
     named,
     open_run,
-    parse_biases,
     write_out,
 )
 
 if TYPE_CHECKING:
     from ..runs.run import Run
 
-MAX_TOKENS = (1 << 31) - 1
-MAX_PROMPT = 1 << 24
-"""The largest number of characters of a prompt from standard input."""
 RUNS_HELP = "a run, or several separated by commas, whose probabilities are averaged"
 
 
@@ -123,10 +116,9 @@ def add_predict(verbs: Verbs) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """Print one answer for each line of a file, or of standard input while it arrives."""
-    from ..data.pipes import ready
+    from ..data.pipes import chunks, ready
     from ..data.readers import TEXT_SUFFIXES, find_sources, standard_input
     from ..runs.ensembles import ensemble
-    from ..runs.run import chunks
 
     run = ensemble([open_run(path, options) for path in options.run.split(",")])
     settings = _answer_settings(options, run)
@@ -150,73 +142,6 @@ def _answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, objec
         if name not in run.task.answer_settings.model_fields:
             raise InputError(f"--{name.replace('_', '-')}: not an option of the task {run.config.task}; leave it out")
     return settings
-
-
-def add_generate(verbs: Verbs) -> None:
-    """Add ``seriatim generate RUN [--prompt S] ...``."""
-    parser = add_verb(verbs, "generate", generate, "generate text and print it token by token")
-    add = parser.add_argument
-    add("run", metavar="RUN", help="the run of a language model")
-    add("--prompt", default="", metavar="S", help="the beginning of the text; - reads it from standard input")
-    add("--max-tokens", type=int, default=200, metavar="N", help="the largest number of tokens (default: 200)")
-    add_sampling(parser, temperature=1.0)
-    add_generation(parser)
-    text = "verify several drafted tokens at once: those of an n-gram run, or lookup for repetitions of the text"
-    add("--draft", metavar="RUN2", help=f"{text}; the distribution of the text stays the same")
-    add_weights(parser)
-    add("--samples", type=int, default=1, metavar="N", help="the number of texts, each under a title with its seed")
-    add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
-    add_code(parser)
-
-
-def generate(options: argparse.Namespace) -> None:
-    """Print the prompt and the text that continues it, or several texts."""
-    from ..runs.run import LOOKUP, load
-
-    if not 1 <= options.max_tokens <= MAX_TOKENS:
-        raise InputError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
-    if options.samples < 1:
-        raise InputError(f"--samples: must be at least 1, got {options.samples}")
-    if options.seed is not None and not 0 <= options.seed < 2**63:
-        raise InputError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
-    settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING, *GENERATION)}
-    settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
-    run = open_run(options.run, options)
-    prompt = read_prompt() if options.prompt == "-" else options.prompt
-    is_path = options.draft not in (None, LOOKUP)
-    draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
-    if options.samples == 1 and not options.json:
-        pieces = run.generate(prompt, draft=draft, **settings)
-        write_out([prompt])
-        write_out(pieces)
-        write_out(["\n"])
-        return
-    first = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
-    if draft is None:
-        texts = run.iter_samples(options.samples, prompt, **{**settings, "seed": first})
-    else:  # one text at a time, because each accepts other tokens of its drafts
-        seeds = range(first, first + options.samples)
-        texts = ("".join(run.generate(prompt, draft=draft, **{**settings, "seed": seed})) for seed in seeds)
-    for number, text in enumerate(texts):
-        if options.json:
-            sample = {"seed": first + number, "prompt": prompt, "text": text}
-            write_out([json.dumps(sample, ensure_ascii=False), "\n"])
-        else:
-            title = f"--- sample {number + 1} of {options.samples}, seed {first + number} ---"
-            write_out(["\n" if number else "", title, "\n", prompt, text, "\n"])
-
-
-def read_prompt() -> str:
-    """Read a prompt from standard input, without the line end after its last line."""
-    from ..data.readers import read_lines, standard_input
-
-    lines, size = [], 0
-    for line in read_lines([standard_input()]):
-        lines.append(line)
-        size += len(line) + 1
-        if size > MAX_PROMPT:
-            raise InputError(f"--prompt -: more than {MAX_PROMPT:,} characters; give a shorter prompt")
-    return "\n".join(lines)
 
 
 def add_inspect(verbs: Verbs) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from ..core.errors import InputError, ProblemsError, first_line, known_reason, nearest, printable
 from ..version import __version__
-from .answering_verbs import add_evaluate, add_generate, add_inspect, add_predict
+from .answering_verbs import add_evaluate, add_inspect, add_predict
+from .generate_verb import add_generate
 from .other_verbs import add_docs, add_export, add_import, add_layers
 from .shared_options import Parser, Verb
 from .short_forms import parse_fields, split, unknown

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .state import S
+
 MIN_CAPACITY = 64
 _claiming = Lock()
 
@@ -99,6 +101,16 @@ def newest(cache: KeyValueCache, size: int) -> KeyValueCache:
     if dropped > size + MIN_CAPACITY:  # a part of the buffer would hold all the others in memory
         return KeyValueCache(kept.clone(), cache.seen)
     return KeyValueCache.of(kept, cache.seen, cache.buffer, cache.end)
+
+
+def without_unused(state: S) -> S:
+    """Return a state whose caches have no more entries than the row that has read most of the inputs needs."""
+    if isinstance(state, KeyValueCache):
+        return newest(state, int(state.seen.max()) if len(state.seen) else 0)  # type: ignore[return-value]
+    if isinstance(state, Tensor):
+        return state
+    parts = [without_unused(part) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)  # type: ignore[return-value]
 
 
 def newest_of_each(values: Tensor, valid: Tensor, end: Tensor, size: int) -> Tensor:

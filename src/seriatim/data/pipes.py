@@ -1,5 +1,6 @@
 """Standard input and pipes: copied to a file where a text is read more than once, or answered while they arrive."""
 
+import itertools
 import os
 import queue
 import shutil
@@ -100,3 +101,10 @@ def ready(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:
             yield batch
         if error is not None:
             raise error
+
+
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Group items into lists of ``size``, the last one shorter."""
+    remaining = iter(items)
+    while chunk := list(itertools.islice(remaining, size)):
+        yield chunk

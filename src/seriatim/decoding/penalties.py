@@ -46,7 +46,7 @@ class Penalties:
         """Return the changed logits ``(batch, vocabulary)``; those given are not modified."""
         if not self.changes:
             return logits
-        logits = logits.clone()
+        logits = logits.clone() if logits.dtype.itemsize >= 4 else logits.float()
         if self.tokens.shape[1]:
             before = logits.gather(1, self.tokens)
             factor, counts = self.sampling.repetition_penalty, self.counts.to(logits.dtype)

@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ from .penalties import Penalties
 from .sampling_settings import Sampling
 from .token_draws import draw
 
-WINDOW = 64
-"""Tokens of a prompt read at once; their logits are held together."""
+WINDOW = 256
+"""Tokens of a prompt that are read at once: about as fast as a whole sequence, in bounded memory."""
 SEEDS = 1 << 64
 """Number of different seeds of a generator; other integers are reduced modulo this number."""
 CUT_OFF = (
@@ -55,12 +55,21 @@ class Drawn(NamedTuple):
     state: State  # after them
 
 
+class Advances(Protocol):
+    """A model that can read tokens without computing their logits."""
+
+    def advance(self, tokens: Tensor, state: State) -> State: ...  # noqa: D102  (ids (batch, time))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
+
+
 @torch.inference_mode()
-def read(model: Callable[[Tensor, State], tuple[Tensor, State]], tokens: Tensor, state: State) -> tuple[Tensor, State]:
+def read(model: Advances, tokens: Tensor, state: State) -> tuple[Tensor, State]:
     """Read tokens ``(batch, time)``, at least one, in windows, and return the last logits and the state."""
-    for window in torch.split(tokens, WINDOW, dim=1):
-        logits, state = model(window, state)
-    return logits[:, -1], state
+    if tokens.shape[1] > 1:
+        for window in torch.split(tokens[:, :-1], WINDOW, dim=1):
+            state = model.advance(window, state)
+    return model.step(tokens[:, -1], state)
 
 
 @torch.inference_mode()
@@ -76,7 +85,6 @@ def sample(
     banned: Sequence[int] = (),
     biases: Mapping[int, float] | None = None,
     read_before: Sequence[int] = (),
-    ended: Collection[int] = (),
 ) -> Iterator[Drawn]:
     """Draw tokens for every row of a batch, each row with its own random generator, until all have ended.
 
@@ -91,7 +99,6 @@ def sample(
         banned: tokens that are never drawn.
         biases: numbers that are added to the logits of tokens.
         read_before: the tokens of the text so far, for the repetition penalty; the same for all rows.
-        ended: rows that need no more tokens. The caller may add rows between two tokens.
 
     Warns:
         UserWarning: a row ended because every token that may follow has probability 0.
@@ -100,25 +107,14 @@ def sample(
     active = [True] * len(seeds)
     penalties = Penalties(sampling, biases or {}, len(seeds), read_before, logits.device)
     excluded = torch.tensor(banned, dtype=torch.long, device=logits.device)
-    plain = sampling.temperature == 1 and not sampling.filters and not penalties.changes
-    own = model if plain and isinstance(model, DrawsNext) and logits.shape[1] >= MANY else None
+    own = model if draws_itself(model, sampling, logits.shape[1]) and not penalties.changes else None
     for _ in range(max_tokens):
-        active = [alive and row not in ended for row, alive in enumerate(active)]
-        if not any(active):
-            return
-        uniform = _uniform(generators)
-        if own is None:
-            adjusted = penalties.apply(logits if logits.dtype.itemsize >= 4 else logits.float())
-            tokens, stuck = _draw_from_logits(sampling, adjusted, excluded, uniform)
-        else:
-            tokens, stuck = own.draw_next(state, uniform, banned), torch.zeros(len(seeds), dtype=torch.bool)
-            rows = (tokens < 0).nonzero().squeeze(1)
-            if len(rows):
-                some = own.next_logits(state)[rows]
-                tokens[rows], stuck[rows] = _draw_from_logits(sampling, some, excluded, uniform[rows])
-        if bool(stuck.any()):
-            active = _end_stuck(active, stuck)
-        active = [alive and token != stop for alive, token in zip(active, tokens.tolist(), strict=True)]
+        adjusted = penalties.apply(logits) if own is None else None
+        tokens, stuck = draw_tokens(model, state, adjusted, sampling, excluded, uniform_numbers(generators))
+        if any(alive and is_stuck for alive, is_stuck in zip(active, stuck.tolist(), strict=True)):
+            warnings.warn(CUT_OFF, stacklevel=3)
+        ends = (stuck | (tokens == (-1 if stop is None else stop))).tolist()
+        active = [alive and not end for alive, end in zip(active, ends, strict=True)]
         if not any(active):
             return
         if own is None:
@@ -130,8 +126,42 @@ def sample(
         yield Drawn(drawn, logits if own is None else None, state)
 
 
-def _draw_from_logits(sampling: Sampling, logits: Tensor, excluded: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+def draws_itself(model: NextToken, sampling: Sampling, vocabulary_size: int) -> TypeGuard[DrawsNext]:
+    """Return whether a model draws tokens without logits, and this is faster."""
+    return sampling.is_plain and isinstance(model, DrawsNext) and vocabulary_size >= MANY
+
+
+def draw_tokens(
+    model: NextToken, state: State, logits: Tensor | None, sampling: Sampling, excluded: Tensor, uniform: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Draw a token of each row, from logits ``(batch, vocabulary)`` or, if they are None, by `DrawsNext`.
+
+    Args:
+        model: with the method `DrawsNext.draw_next` if there are no logits.
+        state: before the tokens.
+        logits: of the tokens.
+        sampling: how to draw.
+        excluded: tokens that are never drawn.
+        uniform: a random number of each row ``(batch,)``, as `uniform_numbers` returns them.
+
+    Returns:
+        Tokens ``(batch,)``, and which rows are stuck: nothing can follow, and the token is meaningless.
+    """
+    if logits is not None:
+        return draw_from_logits(sampling, logits, excluded, uniform)
+    assert isinstance(model, DrawsNext)
+    tokens, stuck = model.draw_next(state, uniform, excluded.tolist()), torch.zeros(len(uniform), dtype=torch.bool)
+    rows = (tokens < 0).nonzero().squeeze(1)
+    if len(rows):
+        some = model.next_logits(state)[rows]
+        tokens[rows], stuck[rows] = draw_from_logits(sampling, some, excluded, uniform[rows])
+    return tokens, stuck
+
+
+def draw_from_logits(sampling: Sampling, logits: Tensor, excluded: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Draw a token of each row, and return which rows are stuck: nothing can follow, and the token is meaningless."""
+    if logits.dtype.itemsize < 4:
+        logits = logits.float()
     if len(excluded):
         logits = logits.index_fill(1, excluded, -math.inf)
     peak = logits.amax(1, keepdim=True)
@@ -141,14 +171,6 @@ def _draw_from_logits(sampling: Sampling, logits: Tensor, excluded: Tensor, unif
     return draw(sampling, logits, peak, uniform), stuck.squeeze(1)
 
 
-def _uniform(generators: Sequence[torch.Generator]) -> Tensor:
+def uniform_numbers(generators: Sequence[torch.Generator]) -> Tensor:
     """Return one number of each generator ``(generators,)``, in float64, at least 0 and below 1."""
     return torch.cat([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])
-
-
-def _end_stuck(active: list[bool], stuck: Tensor) -> list[bool]:
-    """Return which rows can continue, and warn if a text is cut off."""
-    going_on = [alive and not end for alive, end in zip(active, stuck.tolist(), strict=True)]
-    if going_on != active:
-        warnings.warn(CUT_OFF, stacklevel=4)
-    return going_on

@@ -73,6 +73,11 @@ class Sampling:
         """Whether tokens may be removed, at a temperature above 0."""
         return (self.top_k, self.top_p, self.min_p, self.typical) != (None,) * 4
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether tokens are drawn from the distribution of the model itself."""
+        return self.temperature == 1 and not self.filters and not self.penalizes
+
     def distribution(self, logits: Tensor) -> Tensor:
         """Return the probabilities to draw from, in float64, given penalized logits ``(batch, vocabulary)``."""
         logits = logits.double()

@@ -1,11 +1,12 @@
 """The settings of generated text: how tokens are drawn, biases of tokens, and strings that end a text."""
 
 import itertools
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from ..core.errors import LOOKED_AT, InputError, nearest, shown
-from ..data.arguments import check_text
+from ..data.arguments import check_integer, check_text
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..decoding.sampling_settings import Sampling, is_finite_number
 from ..decoding.stop_strings import check_stop_strings
@@ -29,6 +30,21 @@ class SamplingSettings(TypedDict, total=False):
     presence_penalty: float
     logit_bias: Mapping[str, float] | None
     stop: Sequence[str]
+
+
+class TextSettings(SamplingSettings, total=False):
+    """The keyword arguments of `Run.iter_samples`."""
+
+    max_tokens: int
+    seed: int | None
+
+
+def choose_seed(seed: int | None) -> int:
+    """Return a seed, or a random one for None; raise InputError for anything but an integer."""
+    if seed is None:
+        return random.SystemRandom().randrange(2**31)
+    check_integer("seed", seed)
+    return seed
 
 
 class Generation(NamedTuple):

@@ -3,10 +3,8 @@
 import contextlib
 import itertools
 import os
-import random
 import time
 from collections.abc import Iterable, Iterator
-from html import escape
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
@@ -14,6 +12,7 @@ from ..compiler.weight_formats import WeightFormat
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, shown
 from ..data.arguments import check_integer, data_name, iterate_items
+from ..data.pipes import chunks
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.drafts import Draft, PromptLookup, draft_with
@@ -22,11 +21,12 @@ from ..layers.origins import AllowCode, require_code, stacks_of
 from ..tasks import find
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
-from .generation_settings import Generation, SamplingSettings
+from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
 from .identity import check_belongs, identity, read_config, weights_digest
 from .line_scores import Score, score_lines
-from .run_summary import read_summary
-from .stream import Stream, draw_texts
+from .run_summary import as_html, main_facts, read_summary
+from .stream import Stream
+from .text_batches import Prompt, generate_texts
 from .weight_rounding import check_format, round_model
 
 BASELINE = "baseline"
@@ -35,13 +35,6 @@ BASELINE = "baseline"
 
 LOOKUP = "lookup"
 """The value of ``draft`` for the continuation of an earlier occurrence in the text itself."""
-
-
-class _GenerationSettings(SamplingSettings, total=False):
-    """The keyword arguments of `Run.iter_samples`."""
-
-    max_tokens: int
-    seed: int | None
 
 
 class Run:
@@ -99,23 +92,17 @@ class Run:
         round_model(self.model, weights, self.path)
         self.weights, self._identity = weights, {**self._identity, "weights": before}
 
-    def _description(self) -> dict[str, str]:
-        """Return what `repr` and notebooks show: task, layer, parameters and the main metrics."""
-        parameters = self.summary.get("parameters") or sum(value.numel() for value in self.model.parameters())
-        shown = {"task": self.config.task, "layer": self.config.model.layer, "parameters": f"{parameters:,}"}
-        metrics = self.summary.get("valid", {})
-        headlines = [figure for figure in self.task.figures if figure.headline and metrics.get(figure.key) is not None]
-        return shown | {figure.name: figure.text(metrics) for figure in headlines}
-
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value}" for name, value in list(self._description().items())[:4])
+        shown = ", ".join(f"{name}={value}" for name, value in list(self._facts().items())[:4])
         return f"Run({str(self.path)!r}, {shown})"
 
     def _repr_html_(self) -> str:
         """Return a table of the main facts, which notebooks show."""
-        rows = {"folder": str(self.path), **self._description()}
-        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
-        return f"<table>{cells}</table>"
+        return as_html({"folder": str(self.path), **self._facts()})
+
+    def _facts(self) -> dict[str, str]:
+        parameters = self.summary.get("parameters") or sum(value.numel() for value in self.model.parameters())
+        return main_facts(self.task, self.summary, parameters)
 
     @property
     def stop(self) -> int | None:
@@ -152,10 +139,10 @@ class Run:
         self.needs("lm")
         Generation.parse(self.tokenizer, sampling)  # checks the settings before the prompt is read
         stream, drafts = self.stream(), None if draft is None else self._drafts(draft)
-        stream.feed(prompt)
+        stream.read(prompt)
         if drafts is not None:
             drafts.append([END, *self.tokenizer.encode(prompt).tolist()])
-        return stream.generate(max_tokens=max_tokens, seed=_seed(seed), draft=drafts, **sampling)
+        return stream.generate(max_tokens=max_tokens, seed=choose_seed(seed), draft=drafts, **sampling)
 
     def _drafts(self, draft: "str | os.PathLike[str] | Run") -> Draft:
         if draft == LOOKUP:
@@ -171,7 +158,7 @@ class Run:
             )
         return draft_with(other.answering)
 
-    def samples(self, count: int, prompt: str = "", **settings: Unpack[_GenerationSettings]) -> list[str]:
+    def samples(self, count: int, prompt: str = "", **settings: Unpack[TextSettings]) -> list[str]:
         """Return the texts of `iter_samples` as a list; the arguments are the same."""
         return list(self.iter_samples(count, prompt, **settings))
 
@@ -196,14 +183,47 @@ class Run:
         Raises:
             InputError: as in `generate`, or a count below 1.
         """
-        self.needs("lm")
         check_integer("samples", count, minimum=1)
-        check_integer("max_tokens", max_tokens, minimum=0)
-        settings, first = Generation.parse(self.tokenizer, sampling), _seed(seed)
         self.tokenizer.check_known(prompt)
-        tokens, seeds = self.tokenizer.encode(prompt).tolist(), range(first, first + count)
-        return draw_texts(
-            self.answering, self.tokenizer, tokens, settings, max_tokens=max_tokens, seeds=seeds, stop=self.stop
+        return self.generate_many(itertools.repeat(prompt, count), max_tokens=max_tokens, seed=seed, **sampling)
+
+    def generate_many(
+        self,
+        prompts: Iterable[str | Prompt],
+        *,
+        max_tokens: int = 200,
+        seed: int | None = None,
+        **sampling: Unpack[SamplingSettings],
+    ) -> Iterator[str]:
+        """Generate a text for each prompt, in order, in one batch that texts leave as they end and others enter.
+
+        Text i is that of `generate` with seed ``seed + i``. The prompts are read while texts are generated.
+
+        Args:
+            prompts: the beginnings of the texts, which are not repeated.
+            max_tokens: the largest number of tokens of each text.
+            seed: seed of the first text.
+            sampling: as in `generate`.
+
+        Raises:
+            InputError: as in `generate`. The texts before a prompt that cannot be read are generated first.
+        """
+        self.needs("lm")
+        check_integer("max_tokens", max_tokens, minimum=0)
+        settings = Generation.parse(self.tokenizer, sampling)
+        items = iterate_items(prompts, "prompts")
+        named = (
+            item if isinstance(item, Prompt) else Prompt(item, f"prompts: item {number}")
+            for number, item in enumerate(items)
+        )
+        return generate_texts(
+            self.answering,
+            self.tokenizer,
+            named,
+            settings,
+            max_tokens=max_tokens,
+            seed=choose_seed(seed),
+            stop=self.stop,
         )
 
     def score(self, lines: Iterable[str]) -> list[Score]:
@@ -292,13 +312,6 @@ class Run:
             )
 
 
-def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield the items in lists of ``size``, the last one shorter."""
-    remaining = iter(items)
-    while chunk := list(itertools.islice(remaining, size)):
-        yield chunk
-
-
 def load(
     path: str | Path, *, device: str = "auto", allow_code: AllowCode = False, weights: WeightFormat = "float32"
 ) -> Run:
@@ -333,10 +346,3 @@ def load(
     if weights != "float32":
         run.round_weights(weights)
     return run
-
-
-def _seed(seed: int | None) -> int:
-    if seed is None:
-        return random.SystemRandom().randrange(2**31)
-    check_integer("seed", seed)
-    return seed

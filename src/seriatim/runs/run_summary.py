@@ -1,12 +1,14 @@
 """`summary.json` of a run, checked before anything of it is shown."""
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from html import escape
 from pathlib import Path
 
 from ..core.errors import InputError, shown
 from ..evaluation.intervals import Metrics
 from ..storage.safe_files import read_json
+from ..training.task import AnyTask
 
 MAX_SUMMARY_BYTES = 1 << 20
 REMEDY = "remove the file to use the run without its summary"
@@ -18,6 +20,20 @@ SIMPLE = "simple"
 """The metrics of the simple baseline, among those of the simplest model."""
 BY_ORDER = "ngrams"
 """The metric that contains the figures of each order of n-grams."""
+
+
+def main_facts(task: AnyTask, summary: Metrics, parameters: int) -> dict[str, str]:
+    """Return what `repr` and notebooks show of a run: task, layer, parameters and the main metrics."""
+    config, metrics = task.config, summary.get("valid", {})
+    facts = {"task": config.task, "layer": config.model.layer, "parameters": f"{parameters:,}"}
+    headlines = [figure for figure in task.figures if figure.headline and metrics.get(figure.key) is not None]
+    return facts | {figure.name: figure.text(metrics) for figure in headlines}
+
+
+def as_html(facts: Mapping[str, str]) -> str:
+    """Return facts as a table."""
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+    return f"<table>{cells}</table>"
 
 
 def read_summary(path: Path, figures: Collection[str] = ()) -> Metrics:

@@ -1,12 +1,9 @@
 """Streams: a text is read and generated piece by piece, with the state of the model as the memory of it.
 
 Beside this state, a stream only remembers which tokens occurred, for the repetition penalty.
-
-Many texts from one prompt are generated in batches, so that the memory is bounded.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
@@ -14,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.state import State, select_state, state_bytes, state_from_dict, state_leaves, state_to_dict
+from ..core.state import State, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.drafts import Draft
-from ..decoding.sampling import WINDOW, DrawsNext, read, sample
+from ..decoding.sampling import DrawsNext, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
@@ -26,14 +23,10 @@ from ..storage.weights import is_finite, load_tensors, read_metadata, save_tenso
 from .generation_settings import Generation, SamplingSettings
 from .identity import weights_digest
 from .line_scores import Score
+from .text_batches import banned_tokens
 
-MEMORY = 1 << 28
-"""Largest size of a batch of texts in bytes, as estimated by `rows_per_batch`."""
-MAX_ROWS = 256
-COPIES = 8
-"""Arrays of a row's logits, in float64, that are in memory while a token is sampled."""
-
-
+SCORED_TOGETHER = 64
+"""Tokens whose logits are held together while their probability is computed."""
 OCCURRED = {"occurred": "ids"}
 """Says in a saved state that it holds the tokens that occurred; those of earlier versions do not."""
 
@@ -99,16 +92,30 @@ class Stream:
         Raises:
             InputError: a character or word that is not in the vocabulary.
         """
-        self.tokenizer.check_known(text)
-        tokens, total = self.tokenizer.encode(text).tolist(), 0.0
-        self.occurred[tokens] = True
-        for start in range(0, len(tokens), WINDOW):
-            window = self._tensor(tokens[start : start + WINDOW])
+        tokens, total = self._encode(text), 0.0
+        for start in range(0, len(tokens), SCORED_TOGETHER):
+            window = self._tensor(tokens[start : start + SCORED_TOGETHER])
             logits, self.state = self.model(window, self.state)
             before = torch.cat([self.logits.unsqueeze(1), logits[:, :-1]], dim=1)
             total += torch.log_softmax(before.double(), dim=2).gather(2, window.unsqueeze(2)).sum().item()
-            self.logits, self.last = logits[:, -1], tokens[start : start + WINDOW][-1]
+            self.logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
         return Score(total, len(tokens), len(text.encode()))
+
+    def read(self, text: str) -> None:
+        """Read ``text`` as `feed` does, without its probability, which takes less time.
+
+        Raises:
+            InputError: as for `feed`.
+        """
+        if tokens := self._encode(text):
+            self.logits, self.state = read(self.model, self._tensor(tokens), self.state)
+            self.last = tokens[-1]
+
+    def _encode(self, text: str) -> list[int]:
+        self.tokenizer.check_known(text)
+        tokens: list[int] = self.tokenizer.encode(text).tolist()
+        self.occurred[tokens] = True
+        return tokens
 
     def generate(
         self,
@@ -237,58 +244,3 @@ class Stream:
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)
-
-
-def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
-    """Return the tokens that are never generated: the unknown one, and the boundary if it ends no text and no line."""
-    banned = [] if tokenizer.unknown_id is None else [tokenizer.unknown_id]
-    return banned if stop == END or tokenizer.ends_lines else [*banned, END]
-
-
-def draw_texts(
-    model: TextModel,
-    tokenizer: Tokenizer,
-    prompt: Sequence[int],
-    settings: Generation,
-    *,
-    max_tokens: int,
-    seeds: range,
-    stop: int | None,
-) -> Iterator[str]:
-    """Generate texts that follow a prompt, in order; each depends on its own seed only.
-
-    The prompt has token ids without the boundary symbol that begins a text; a text ends with the token ``stop``, before
-    a stop string, or after ``max_tokens``.
-    """
-    tokens = [END, *prompt]
-    beginning = model.initial_state(1)
-    start = state_bytes(beginning)
-    logits, state = read(model, torch.tensor([tokens], device=model.device), beginning)
-    growth = max(0, state_bytes(state) - start) / len(tokens)
-    batch_size = rows_per_batch(state_bytes(state) + growth * max_tokens, logits.shape[1], max_tokens)
-    draw = partial(
-        sample, max_tokens=max_tokens, stop=stop, banned=banned_tokens(tokenizer, stop), biases=settings.biases,
-        read_before=prompt,
-    )  # fmt: skip
-    for first in range(0, len(seeds), batch_size):
-        rows = seeds[first : first + batch_size]
-        decoders = [tokenizer.decoder(after=tokens[-1]) for _ in rows]
-        stops = [StopStrings(settings.stops) for _ in rows]
-        texts: list[list[str]] = [[] for _ in rows]
-        ended: set[int] = set()
-        index = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
-        batch = logits[index], select_state(state, index)
-        for step in draw(model, *batch, settings.sampling, seeds=rows, ended=ended):
-            for row, token in enumerate(step.tokens):
-                if token is not None:
-                    texts[row].append(stops[row].feed(decoders[row].feed(token)))
-                    if stops[row].has_ended:
-                        ended.add(row)
-        for text, decoder, withheld in zip(texts, decoders, stops, strict=True):
-            yield "".join(text) + withheld.feed(decoder.finish()) + withheld.finish()
-
-
-def rows_per_batch(state_size: float, vocabulary_size: int, max_tokens: int) -> int:
-    """Return the number of texts that are generated as one batch, given the bytes of a text's state at its end."""
-    row = 2 * state_size + COPIES * 8 * vocabulary_size + 64 * min(max_tokens, 1 << 20)  # 64: a piece of text
-    return max(1, min(MAX_ROWS, int(MEMORY / row)))

@@ -1,0 +1,127 @@
+"""The verb ``generate``: one text, several samples, or a text for each of many prompts."""
+
+import argparse
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from ..core.errors import InputError
+from .shared_options import (
+    GENERATION,
+    SAMPLING,
+    Verbs,
+    add_code,
+    add_generation,
+    add_sampling,
+    add_verb,
+    add_weights,
+    allowed,
+    open_run,
+    parse_biases,
+    write_out,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..runs.text_batches import Prompt
+
+MAX_TOKENS = (1 << 31) - 1
+MAX_PROMPT = 1 << 24
+"""The largest number of characters of a prompt from standard input."""
+
+
+def add_generate(verbs: Verbs) -> None:
+    """Add ``seriatim generate RUN [--prompt S] ...``."""
+    parser = add_verb(verbs, "generate", generate, "generate text and print it token by token")
+    add = parser.add_argument
+    add("run", metavar="RUN", help="the run of a language model")
+    add("--prompt", metavar="S", help="the beginning of the text; - reads it from standard input")
+    text = (
+        "write a text for each line, or each object of JSONL with the field prompt; - reads standard input to its end"
+    )
+    add("--prompts", metavar="FILE", help=text)
+    add("--max-tokens", type=int, default=200, metavar="N", help="the largest number of tokens (default: 200)")
+    add_sampling(parser, temperature=1.0)
+    add_generation(parser)
+    text = "verify several drafted tokens at once: those of an n-gram run, or lookup for repetitions of the text"
+    add("--draft", metavar="RUN2", help=f"{text}; the distribution of the text stays the same")
+    add_weights(parser)
+    add("--samples", type=int, metavar="N", help="the number of texts, each under a title with its seed")
+    add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
+    add_code(parser)
+
+
+def generate(options: argparse.Namespace) -> None:
+    """Print the prompt and the text that continues it, or several texts."""
+    from ..runs.generation_settings import choose_seed
+    from ..runs.run import LOOKUP, load
+    from ..runs.text_batches import Prompt, read_prompts
+
+    if not 1 <= options.max_tokens <= MAX_TOKENS:
+        raise InputError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
+    if options.samples is not None and options.samples < 1:
+        raise InputError(f"--samples: must be at least 1, got {options.samples}")
+    if options.seed is not None and not 0 <= options.seed < 2**63:
+        raise InputError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
+    for name in ("prompt", "samples", "draft") if options.prompts is not None else ():
+        if getattr(options, name) is not None:
+            raise InputError(f"--prompts: cannot be combined with --{name}; leave one of them out")
+    settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING, *GENERATION)}
+    settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
+    run = open_run(options.run, options)
+    first = settings["seed"] = choose_seed(options.seed)
+    if options.prompts is not None:
+        read = deque[Prompt]()  # prompts whose texts have not been printed yet
+        texts = run.generate_many(_noting(read_prompts(options.prompts), read), **settings)
+        _print_texts(((read.popleft().text, text) for text in texts), "prompt", first, options.json)
+        return
+    prompt = read_prompt() if options.prompt == "-" else options.prompt or ""
+    is_path = options.draft not in (None, LOOKUP)
+    draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
+    if options.samples in (None, 1) and not options.json:
+        pieces = run.generate(prompt, draft=draft, **settings)
+        write_out([prompt])
+        write_out(pieces)
+        write_out(["\n"])
+        return
+    count = options.samples or 1
+    if draft is None:
+        texts = run.iter_samples(count, prompt, **settings)
+    else:  # one text at a time, because each accepts other tokens of its drafts
+        seeds = range(first, first + count)
+        texts = ("".join(run.generate(prompt, draft=draft, **{**settings, "seed": seed})) for seed in seeds)
+    _print_texts(((prompt, text) for text in texts), "sample", first, options.json, count=count)
+
+
+def read_prompt() -> str:
+    """Read a prompt from standard input, without the line end after its last line."""
+    from ..data.readers import read_lines, standard_input
+
+    lines, size = [], 0
+    for line in read_lines([standard_input()]):
+        lines.append(line)
+        size += len(line) + 1
+        if size > MAX_PROMPT:
+            raise InputError(f"--prompt -: more than {MAX_PROMPT:,} characters; give a shorter prompt")
+    return "\n".join(lines)
+
+
+def _noting(prompts: Iterable["Prompt"], read: deque["Prompt"]) -> Iterator["Prompt"]:
+    """Yield prompts and append them to a list."""
+    for prompt in prompts:
+        read.append(prompt)
+        yield prompt
+
+
+def _print_texts(
+    texts: Iterable[tuple[str, str]], kind: str, seed: int, as_json: bool, *, count: int | None = None
+) -> None:
+    """Print prompts with their texts, under titles or as JSON."""
+    for number, (prompt, text) in enumerate(texts):
+        if as_json:
+            fields = {"seed": seed + number, "prompt": prompt, "text": text}
+            write_out([json.dumps(fields, ensure_ascii=False), "\n"])
+        else:
+            of_all = "" if count is None else f" of {count}"
+            title = f"--- {kind} {number + 1}{of_all}, seed {seed + number} ---"
+            write_out(["\n" if number else "", title, "\n", prompt, text, "\n"])

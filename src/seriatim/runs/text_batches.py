@@ -1,0 +1,130 @@
+"""Generates texts from many prompts in one batch, and returns them in the order of the prompts."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..core.errors import InputError
+from ..data.readers import find_sources, numbered_lines, read_objects, string_field
+from ..data.tokenizers import END, Tokenizer
+from ..decoding.continuous_batch import ContinuousBatch, TextRequest
+from ..decoding.stop_strings import StopStrings
+from ..models.base_models import TextModel
+from .generation_settings import Generation
+
+AHEAD = 512
+"""Texts that are in progress or complete while an earlier one is not."""
+
+
+class Prompt(NamedTuple):
+    """The beginning of a text, and its file and line for messages."""
+
+    text: str
+    place: str = ""
+
+
+class _Text:
+    """The text of one prompt, as far as it is known."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, prompt: list[int], settings: Generation, max_tokens: int, seed: int
+    ) -> None:
+        self.request = TextRequest(prompt, seed, max_tokens, settings.sampling, settings.biases)
+        self.decoder, self.stops = tokenizer.decoder(after=prompt[-1]), StopStrings(settings.stops)
+        self.pieces: list[str] = []
+        self.is_complete = max_tokens == 0
+
+    def feed(self, token: int | None) -> None:
+        """Add a token, or note that the text has ended."""
+        if self.is_complete:
+            return
+        if token is None:
+            self.pieces += [self.stops.feed(self.decoder.finish()), self.stops.finish()]
+        else:
+            self.pieces.append(self.stops.feed(self.decoder.feed(token)))
+        self.is_complete = token is None or self.stops.has_ended
+
+
+def read_prompts(spec: str) -> Iterator[Prompt]:
+    """Read prompts: the lines of files, or the field ``prompt`` (or else ``text``) of each object of JSONL.
+
+    Raises:
+        InputError: a file cannot be read, or an object has neither field.
+    """
+    for source in find_sources(spec):
+        if source.format != "jsonl":
+            for number, line in numbered_lines(source):
+                yield Prompt(line, f"{source.name}:{number}")
+            continue
+        for number, record in read_objects(source):
+            place = f"{source.name}:{number}"
+            yield Prompt(string_field(record, "prompt" if "prompt" in record else "text", place), place)
+
+
+def generate_texts(
+    model: TextModel,
+    tokenizer: Tokenizer,
+    prompts: Iterable[Prompt],
+    settings: Generation,
+    *,
+    max_tokens: int,
+    seed: int,
+    stop: int | None,
+) -> Iterator[str]:
+    """Generate a text for each prompt, in order; text i depends on its own prompt and the seed ``seed + i`` only.
+
+    A text ends with the token ``stop``, before a stop string, or after ``max_tokens``. Prompts are read while texts are
+    generated. If one of them cannot be read, the texts before it are completed first.
+
+    Raises:
+        InputError: a prompt has symbols that the tokenizer does not know, or reading the prompts fails.
+    """
+    batch = ContinuousBatch(model, stop=stop, banned=banned_tokens(tokenizer, stop))
+    arriving = _encode(tokenizer, prompts, settings, max_tokens, seed)
+    texts, in_progress = deque[_Text](), dict[TextRequest, _Text]()
+    problem, has_more = None, True
+    while texts or has_more:
+        while has_more and len(texts) < AHEAD and len(batch.waiting) < batch.max_rows:
+            try:
+                text = next(arriving, None)
+            except InputError as error:
+                text, problem = None, error
+            if text is None:
+                has_more = False
+            else:
+                texts.append(text)
+                if not text.is_complete:
+                    in_progress[text.request] = text
+                    batch.add(text.request)
+        while texts and texts[0].is_complete:
+            yield "".join(texts.popleft().pieces)
+        for request, token in batch.advance():
+            if (text := in_progress.get(request)) is None:  # it ended with a stop string
+                continue
+            text.feed(token)
+            if text.is_complete:
+                del in_progress[request]
+                batch.end(request)
+    if problem is not None:
+        raise problem
+
+
+def _encode(
+    tokenizer: Tokenizer, prompts: Iterable[Prompt], settings: Generation, max_tokens: int, seed: int
+) -> Iterator[_Text]:
+    """Encode prompts; equal ones that follow each other are encoded once."""
+    before, tokens = None, list[int]()
+    for number, prompt in enumerate(prompts):
+        if prompt.text != before:
+            try:
+                tokenizer.check_known(prompt.text)
+            except InputError as error:
+                raise InputError(f"{prompt.place}: {error}" if prompt.place else str(error)) from None
+            before, tokens = prompt.text, [END, *tokenizer.encode(prompt.text).tolist()]
+        yield _Text(tokenizer, tokens, settings, max_tokens, seed + number)
+
+
+def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:
+    """Return the tokens that are never generated: the unknown one, and the boundary if it ends no text and no line."""
+    banned = [] if tokenizer.unknown_id is None else [tokenizer.unknown_id]
+    return banned if stop == END or tokenizer.ends_lines else [*banned, END]
