@@ -1,28 +1,37 @@
 """Decode token by token: one call of compiled code for a step, the layers one after another, and other libraries.
 
-    python benchmarks/decoding.py [--only models|layers] [--tokens 32] [--turns 5]
+    python benchmarks/decoding.py [--only models|formats|prompts|layers] [--tokens 32] [--turns 5] [--names A,B]
 
-Models with random weights decode greedily, in turn: Seriatim's compiled step, its step as the layers are written, and
-a plain forward loop of `transformers` with its cache (GPT-2, and Mamba without its CUDA kernels) or of PyTorch's own
-LSTM. For each row the script prints the median of tokens per second, the bytes of weights and state that a token needs
-to read, and the share of the memory's bandwidth that this is.
+models: models with random weights decode greedily, in turn: Seriatim's compiled step, its step as the layers are
+written, and a plain forward loop of `transformers` with its cache (GPT-2, and Mamba without its CUDA kernels) or of
+PyTorch's own LSTM. formats: GPT-2 of 124 M with weights in float32, bfloat16 and int8, one row and 16 rows, beside
+CTranslate2 (whose int8 rounds the activations, too). prompts: reading a prompt of 1,024 tokens beside one forward pass
+over all of it, as in training. layers: the compiled step of every layer beside its step as it is written.
 
-Claims: GPT-2 at least 2 times `transformers` in float32 and 0.8 of the bandwidth; 4 layers of 256 at least 8 times
-`transformers`; an LSTM of 2 × 650 and Mamba of 130 M at least 3 times and 0.7 of the bandwidth.
+For each way the script prints the median of tokens per second, the share of the memory's bandwidth that reading the
+weights is, the share of the best matrix product, and the ratio of the speeds to the first way.
+
+Claims: GPT-2 at least 2 times `transformers` in float32 and 0.8 of the bandwidth in every format, 1.3 times CTranslate2
+with one row and 1.5 times with 16; 4 layers of 256 at least 8 times `transformers`; an LSTM of 2 × 650 and Mamba of
+130 M at least 3 times and 0.7 of the bandwidth; prompts at the rate of the forward pass.
 """
 
 import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
+import ctranslate
 import torch
-from machine import describe
+from machine import describe, product_rate
 from torch import nn
 
 import seriatim
+from seriatim.decoding.sampling import read
 from seriatim.models.language_model import LanguageModel
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence.round_weights import round_weights
 
 Decoder = Callable[[int], None]
 """Decodes a number of tokens."""
@@ -117,67 +126,129 @@ MODELS = {
 }
 
 
-def report(
-    title: str, works: dict[str, Decoder], batch: int, weights: int, limit: float, args: argparse.Namespace
-) -> None:
-    """Time decoders in turn and print a row for each, relative to the first."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for work in works.values():
-        work(2)
+class Limits(NamedTuple):
+    """What the machine allows: bytes per second of memory, and operations per second of a product in float32."""
+
+    bandwidth: float
+    product: float
+
+
+class Way(NamedTuple):
+    """A way to decode, and the bytes and numbers of the weights that it reads for each step."""
+
+    decode: Decoder
+    bytes: int
+    weights: int
+
+
+def report(title: str, ways: dict[str, Way], rows: int, limits: Limits, args: argparse.Namespace) -> None:
+    """Time ways in turn and print a row for each, with its speed relative to the first."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way.decode(2)
     for _ in range(args.turns):
-        for name, work in works.items():
+        for name, way in ways.items():
             began = time.perf_counter()
-            work(args.tokens)
+            way.decode(args.tokens)
             times[name].append((time.perf_counter() - began) / args.tokens)
     first = statistics.median(next(iter(times.values())))
-    for name, found in times.items():
-        seconds = statistics.median(found)
-        share = weights / seconds / limit
-        ratio = seconds / first
-        print(f"| {title} | {batch} | {name} | {batch / seconds:,.0f} | {share:.2f} | {ratio:.2f} |", flush=True)
+    for name, way in ways.items():
+        seconds = statistics.median(times[name])
+        shares = way.bytes / seconds / limits.bandwidth, 2 * way.weights * rows / seconds / limits.product
+        cells = [title, str(rows), name, f"{rows / seconds:,.0f}", *(f"{share:.2f}" for share in shares)]
+        print(f"| {' | '.join([*cells, f'{first / seconds:.2f}'])} |", flush=True)
 
 
-def weight_bytes(model: nn.Module) -> int:
-    """Return the bytes of the weights."""
-    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+def numbers_of(model: nn.Module) -> int:
+    """Return how many weights a model has."""
+    return sum(weight.numel() for weight in model.parameters())
 
 
-def models(args: argparse.Namespace, limit: float) -> None:
+def compared(model: LanguageModel, rows: int, **others: Decoder) -> dict[str, Way]:
+    """Return the compiled step of a model, its step as it is written, and other ways with as many weights."""
+    count = numbers_of(model)
+    ways = {"compiled step": ours(model, rows), "layers": ours(model, rows, compiled=False), **others}
+    return {name: Way(decode, 4 * count, count) for name, decode in ways.items()}
+
+
+def models(args: argparse.Namespace, limits: Limits) -> None:
     """Compare with other libraries."""
     for title, make in MODELS.items():
         model, peer = make()
-        works = {"compiled step": ours(model, 1), "layers": ours(model, 1, compiled=False)}
-        works["transformers"] = transformers_loop(peer, 1, "cache_params" if "Mamba" in title else "past_key_values")
-        report(title, works, 1, weight_bytes(model), limit, args)
+        cache = "cache_params" if "Mamba" in title else "past_key_values"
+        report(title, compared(model, 1, transformers=transformers_loop(peer, 1, cache)), 1, limits, args)
     lstm, plain = language_model("lstm", 650, 2, 10_000), PlainLSTM(10_000, 650, 2).eval()
-    works = {"compiled step": ours(lstm, 1), "layers": ours(lstm, 1, compiled=False), "nn.LSTM": plain.decoder(1)}
-    report("LSTM, 2 × 650", works, 1, weight_bytes(lstm), limit, args)
+    report("LSTM, 2 × 650", compared(lstm, 1, **{"nn.LSTM": plain.decoder(1)}), 1, limits, args)
 
 
-def layers(args: argparse.Namespace, limit: float) -> None:
+def formats(args: argparse.Namespace, limits: Limits) -> None:
+    """Compare GPT-2 with rounded weights with CTranslate2."""
+    small: list[tuple[str, int, LanguageModel]] = []
+    for name, size in (("float32", 4), ("bfloat16", 2), ("int8", 1)):
+        model, peer = gpt2(768, 12, 50_257)
+        round_weights(model, name)
+        small.append((name, size, model))
+    count = numbers_of(model)
+    for rows in (1, 16):
+        for name, size, model in small:
+            ways = {f"compiled step, {name}": Way(ours(model, rows), size * count, count)}
+            if name == "float32":
+                ways["transformers"] = Way(transformers_loop(peer, rows, "past_key_values"), 4 * count, count)
+            other = ctranslate.decoder(peer, 50_257, rows, name)
+            if other is not None:
+                ways[f"CTranslate2, {name}"] = Way(other, size * count, count)
+            report("GPT-2, 124 M", ways, rows, limits, args)
+
+
+def prompts(args: argparse.Namespace, limits: Limits) -> None:
+    """Compare reading a prompt in windows with one forward pass over all of it."""
+    length = 1024
+    tokens = torch.randint(10_000, (1, length))
+    choices = {
+        "GPT-2, 124 M": lambda: gpt2(768, 12, 50_257)[0],
+        "GPT-2, 4 × 256": lambda: gpt2(256, 4, 10_000)[0],
+        "Mamba, 24 × 768": lambda: mamba(768, 24, 10_000)[0],
+        "LSTM, 2 × 650": lambda: language_model("lstm", 650, 2, 10_000),
+    }
+    for title, make in choices.items():
+        model = make()
+        ways = {
+            "prompt": lambda _, model=model: read(model, tokens, model.initial_state(1)),
+            "forward pass": lambda _, model=model: model.features(tokens, None, None),
+            "forward pass with logits": lambda _, model=model: model(tokens),
+        }
+        count = numbers_of(model)
+        per_call = argparse.Namespace(turns=args.turns, tokens=1)
+        report(title, {name: Way(way, 4 * count, count) for name, way in ways.items()}, length, limits, per_call)
+
+
+def layers(args: argparse.Namespace, limits: Limits) -> None:
     """Compare the compiled step of every layer with its step as it is written."""
-    for name in seriatim.layers.names():
+    for name in args.names.split(",") if args.names else seriatim.layers.names():
         for size in (256, 1024):
             model = language_model(name, size, 1, 1000)
-            for batch in (1, 8, 64):
-                works = {"compiled step": ours(model, batch), "layers": ours(model, batch, compiled=False)}
-                report(f"{name}, {size}", works, batch, weight_bytes(model), limit, args)
+            for rows in (1, 8, 64):
+                report(f"{name}, {size}", compared(model, rows), rows, limits, args)
+
+
+PARTS = {"models": models, "formats": formats, "prompts": prompts, "layers": layers}
 
 
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["models", "layers"])
+    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--names", help="layers with commas between them (default: all)")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--turns", type=int, default=5)
     args = parser.parse_args()
-    limit = bandwidth()
-    print(f"{describe()}; memory is read at {limit / 1e9:.1f} GB/s")
-    print("\n| model | rows | way | tokens/s | share of the bandwidth | times the first |\n|---|---|---|---|---|---|")
-    if args.only != "layers":
-        models(args, limit)
-    if args.only != "models":
-        layers(args, limit)
+    limits = Limits(bandwidth(), 1e9 * product_rate(torch.float32))
+    print(f"{describe()}; memory is read at {limits.bandwidth / 1e9:.1f} GB/s")
+    print("\n| model | rows | way | tokens/s | of the bandwidth | of the best product | ratio to the first |")
+    print("|---|---|---|---|---|---|---|")
+    for name, part in PARTS.items():
+        if args.only in (None, name):
+            part(args, limits)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def predict(options: argparse.Namespace) -> None:
         suffixes = list(dict.fromkeys([*TEXT_SUFFIXES, *run.task.suffixes]))
         sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
         batches = chunks(run.task.items_for(run.vocabulary, sources, options.format), run.task.answer_batch_size)
-    for answer in run.predict_batches(batches, **settings):
+    for answer in run.predict_batches(batches, details=options.json, **settings):
         write_out([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 
 

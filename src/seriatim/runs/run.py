@@ -280,11 +280,19 @@ class Run:
         Raises:
             InputError: a single string, an item that the task cannot read, or a language model, which does not predict.
         """
-        answers = self.predict_batches(chunks(iterate_items(items, "predict"), self.task.answer_batch_size), **settings)
+        batches = chunks(iterate_items(items, "predict"), self.task.answer_batch_size)
+        answers = self.predict_batches(batches, details=details, **settings)
         return answers if details else (answer["text"] for answer in answers)
 
-    def predict_batches(self, batches: Iterable[list[Any]], **settings: object) -> Iterator[Metrics]:
-        """Predict as `predict` does with ``details``, for items in lists that are answered together."""
+    def predict_batches(
+        self, batches: Iterable[list[Any]], *, details: bool = True, **settings: object
+    ) -> Iterator[Metrics]:
+        """Predict as `predict` does with ``details``, for items in lists that are answered together.
+
+        Without ``details``, those that take time of their own may be missing.
+        """
+        if not details and "probabilities" in self.task.answer_settings.model_fields:
+            settings.setdefault("probabilities", False)
         numbers = itertools.count()
         with contextlib.ExitStack() as stack:
             for index, items in enumerate(batches):

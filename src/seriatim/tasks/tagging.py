@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import Config, Fields
+from ..config import Config, Fields, Section, read_settings
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_text
@@ -38,6 +38,12 @@ Item: TypeAlias = Sentence | str | Sequence[str]
 """What can be tagged: a sentence of a file in columns, a line of text, or a list of words."""
 
 
+class AnswerSettings(Section):
+    """What answers contain: ``probabilities`` of the tags, from a pass forward and backward over each sentence."""
+
+    probabilities: bool = True
+
+
 class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
     """Tag words."""
 
@@ -56,6 +62,7 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
     simple_baseline: ClassVar[str | None] = "features"
     usual_weight = USUAL_WEIGHT
     answer_batch_size = 1024
+    answer_settings = AnswerSettings
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
     figures: ClassVar[tuple[Metric, ...]] = (
@@ -306,15 +313,18 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
         parts = [part for sentence in sentences for part in parts_of(sentence.words, limit)]
         corpus = TaggedCorpus(map(untagged, parts), vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
-        tagged: list[list[tuple[str, float]]] = [[]] * len(parts)
+        wanted = read_settings(AnswerSettings, settings).probabilities
+        tags, shares = list[list[str]]([[]] * len(parts)), list[list[float]]([[]] * len(parts))
         with evaluating(model):
-            for row, tags, shares in tag_corpus(model, corpus):
-                tagged[row] = [(vocabulary.labels[tag], share) for tag, share in zip(tags, shares, strict=True)]
-        words = itertools.chain(*tagged)
-        return [
-            _answer(item, sentence, list(itertools.islice(words, len(sentence.words))))
-            for item, sentence in zip(items, sentences, strict=True)
-        ]
+            for row, best, shares[row] in tag_corpus(model, corpus, probabilities=wanted):
+                tags[row] = [vocabulary.labels[tag] for tag in best]
+        all_tags, all_shares = itertools.chain(*tags), itertools.chain(*shares)
+        answers = []
+        for item, sentence in zip(items, sentences, strict=True):
+            count = len(sentence.words)
+            answer = _answer(item, sentence, list(itertools.islice(all_tags, count)))
+            answers.append(answer | ({"probabilities": list(itertools.islice(all_shares, count))} if wanted else {}))
+        return answers
 
 
 def _metrics(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus) -> Metrics:
@@ -335,8 +345,7 @@ def _sentence(item: Item) -> Sentence:
     return untagged(item.split() if isinstance(item, str) else item)
 
 
-def _answer(item: Item, sentence: Sentence, tagged: list[tuple[str, float]]) -> Metrics:
+def _answer(item: Item, sentence: Sentence, tags: list[str]) -> Metrics:
     """Return the answer to an item; its text is what a command prints, without the last line end."""
-    tags, shares = [tag for tag, _ in tagged], [share for _, share in tagged]
     text = write(item, tags).removesuffix("\n") if isinstance(item, Sentence) else " ".join(tags)
-    return {"text": text, "words": sentence.words, "tags": tags, "probabilities": shares}
+    return {"text": text, "words": sentence.words, "tags": tags}

@@ -168,11 +168,14 @@ class TaggerView(TaskView[Tagger]):
         return list(itertools.islice(self.read_sentences(spec, file_format=file_format), count))
 
 
-def tag_corpus(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[int, list[int], list[float]]]:
-    """Yield for each sentence its row, its predicted tags and the probability of each tag."""
+def tag_corpus(
+    model: TagModel, corpus: TaggedCorpus, *, probabilities: bool = True
+) -> Iterator[tuple[int, list[int], list[float]]]:
+    """Yield for each sentence its row, its predicted tags and the probability of each tag, or an empty list."""
     for batch, scores in scored_batches(model, corpus):
         tags = model.decode(scores, batch.lengths)
-        yield from zip(batch.rows.tolist(), tags, model.probabilities(scores, batch.lengths, tags), strict=True)
+        shares = model.probabilities(scores, batch.lengths, tags) if probabilities else [list[float]()] * len(tags)
+        yield from zip(batch.rows.tolist(), tags, shares, strict=True)
 
 
 def scored_batches(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[TaggedBatch, Tensor]]:

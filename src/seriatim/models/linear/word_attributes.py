@@ -3,6 +3,7 @@
 A. Ratnaparkhi, "A maximum entropy model for part-of-speech tagging", EMNLP 1996. See `text_ngrams` for the keys.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,9 +26,9 @@ def find_attributes(words: Sequence[str]) -> np.ndarray:
     lower = [word.lower() or " " for word in words]
     written = [word or " " for word in words]
     codes, starts, lengths = _codes(lower)
-    shapes = ["".join(map(_shape, word)) for word in written]
+    shapes = list(map(_shape, written))
     columns = [_whole(*_codes(written)), _whole(codes, starts, lengths), *_affixes(codes, starts, lengths)]
-    columns += [_whole(*_codes(shapes)), _whole(*_codes([_without_repetitions(shape) for shape in shapes]))]
+    columns += [_whole(*_codes(shapes)), _whole(*_codes(list(map(_without_repetitions, shapes))))]
     columns += [np.array([shape.find(mark, first) >= 0 for shape in shapes]) for mark, first in FLAGS]
     keys = [_keyed(column, kind) for kind, column in enumerate(columns)]
     return np.stack(keys, axis=1) if len(words) else np.zeros((0, len(keys)), np.uint64)
@@ -71,7 +72,14 @@ def _affixes(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list
     return columns
 
 
-def _shape(character: str) -> str:
+@functools.lru_cache(maxsize=1 << 16)
+def _shape(word: str) -> str:
+    """Return the class of each character of a word."""
+    return "".join(map(_class, word))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _class(character: str) -> str:
     if character.isupper():
         return "A"
     if character.islower():
@@ -79,5 +87,6 @@ def _shape(character: str) -> str:
     return "x" if character.isalpha() else "0" if character.isdigit() else character
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _without_repetitions(shape: str) -> str:
     return "".join(now for before, now in zip(f"\0{shape}", shape, strict=False) if now != before)
