@@ -96,16 +96,24 @@ def pack(batch: int, time: int, lengths: Tensor | None) -> Packing:
     """Plan how sequences ``(batch, time)`` are joined; ``lengths`` is None if all are full."""
     if lengths is None:
         return _full(batch, time)
-    ordered, order = torch.sort(lengths, descending=True, stable=True)
-    is_active = torch.arange(int(ordered[0])).unsqueeze(1) < ordered  # (steps, batch)
-    counts = is_active.sum(1)
-    starts = counts.cumsum(0) - counts
-    step, row = is_active.nonzero(as_tuple=True)
-    before = torch.where(step == 0, row, batch + starts[(step - 1).clamp_min(0)] + row)
-    ends = torch.arange(batch)
-    is_nonempty = ordered > 0
-    ends[is_nonempty] += batch + starts[ordered[is_nonempty] - 1]
-    return Packing(batch, time, counts, starts, len(row), Ragged(order, order[row] * time + step, before, ends))
+    return _ragged(time, tuple(lengths.tolist()))
+
+
+@functools.lru_cache(maxsize=8)
+def _ragged(time: int, lengths: tuple[int, ...]) -> Packing:
+    """Return the packing of sequences that differ in length; both directions of a layer use the same one."""
+    with torch.inference_mode(False):
+        batch = len(lengths)
+        ordered, order = torch.sort(torch.tensor(lengths), descending=True, stable=True)
+        is_active = torch.arange(int(ordered[0])).unsqueeze(1) < ordered  # (steps, batch)
+        counts = is_active.sum(1)
+        starts = counts.cumsum(0) - counts
+        step, row = is_active.nonzero(as_tuple=True)
+        before = torch.where(step == 0, row, batch + starts[(step - 1).clamp_min(0)] + row)
+        ends = torch.arange(batch)
+        is_nonempty = ordered > 0
+        ends[is_nonempty] += batch + starts[ordered[is_nonempty] - 1]
+        return Packing(batch, time, counts, starts, len(row), Ragged(order, order[row] * time + step, before, ends))
 
 
 @functools.lru_cache(maxsize=64)
