@@ -13,7 +13,7 @@ from .penalties import Penalties
 from .sampling_settings import Sampling
 from .token_draws import draw
 
-WINDOW = 256
+WINDOW = 512
 """Tokens of a prompt that are read at once: about as fast as a whole sequence, in bounded memory."""
 SEEDS = 1 << 64
 """Number of different seeds of a generator; other integers are reduced modulo this number."""

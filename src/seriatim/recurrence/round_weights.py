@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..compiler.expressions import walk
 from ..compiler.weight_formats import WeightFormat, rounded
@@ -26,13 +26,22 @@ def round_weights(model: nn.Module, weight_format: WeightFormat) -> Rounding:
     Raises:
         UnsupportedError: the step of the model cannot be traced; the error holds the reasons.
     """
+    matrices, stored = matrices_of_step(model)
+    with torch.no_grad():
+        for matrix in stored:
+            matrix.copy_(rounded(matrix, weight_format))
+    return Rounding(sum(map(Tensor.numel, matrices)), sum(map(Tensor.numel, stored)))
+
+
+def matrices_of_step(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the matrices ``(depth, width)`` that a step multiplies with, and those that are parts of parameters.
+
+    Raises:
+        UnsupportedError: the step of the model cannot be traced.
+    """
     traced, weights = trace_step(model)
     parameters = {weight.untyped_storage().data_ptr() for weight in weights}
     constants = traced.constants(weights)
     nodes = walk([traced.outputs, *traced.states])
     matrices = [constants[i] for i in dict.fromkeys(node.note.constant for node in nodes if node.op == "product")]
-    stored = [matrix for matrix in matrices if matrix.untyped_storage().data_ptr() in parameters]
-    with torch.no_grad():
-        for matrix in stored:
-            matrix.copy_(rounded(matrix, weight_format))
-    return Rounding(sum(matrix.numel() for matrix in matrices), sum(matrix.numel() for matrix in stored))
+    return matrices, [matrix for matrix in matrices if matrix.untyped_storage().data_ptr() in parameters]
