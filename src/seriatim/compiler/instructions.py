@@ -21,13 +21,14 @@ KINDS = [
         "sinusoids",
         "append_and_attend",
         "attend_to_memory",
+        "attend_to_rows",
         "product",
     ),
 ]
 """The kinds of instructions, in the order of their numbers in C++."""
 IN_CPP = (
     *("CHOOSE", "SUM", "AMAX", "GATHER", "COUNT_ON", "ROTATE", "SINUSOIDS"),
-    *("APPEND_AND_ATTEND", "ATTEND_TO_MEMORY", "PRODUCT"),
+    *("APPEND_AND_ATTEND", "ATTEND_TO_MEMORY", "ATTEND_TO_ROWS", "PRODUCT"),
 )
 """The last of the kinds, in C++, in the same order."""
 Share = Literal["first", "outer"]

@@ -96,7 +96,7 @@ class _Planner:
         elif value.op == "count":
             source = self.operand(value.args[0], SINGLE, phase)
             self.add("count", to, [source], SINGLE, phase, number=value.note)
-        elif value.op in ("rotate", "sinusoids", "append_and_attend", "attend_to_memory"):
+        elif value.op in ("rotate", "sinusoids", "append_and_attend", "attend_to_memory", "attend_to_rows"):
             getattr(self, value.op)(value, phase, to)
         else:
             self.map(value.op, to, list(value.args), value.width, phase)
@@ -157,6 +157,15 @@ class _Planner:
         sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase)]
         extra, sizes = (number, heads, size), (heads, 1, 1, 1)
         self.add("attend_to_memory", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
+
+    def attend_to_rows(self, value: Node, phase: int, to: Operand) -> None:
+        queries, values, keys, lengths, *vector = value.args
+        (key_size,), (_, size), *_, scale = value.note
+        numbers = [self.caches.setdefault(part.note, len(self.caches)) for part in (values, keys)]
+        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase)]
+        sources.append(self.flat(vector[0], phase) if vector else Operand(Memory("numbers")))
+        extra = (*numbers, key_size, size, bool(vector))
+        self.add("attend_to_rows", to, sources, SINGLE, phase, number=scale, extra=extra)
 
     def flat(self, value: Node, phase: int) -> Operand:
         """Return a value as neighbouring features, copied if they are not."""

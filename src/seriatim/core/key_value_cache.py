@@ -63,6 +63,12 @@ class KeyValueMemory(NamedTuple):
     lengths: Tensor
 
 
+class MemoryRows(NamedTuple):
+    """Entries of a memory ``(batch, time, size)`` that a step attends to; a state names them in ``memory_fields``."""
+
+    entries: Tensor
+
+
 def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
     """Append entries ``(batch, heads, time, size)``, after which each row has read ``seen (batch,)`` inputs."""
     values, time = past.kept, new.shape[2]

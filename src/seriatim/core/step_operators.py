@@ -9,6 +9,9 @@ they compute the same with PyTorch's operators.
         sinusoidal positions ``(batch, size)``, as many features as ``like`` has
     attend_to_memory(queries, memory, lengths, scale)
         the attention of one query for each head to a `seriatim.core.key_value_cache.KeyValueMemory`
+    attend_to_rows(queries, values, keys, lengths, vector, scale)
+        the attention of one query ``(batch, key_size)`` to a memory ``(batch, time, size)``: scores are scale · q·k, or
+        with a vector v those of an additive score, v · tanh(q + k); contexts ``(batch, size)``
     append_and_attend(queries, entry, cache, seen, slopes, scale, window)
         appends an entry to a `seriatim.core.key_value_cache`, and attends from one query for each head to the newest
         ``window`` entries (0: all): ``(batch, heads, size)``
@@ -47,6 +50,9 @@ OPERATORS = {
     "rotate": "(Tensor vectors, Tensor positions, float base, int num_heads) -> Tensor",
     "sinusoids": "(Tensor positions, Tensor like, float base) -> Tensor",
     "attend_to_memory": "(Tensor queries, Tensor memory, Tensor lengths, float scale) -> Tensor",
+    "attend_to_rows": (
+        "(Tensor queries, Tensor values, Tensor keys, Tensor lengths, Tensor? vector, float scale) -> Tensor"
+    ),
     "append_and_attend": (
         "(Tensor queries, Tensor entry, Tensor cache, Tensor seen, Tensor? slopes, float scale, int window) -> Tensor"
     ),
@@ -62,8 +68,13 @@ def _like_second(first: Tensor, second: Tensor, *others: object) -> Tensor:
     return _like(second)
 
 
+def _like_values(queries: Tensor, values: Tensor, *others: object) -> Tensor:
+    return queries.new_zeros(len(queries), values.shape[2])
+
+
+SHAPES = {"sinusoids": _like_second, "attend_to_rows": _like_values}
+
 _library = torch.library.Library("seriatim", "DEF")  # type: ignore[no-untyped-call]
 for _name, _signature in OPERATORS.items():
     _library.define(_name + _signature)  # type: ignore[no-untyped-call]
-    _shape = _like_second if _name == "sinusoids" else _like
-    _library.impl(_name, _shape, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    _library.impl(_name, SHAPES.get(_name, _like), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]

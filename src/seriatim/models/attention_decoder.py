@@ -23,6 +23,7 @@ from ..core.contract import SequenceLayer
 from ..core.errors import InputError, nearest
 from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import State, select_state
+from ..core.step_operators import NotTraceableError, tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
 from ..recurrence.deferred_gradients import ProductsAfter
 from .recurrent_decoder import RecurrentDecoder, linear
@@ -43,6 +44,7 @@ class Memory(NamedTuple):
     values: Tensor  # (batch, memory_time, memory_size)
     keys: Tensor  # (batch, memory_time, key_size)
     padding: Tensor | None  # which positions are padding (batch, 1, memory_time); None if every row is full
+    lengths: Tensor | None = None  # (batch,); only while a step is traced, and instead of the padding
 
     def rows(self, rows: Tensor | slice) -> "Memory":
         """Return some of the rows."""
@@ -81,6 +83,18 @@ class MemoryAttention(nn.Module):
             weights = weights.masked_fill(memory.padding, 0)
         return weights @ memory.values, weights
 
+    def traced_look(self, queries: Tensor, memory: Memory) -> Tensor:
+        """Return what the compiler records for the contexts of one step; see `seriatim.core.step_operators`."""
+        if self.location is not None:
+            raise NotTraceableError("attention is compiled if it does not depend on where the step before looked")
+        score, vector, scale = self.score, None, 1.0
+        if isinstance(score, Additive):
+            queries, vector = queries @ score.query_weight[0], score.vector[0, :, 0]
+        elif isinstance(score, Dot):
+            scale = score.scale
+        values, keys, _, lengths = memory
+        return cast(Tensor, torch.ops.seriatim.attend_to_rows(queries, values, keys, lengths, vector, scale))
+
     def located(self, scores: Tensor, before: Tensor) -> Tensor:
         """Return the weights for scores ``(B, T, S)``, each of which depends on those of the step before ``(B, S)``."""
         assert self.location is not None
@@ -101,15 +115,19 @@ class MemoryAttention(nn.Module):
         return (self.score.scale * queries if isinstance(self.score, Dot) else queries) @ keys.mT
 
 
-class AttentionState(NamedTuple):
-    """The state of a decoder with attention."""
-
+class _AttentionFields(NamedTuple):
     layer: State  # of the recurrence
     before: State  # what the next step reads of the step before (batch, size), or ()
     weights: State  # where the step before looked (batch, memory_time), or () without location
     memory: Tensor  # (batch, memory_time, memory_size)
     keys: State  # (batch, memory_time, key_size), or () if the keys are the memory itself
     lengths: Tensor  # of the memory (batch,)
+
+
+class AttentionState(_AttentionFields):
+    """The state of a decoder with attention."""
+
+    memory_fields = ("memory", "keys")
 
 
 class AttentionDecoder(RecurrentDecoder):
@@ -187,9 +205,12 @@ class AttentionDecoder(RecurrentDecoder):
     def memory_of(self, state: AttentionState) -> Memory:
         """Return the memory in a state with its keys and its padding."""
         memory, lengths, time = state.memory, state.lengths, state.memory.shape[1]
+        keys = state.keys if isinstance(state.keys, Tensor) else memory
+        if tracing_step():
+            return Memory(memory, keys, None, lengths)
         is_full = not len(lengths) or int(lengths.min()) == time
         padding = None if is_full else ~valid_mask(lengths, time).unsqueeze(1)
-        return Memory(memory, state.keys if isinstance(state.keys, Tensor) else memory, padding)
+        return Memory(memory, keys, padding)
 
     def run(
         self, inputs: Tensor, start: StepState, memory: Memory, lengths: Tensor | None
@@ -222,6 +243,8 @@ class AttentionDecoder(RecurrentDecoder):
 
     def attend_step(self, queries: Tensor, memory: Memory, before: State) -> tuple[Tensor, Tensor, State]:
         """Return contexts and weights for the queries of one step ``(batch, size)``, and weights to keep, if any."""
+        if tracing_step():
+            return self.attend.traced_look(queries, memory), queries, ()
         contexts, weights = (values.squeeze(1) for values in self.attend(queries.unsqueeze(1), memory, before))
         return contexts, weights, weights if isinstance(before, Tensor) else ()
 

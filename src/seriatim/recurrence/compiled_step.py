@@ -18,7 +18,7 @@ from ..core.state import State, state_leaves, with_leaves
 from .fast_path import as_step, traced_step
 from .obstacles import compiling, numbers_of, obstacles, on_gpu, uncompiled, without_autocast
 from .program_runner import UncompiledError
-from .stepper import Stepper, leaves_and_caches
+from .stepper import Stepper, leaves_and_caches, time_dimension
 
 STEPPERS = ModuleCache["Stepper | tuple[Reason, ...]"](max_entries=16, depends_on_values=True)
 """The compiled steps of every module, for the types they were used with; or why there is none."""
@@ -121,7 +121,10 @@ def _compile(layer: nn.Module, inputs: Tensor, state: State) -> "Stepper | tuple
 def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, list[Tensor]]:
     step, weights = as_step(_WrittenStep(layer))
     leaves, caches = leaves_and_caches(state)
-    kept = [leaf if cache is None else leaf[:, :, :0] for leaf, cache in zip(leaves, caches, strict=True)]
+    kept = [
+        leaf if cache is None else leaf.narrow(time_dimension(leaf), 0, 0)
+        for leaf, cache in zip(leaves, caches, strict=True)
+    ]
     return traced_step(step, weights, inputs, with_leaves(state, kept), StepRecorder), weights
 
 
@@ -132,7 +135,7 @@ def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> No
     def random(leaf: Tensor, count: int | None) -> Tensor:
         shape = list(leaf.shape)
         if count is not None:
-            shape[2] = count
+            shape[-2] = count
         if leaf.is_floating_point():
             return torch.randn(shape, dtype=leaf.dtype, generator=generator)
         return 1 + torch.arange(len(leaf)) % VERIFIED_ENTRIES

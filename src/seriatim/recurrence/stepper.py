@@ -20,7 +20,7 @@ from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.step_program import plan_step
 from ..compiler.trace import Traced
 from ..compiler.weight_formats import packable
-from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, extended, newest, reserve
+from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
 from ..core.state import State
 from .program_runner import WORTH_SHARING, UncompiledError, dtype_of
 
@@ -52,11 +52,11 @@ class _Cache(ctypes.Structure):
     _fields_ = (("entries", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "head", "count")))
 
 
-Cache: TypeAlias = KeyValueCache | KeyValueMemory
+Cache: TypeAlias = KeyValueCache | KeyValueMemory | MemoryRows
 
 
 class CachePart(NamedTuple):
-    """A part of the state that holds the entries of a `KeyValueCache` or a `KeyValueMemory`."""
+    """A part of the state that holds the entries of a cache or a memory."""
 
     part: int
     window: int  # how many entries an input sees, its own included; 0 for all
@@ -245,10 +245,12 @@ class Stepper:
         if len(leaves) != len(expected):
             return False
         for cache in self.caches:
-            leaf = leaves[cache.part]
-            if caches[cache.part] is None or leaf.dim() != 4 or leaf.shape[1:2] + leaf.shape[3:] != _sides(cache):
+            leaf, kind = leaves[cache.part], caches[cache.part]
+            if kind is None or leaf.dim() != len(cache.shape) or _sides(leaf.shape) != _sides(cache.shape):
                 return False
-            if isinstance(caches[cache.part], KeyValueMemory) and not leaf.is_contiguous():
+            if isinstance(kind, KeyValueMemory) and not leaf.is_contiguous():
+                return False
+            if isinstance(kind, MemoryRows) and leaf.stride(2) != 1 and leaf.shape[2] > 1:
                 return False
             expected[cache.part] = leaf.shape[1:], cache.dtype
         if any(len(leaf) != batch for leaf in leaves):
@@ -260,7 +262,7 @@ class Stepper:
         entries, filled = [], {}
         for part, window, _, _ in self.caches:
             leaf, cache = leaves[part], caches[part]
-            count = leaf.shape[2]
+            count = leaf.shape[time_dimension(leaf)]
             if not isinstance(cache, KeyValueCache):
                 entries.append(_Cache(leaf.data_ptr(), *leaf.stride()[:2], count))
                 continue
@@ -280,15 +282,26 @@ def leaves_and_caches(state: State) -> tuple[list[Tensor], list[Cache | None]]:
         return list(state), [state, None]
     leaves: list[Tensor] = []
     caches: list[Cache | None] = []
-    for part in state:
+    memory_fields: Sequence[str] = getattr(state, "memory_fields", ())
+    for name, part in zip(getattr(state, "_fields", range(len(state))), state, strict=True):
+        if name in memory_fields and isinstance(part, Tensor):
+            leaves.append(part)
+            caches.append(MemoryRows(part))
+            continue
         inner_leaves, inner_caches = leaves_and_caches(part)
         leaves += inner_leaves
         caches += inner_caches
     return leaves, caches
 
 
-def _sides(cache: CachePart) -> tuple[int, ...]:
-    return cache.shape[1:2] + cache.shape[3:]
+def time_dimension(entries: Tensor) -> int:
+    """Return which dimension of the entries of a cache or a memory is time."""
+    return entries.dim() - 2
+
+
+def _sides(shape: torch.Size) -> tuple[int, ...]:
+    """Return the sizes of a cache or a memory other than the batch and time."""
+    return shape[1:-2] + shape[-1:]
 
 
 def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], filled: dict[int, Filled]) -> Any:

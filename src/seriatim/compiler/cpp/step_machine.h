@@ -23,9 +23,9 @@ struct Instruction {
   count_t extra[6];
 };
 
-struct Cache {  // keys and values of past inputs: (batch, heads, entries, size)
+struct Cache {  // keys and values of past inputs (batch, heads, entries, size), or a memory (batch, entries, size)
   real* entries;
-  count_t row, head, count;  // the distances between rows and heads, the number of entries
+  count_t row, head, count;  // the distances between rows, and heads or entries of a memory; the number of entries
 };
 
 struct Part {  // what a thread computes of an instruction: rows, and elements of the outermost dimension
@@ -198,6 +198,13 @@ INLINE real dot(const real* a, const real* b, count_t n) {
   return sum;
 }
 
+INLINE real additive(const real* query, const real* key, const real* vector, count_t n) {
+  real sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (count_t j = 0; j < n; ++j) sum += vector[j] * f_tanh(query[j] + key[j]);
+  return sum;
+}
+
 INLINE void softmax(real* scores, count_t n) {
   real largest = -real(INFINITY), sum = 0;
   for (count_t j = 0; j < n; ++j) largest = scores[j] > largest ? scores[j] : largest;
@@ -268,6 +275,31 @@ static void attend_to_memory(const Instruction& i, const Call& call, const Part&
     }
 }
 
+// Attends to the entries of a memory: from[0] the query, from[1] the length of the memory of each row, from[2] the vector
+// of additive scores, if extra[4]; extra: the caches of the values and of the keys, the sizes of a key and of a value. A
+// row without memory gives zeros.
+static void attend_to_rows(const Instruction& i, const Call& call, const Part& part, real* scores) {
+  const Cache &values = call.caches[i.extra[0]], &keys = call.caches[i.extra[1]];
+  const count_t key_size = i.extra[2], size = i.extra[3];
+  for (count_t r = part.first_row; r < part.last_row; ++r) {
+    const int64_t length = *call.integers(i.from[1], r);
+    const count_t known = length < values.count ? length : values.count;
+    const real *query = call.at(i.from[0], r), *vector = call.at(i.from[2], 0);
+    real* to = call.at(i.to, r);
+    std::memset(to, 0, size * sizeof(real));
+    for (count_t s = 0; s < known; ++s) {
+      const real* key = keys.entries + r * keys.row + s * keys.head;
+      scores[s] = i.extra[4] ? additive(query, key, vector, key_size) : real(i.number[0]) * dot(query, key, key_size);
+    }
+    if (known) softmax(scores, known);
+    for (count_t s = 0; s < known; ++s) {
+      const real weight = scores[s], *row = values.entries + r * values.row + s * values.head;
+#pragma omp simd
+      for (count_t j = 0; j < size; ++j) to[j] += weight * row[j];
+    }
+  }
+}
+
 // The columns of a thread start at a whole panel, so that any number of threads can use the same packed matrix.
 INLINE count_t panel_column(count_t width, count_t i, count_t threads) {
   const count_t start = (width + PANEL - 1) / PANEL * i / threads * PANEL;
@@ -318,6 +350,7 @@ static void compute(const Instruction& i, const Call& call, const Part& part, re
     case SINUSOIDS: return sinusoids(i, call, part);
     case APPEND_AND_ATTEND: return append_and_attend(i, call, part, scores);
     case ATTEND_TO_MEMORY: return attend_to_memory(i, call, part, scores);
+    case ATTEND_TO_ROWS: return attend_to_rows(i, call, part, scores);
   }
 }
 

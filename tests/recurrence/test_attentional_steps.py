@@ -1,0 +1,100 @@
+"""A step of a recurrent decoder with attention, in one call of compiled code, is the step as it is written."""
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.core.state import map_state, select_state, state_leaves
+from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.copying import Copying
+from seriatim.models.encoder_decoder import EncoderDecoder
+from seriatim.recurrence.compiled_step import STEPPERS, stepped
+from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence.round_weights import round_weights
+from seriatim.recurrence.stepper import Stepper
+
+DECODERS = {
+    "dot": (LuongDecoder, {"score": "dot"}),
+    "scaled dot": (LuongDecoder, {"score": "scaled-dot", "readout": "direct"}),
+    "bilinear": (LuongDecoder, {"score": "bilinear"}),
+    "additive": (LuongDecoder, {"score": "additive"}),
+    "input feeding": (LuongDecoder, {"score": "bilinear", "input_feeding": True}),
+    "direct input feeding": (LuongDecoder, {"score": "dot", "input_feeding": True, "readout": "direct"}),
+    "before the recurrence": (BahdanauDecoder, {}),
+    "before, bilinear": (BahdanauDecoder, {"score": "bilinear"}),
+}
+WORDS = 13
+
+
+def made(case: str, recurrence: str = "lstm", **more: object) -> EncoderDecoder:
+    torch.manual_seed(0)
+    kind, options = DECODERS[case]
+    encoder = seriatim.layer("lstm", 6, 4, bidirectional=True)
+    decoder = kind(lambda width: seriatim.layer(recurrence, width, 8), 6, 8, **options, **more)
+    return EncoderDecoder(encoder, decoder, WORDS, WORDS, 6).double().eval()
+
+
+@pytest.mark.parametrize("recurrence", ["lstm", "gru", "mamba", "transformer"])
+@pytest.mark.parametrize("case", DECODERS)
+@torch.no_grad()
+def test_compiled_steps_are_those_as_written(case: str, recurrence: str) -> None:
+    model = made(case, recurrence)
+    source, lengths = torch.randint(WORDS, (4, 7)), torch.tensor([7, 3, 0, 1])
+    state = model.encode(source, lengths)
+    expected_state = state
+    for time, rows in enumerate(([0, 1, 2, 3], [1, 1, 0, 2, 3], [4, 0], [1])):
+        index = torch.tensor(rows)
+        state, expected_state = select_state(state, index), select_state(expected_state, index)
+        tokens = torch.randint(WORDS, (len(rows),), generator=torch.Generator().manual_seed(time))
+        before = [leaf.clone() for leaf in state_leaves(state)]
+        result = stepped(model, tokens, state)
+        assert result is not None
+        with uncompiled():
+            expected, expected_state = model.step(tokens, expected_state)
+        assert all(map(torch.equal, before, state_leaves(state))), "a given state was changed"
+        logits, state = result
+        torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
+        map_state(
+            lambda a, b: torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10) or a,
+            state,
+            expected_state,
+        )
+
+
+@torch.no_grad()
+def test_one_program_serves_sources_of_any_length() -> None:
+    model = made("additive")
+    for rows, time in ((1, 5), (3, 2), (2, 0), (1, 90)):
+        state = model.encode(torch.randint(WORDS, (rows, time)))
+        tokens = torch.zeros(rows, dtype=torch.long)
+        result = stepped(model, tokens, state)
+        assert result is not None
+        with uncompiled():
+            expected, _ = model.step(tokens, state)
+        torch.testing.assert_close(result[0], expected, rtol=1e-10, atol=1e-10)
+    (entry,) = STEPPERS.of(model).entries.values()
+    assert isinstance(entry, Stepper)
+
+
+@torch.no_grad()
+def test_what_is_not_compiled_runs_as_it_is_written() -> None:
+    tokens = torch.zeros(2, dtype=torch.long)
+    located = made("dot", location=True)
+    assert stepped(located, tokens, located.encode(torch.randint(WORDS, (2, 4)))) is None
+    copying = made("dot")
+    copying.copying = Copying(8, torch.arange(WORDS), None).double()
+    state = copying.encode(torch.randint(WORDS, (2, 4)))
+    assert copying.step(tokens, state)[0].shape == (2, WORDS)
+
+
+@torch.no_grad()
+def test_weights_can_be_rounded() -> None:
+    model = made("input feeding").float()
+    numbers, changed = round_weights(model, "int8")
+    assert numbers == changed
+    state, tokens = model.encode(torch.randint(WORDS, (2, 4))), torch.tensor([1, 2])
+    result = stepped(model, tokens, state)
+    assert result is not None
+    with uncompiled():
+        expected, _ = model.step(tokens, state)
+    torch.testing.assert_close(result[0], expected, rtol=1e-4, atol=1e-4)
