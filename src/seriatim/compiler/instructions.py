@@ -76,7 +76,7 @@ class StepProgram:
     instructions: list[Instruction]
     memories: list[Memory]
     numbers: list[float]
-    caches: list[int]  # which parts of the state are caches of keys and values, in the order of their numbers
+    caches: list[int]  # parts of the state that are caches, by their numbers; see `step_program.rewritten`
     unchanged: dict[int, int]  # parts of the new state that are parts of the old state
 
 

@@ -17,6 +17,11 @@ def plan_step(traced: Traced) -> StepProgram:
     return _Planner(traced).program()
 
 
+def rewritten(part: int) -> int:
+    """Return the number that stands for a part of the state after the step, or the part again for this number."""
+    return -1 - part
+
+
 class _Planner:
     def __init__(self, traced: Traced) -> None:
         self.traced = traced
@@ -137,7 +142,7 @@ class _Planner:
     def append_and_attend(self, value: Node, phase: int, to: Operand) -> None:
         queries, entry, cache, seen, *slopes = value.args
         shape, entry_shape, _, _, _, scale, window = value.note
-        number = self.caches.setdefault(cache.note, len(self.caches))
+        number = self.cache(cache.note)
         heads, size = shape[0], shape[-1]
         keys = (entry_shape[0] + 1) // 2
         sources = [
@@ -153,19 +158,29 @@ class _Planner:
     def attend_to_memory(self, value: Node, phase: int, to: Operand) -> None:
         queries, memory, lengths = value.args
         (heads, size), _, _, scale = value.note
-        number = self.caches.setdefault(memory.note, len(self.caches))
+        number = self.cache(memory.note)
         sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase)]
         extra, sizes = (number, heads, size), (heads, 1, 1, 1)
         self.add("attend_to_memory", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
 
     def attend_to_rows(self, value: Node, phase: int, to: Operand) -> None:
-        queries, values, keys, lengths, *vector = value.args
-        (key_size,), (_, size), *_, scale = value.note
-        numbers = [self.caches.setdefault(part.note, len(self.caches)) for part in (values, keys)]
-        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase)]
-        sources.append(self.flat(vector[0], phase) if vector else Operand(Memory("numbers")))
-        extra = (*numbers, key_size, size, bool(vector))
+        queries, values, keys, lengths, *others = value.args  # perhaps a vector; perhaps weights and a filter
+        (key_size,), (_, size), _, _, _, scale, *_ = value.note
+        numbers = [self.cache(part.note) for part in (values, keys)]
+        additive, located = (Operand(Memory("numbers")) for _ in range(2))
+        if len(others) % 2:
+            additive = self.flat(others[0], phase)
+        extra = (*numbers, key_size, size, len(others) % 2, 0, 0, 0)
+        if len(others) >= 2:
+            weights, width = others[-2].note, others[-1].width
+            located = self.flat(others[-1], phase)
+            extra = (*extra[:5], self.cache(weights), self.cache(rewritten(weights)), width)
+        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase), additive, located]
         self.add("attend_to_rows", to, sources, SINGLE, phase, number=scale, extra=extra)
+
+    def cache(self, part: int) -> int:
+        """Return the number of a cache, given the part of the state, or the result of `rewritten` for it."""
+        return self.caches.setdefault(part, len(self.caches))
 
     def flat(self, value: Node, phase: int) -> Operand:
         """Return a value as neighbouring features, copied if they are not."""

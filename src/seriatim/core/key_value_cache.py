@@ -64,7 +64,10 @@ class KeyValueMemory(NamedTuple):
 
 
 class MemoryRows(NamedTuple):
-    """Entries of a memory ``(batch, time, size)`` that a step attends to; a state names them in ``memory_fields``."""
+    """Entries of a memory ``(batch, time, size)``, or weights of it ``(batch, time)``.
+
+    A state names such parts, whose size differs from source to source, in ``memory_fields``.
+    """
 
     entries: Tensor
 

@@ -9,9 +9,11 @@ they compute the same with PyTorch's operators.
         sinusoidal positions ``(batch, size)``, as many features as ``like`` has
     attend_to_memory(queries, memory, lengths, scale)
         the attention of one query for each head to a `seriatim.core.key_value_cache.KeyValueMemory`
-    attend_to_rows(queries, values, keys, lengths, vector, scale)
+    attend_to_rows(queries, values, keys, lengths, vector, scale, before, filter)
         the attention of one query ``(batch, key_size)`` to a memory ``(batch, time, size)``: scores are scale · q·k, or
-        with a vector v those of an additive score, v · tanh(q + k); contexts ``(batch, size)``
+        with a vector v those of an additive score, v · tanh(q + k); contexts ``(batch, size)``. With the weights
+        ``before (batch, time)`` of the step before, the filter over their neighbours is added to the scores, and the
+        compiled step replaces this part of the state
     append_and_attend(queries, entry, cache, seen, slopes, scale, window)
         appends an entry to a `seriatim.core.key_value_cache`, and attends from one query for each head to the newest
         ``window`` entries (0: all): ``(batch, heads, size)``
@@ -51,7 +53,8 @@ OPERATORS = {
     "sinusoids": "(Tensor positions, Tensor like, float base) -> Tensor",
     "attend_to_memory": "(Tensor queries, Tensor memory, Tensor lengths, float scale) -> Tensor",
     "attend_to_rows": (
-        "(Tensor queries, Tensor values, Tensor keys, Tensor lengths, Tensor? vector, float scale) -> Tensor"
+        "(Tensor queries, Tensor values, Tensor keys, Tensor lengths, Tensor? vector, float scale, Tensor? before, "
+        "Tensor? filter) -> Tensor"
     ),
     "append_and_attend": (
         "(Tensor queries, Tensor entry, Tensor cache, Tensor seen, Tensor? slopes, float scale, int window) -> Tensor"

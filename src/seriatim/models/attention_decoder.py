@@ -23,7 +23,7 @@ from ..core.contract import SequenceLayer
 from ..core.errors import InputError, nearest
 from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import State, select_state
-from ..core.step_operators import NotTraceableError, tracing_step
+from ..core.step_operators import tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
 from ..recurrence.deferred_gradients import ProductsAfter
 from .recurrent_decoder import RecurrentDecoder, linear
@@ -83,24 +83,30 @@ class MemoryAttention(nn.Module):
             weights = weights.masked_fill(memory.padding, 0)
         return weights @ memory.values, weights
 
-    def traced_look(self, queries: Tensor, memory: Memory) -> Tensor:
+    @property
+    def _filter(self) -> Tensor:
+        """The factors of the weights before, of the largest shift first."""
+        assert self.location is not None
+        return LOCATION_SCALE * self.location.flip(0)
+
+    def traced_look(self, queries: Tensor, memory: Memory, before: State) -> Tensor:
         """Return what the compiler records for the contexts of one step; see `seriatim.core.step_operators`."""
-        if self.location is not None:
-            raise NotTraceableError("attention is compiled if it does not depend on where the step before looked")
+        last, location = (before, self._filter) if isinstance(before, Tensor) else (None, None)
         score, vector, scale = self.score, None, 1.0
         if isinstance(score, Additive):
             queries, vector = queries @ score.query_weight[0], score.vector[0, :, 0]
         elif isinstance(score, Dot):
             scale = score.scale
         values, keys, _, lengths = memory
-        return cast(Tensor, torch.ops.seriatim.attend_to_rows(queries, values, keys, lengths, vector, scale))
+        return cast(
+            Tensor, torch.ops.seriatim.attend_to_rows(queries, values, keys, lengths, vector, scale, last, location)
+        )
 
     def located(self, scores: Tensor, before: Tensor) -> Tensor:
         """Return the weights for scores ``(B, T, S)``, each of which depends on those of the step before ``(B, S)``."""
-        assert self.location is not None
         if not scores.shape[2]:
             return scores
-        filter_weights, steps, last = LOCATION_SCALE * self.location.flip(0), [], before.unsqueeze(1)
+        filter_weights, steps, last = self._filter, [], before.unsqueeze(1)
         for score in scores.tensor_split(scores.shape[1], dim=1):
             shifted = F.pad(last, (REACH, REACH)).unfold(2, 2 * REACH + 1, 1)  # (B, 1, S, shifts), the largest first
             last = torch.softmax(score + shifted @ filter_weights, dim=2)
@@ -127,7 +133,7 @@ class _AttentionFields(NamedTuple):
 class AttentionState(_AttentionFields):
     """The state of a decoder with attention."""
 
-    memory_fields = ("memory", "keys")
+    memory_fields = ("weights", "memory", "keys")
 
 
 class AttentionDecoder(RecurrentDecoder):
@@ -244,7 +250,7 @@ class AttentionDecoder(RecurrentDecoder):
     def attend_step(self, queries: Tensor, memory: Memory, before: State) -> tuple[Tensor, Tensor, State]:
         """Return contexts and weights for the queries of one step ``(batch, size)``, and weights to keep, if any."""
         if tracing_step():
-            return self.attend.traced_look(queries, memory), queries, ()
+            return self.attend.traced_look(queries, memory, before), queries, before
         contexts, weights = (values.squeeze(1) for values in self.attend(queries.unsqueeze(1), memory, before))
         return contexts, weights, weights if isinstance(before, Tensor) else ()
 

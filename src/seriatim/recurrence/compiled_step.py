@@ -135,7 +135,7 @@ def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> No
     def random(leaf: Tensor, count: int | None) -> Tensor:
         shape = list(leaf.shape)
         if count is not None:
-            shape[-2] = count
+            shape[time_dimension(leaf)] = count
         if leaf.is_floating_point():
             return torch.randn(shape, dtype=leaf.dtype, generator=generator)
         return 1 + torch.arange(len(leaf)) % VERIFIED_ENTRIES

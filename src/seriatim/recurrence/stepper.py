@@ -17,7 +17,7 @@ from ..compiler.cpp.emit import LANES, Numbers
 from ..compiler.cpp.toolchain import library
 from ..compiler.instructions import DIMENSIONS, KINDS, Instruction, Memory, Operand, preamble
 from ..compiler.reasons import Reason, UnsupportedError
-from ..compiler.step_program import plan_step
+from ..compiler.step_program import plan_step, rewritten
 from ..compiler.trace import Traced
 from ..compiler.weight_formats import packable
 from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
@@ -44,7 +44,7 @@ class _Instruction(ctypes.Structure):
         ("to", _Operand),
         ("sources", _Operand * 4),
         ("number", ctypes.c_double * 2),
-        ("extra", ctypes.c_int64 * 6),
+        ("extra", ctypes.c_int64 * 8),
     )
 
 
@@ -62,6 +62,7 @@ class CachePart(NamedTuple):
     window: int  # how many entries an input sees, its own included; 0 for all
     shape: torch.Size
     dtype: torch.dtype
+    is_written: bool  # whether the step writes this part anew instead of reading it
 
 
 class Filled(NamedTuple):
@@ -127,14 +128,15 @@ class Stepper:
 
     def cache_part(self, number: int, leaves: list[Tensor], caches: list[Cache | None]) -> CachePart:
         """Return where a cache is in the state, and what an input sees of it."""
-        part = self.program.caches[number]
+        source = self.program.caches[number]
+        part = source if source >= 0 else rewritten(source)
         if caches[part] is None:
             raise UnsupportedError(
                 [Reason("attention reads entries that are not those of a KeyValueCache or KeyValueMemory")]
             )
         attends = (i for i in self.program.instructions if i.kind == "append_and_attend")
         window = next((i.extra[4] for i in attends if i.extra[0] == number), 0)
-        return CachePart(part, window, leaves[part].shape, leaves[part].dtype)
+        return CachePart(part, window, leaves[part].shape, leaves[part].dtype, source < 0)
 
     def fixed_memory(self, memory: Memory) -> Tensor:
         """Return the tensor of a memory that is the same for all calls."""
@@ -186,7 +188,7 @@ class Stepper:
             operand(instruction.to),
             tuple(map(operand, sources)),
             (instruction.number, 0.0),
-            (*extra, *[0] * (6 - len(extra))),
+            (*extra, *[0] * (8 - len(extra))),
         )
 
     def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
@@ -197,7 +199,7 @@ class Stepper:
             return None
         if not self.fits(batch, leaves, caches):
             return None
-        entries, filled = self.append(leaves, caches)
+        entries, filled, written = self.append(leaves, caches)
         before = [(i, leaves[part].contiguous()) for part, i in self.old]
         if self.inputs_index is not None:
             before.append((self.inputs_index, inputs.contiguous()))
@@ -225,6 +227,7 @@ class Stepper:
         if failed:
             return None
         new |= {part: leaves[other] for part, other in self.program.unchanged.items()}
+        new |= written
         return outputs, _rebuilt(state, iter(range(len(leaves))), new, filled)
 
     def make_room(self, rows: int, scores: int) -> None:
@@ -250,18 +253,22 @@ class Stepper:
                 return False
             if isinstance(kind, KeyValueMemory) and not leaf.is_contiguous():
                 return False
-            if isinstance(kind, MemoryRows) and leaf.stride(2) != 1 and leaf.shape[2] > 1:
+            if isinstance(kind, MemoryRows) and leaf.stride(-1) != 1 and leaf.shape[-1] > 1:
                 return False
             expected[cache.part] = leaf.shape[1:], cache.dtype
         if any(len(leaf) != batch for leaf in leaves):
             return False
         return [(leaf.shape[1:], leaf.dtype) for leaf in leaves] == expected
 
-    def append(self, leaves: list[Tensor], caches: list[Cache | None]) -> tuple[list[_Cache], dict[int, Filled]]:
-        """Reserve a place for one more entry in every cache."""
-        entries, filled = [], {}
-        for part, window, _, _ in self.caches:
+    def append(
+        self, leaves: list[Tensor], caches: list[Cache | None]
+    ) -> tuple[list[_Cache], dict[int, Filled], dict[int, Tensor]]:
+        """Reserve a place for one more entry in every cache, and memory for the parts that are written anew."""
+        entries, filled, written = [], {}, {}
+        for part, window, _, _, is_written in self.caches:
             leaf, cache = leaves[part], caches[part]
+            if is_written:
+                leaf = written[part] = torch.empty(leaf.shape, dtype=leaf.dtype)
             count = leaf.shape[time_dimension(leaf)]
             if not isinstance(cache, KeyValueCache):
                 entries.append(_Cache(leaf.data_ptr(), *leaf.stride()[:2], count))
@@ -271,7 +278,7 @@ class Stepper:
             start = buffer.memory.data_ptr() + (end - count) * size * self.dtype.itemsize
             entries.append(_Cache(start, row, head, count))
             filled[part] = Filled(buffer, end, window)
-        return entries, filled
+        return entries, filled, written
 
 
 def leaves_and_caches(state: State) -> tuple[list[Tensor], list[Cache | None]]:
@@ -295,13 +302,13 @@ def leaves_and_caches(state: State) -> tuple[list[Tensor], list[Cache | None]]:
 
 
 def time_dimension(entries: Tensor) -> int:
-    """Return which dimension of the entries of a cache or a memory is time."""
-    return entries.dim() - 2
+    """Return which dimension of a cache (batch, heads, time, size) or a memory (batch, time, ...) is time."""
+    return 2 if entries.dim() == 4 else 1
 
 
 def _sides(shape: torch.Size) -> tuple[int, ...]:
     """Return the sizes of a cache or a memory other than the batch and time."""
-    return shape[1:-2] + shape[-1:]
+    return shape[1:2] + shape[3:] if len(shape) == 4 else shape[2:]
 
 
 def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], filled: dict[int, Filled]) -> Any:

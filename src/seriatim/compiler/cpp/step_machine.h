@@ -20,7 +20,7 @@ struct Instruction {
   count_t size[4];    // the dimensions of the elements of a row
   Operand to, from[4];
   double number[2];
-  count_t extra[6];
+  count_t extra[8];
 };
 
 struct Cache {  // keys and values of past inputs (batch, heads, entries, size), or a memory (batch, entries, size)
@@ -277,13 +277,14 @@ static void attend_to_memory(const Instruction& i, const Call& call, const Part&
 
 // Attends to the entries of a memory: from[0] the query, from[1] the length of the memory of each row, from[2] the vector
 // of additive scores, if extra[4]; extra: the caches of the values and of the keys, the sizes of a key and of a value. A
-// row without memory gives zeros.
+// row without memory gives zeros. If extra[7], scores also depend on the weights of the step before, those of cache
+// extra[5], through the filter from[3] of extra[7] numbers, and the new weights are written to extra[6].
 static void attend_to_rows(const Instruction& i, const Call& call, const Part& part, real* scores) {
   const Cache &values = call.caches[i.extra[0]], &keys = call.caches[i.extra[1]];
-  const count_t key_size = i.extra[2], size = i.extra[3];
+  const count_t key_size = i.extra[2], size = i.extra[3], taps = i.extra[7], time = values.count;
   for (count_t r = part.first_row; r < part.last_row; ++r) {
     const int64_t length = *call.integers(i.from[1], r);
-    const count_t known = length < values.count ? length : values.count;
+    const count_t known = length < time ? length : time;
     const real *query = call.at(i.from[0], r), *vector = call.at(i.from[2], 0);
     real* to = call.at(i.to, r);
     std::memset(to, 0, size * sizeof(real));
@@ -291,7 +292,20 @@ static void attend_to_rows(const Instruction& i, const Call& call, const Part& p
       const real* key = keys.entries + r * keys.row + s * keys.head;
       scores[s] = i.extra[4] ? additive(query, key, vector, key_size) : real(i.number[0]) * dot(query, key, key_size);
     }
+    if (taps) {
+      const Cache& before = call.caches[i.extra[5]];
+      const real *weights = before.entries + r * before.row, *filter = call.at(i.from[3], 0);
+      for (count_t s = 0; s < known; ++s)
+        for (count_t j = 0; j < taps; ++j) {
+          const count_t place = s + j - taps / 2;
+          if (0 <= place && place < time) scores[s] += filter[j] * weights[place];
+        }
+    }
     if (known) softmax(scores, known);
+    if (taps) {
+      const Cache& after = call.caches[i.extra[6]];
+      for (count_t s = 0; s < time; ++s) after.entries[r * after.row + s] = s < known ? scores[s] : real(0);
+    }
     for (count_t s = 0; s < known; ++s) {
       const real weight = scores[s], *row = values.entries + r * values.row + s * values.head;
 #pragma omp simd
