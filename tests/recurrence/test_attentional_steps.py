@@ -81,13 +81,21 @@ def test_one_program_serves_sources_of_any_length() -> None:
     assert isinstance(entry, Stepper)
 
 
+@pytest.mark.parametrize("case", ["dot", "location", "location, additive"])
 @torch.no_grad()
-def test_what_is_not_compiled_runs_as_it_is_written() -> None:
-    tokens = torch.zeros(2, dtype=torch.long)
-    copying = made("dot")
-    copying.copying = Copying(8, torch.arange(WORDS), None).double()
-    state = copying.encode(torch.randint(WORDS, (2, 4)))
-    assert copying.step(tokens, state)[0].shape == (2, WORDS)
+def test_copying_uses_the_weights_of_a_compiled_step(case: str) -> None:
+    model = made(case)
+    model.copying = Copying(8, torch.arange(WORDS), None).double()
+    model.copying.gate.weight.normal_()
+    state = expected_state = model.encode(torch.randint(WORDS, (3, 4)), torch.tensor([4, 0, 2]))
+    for time in range(3):
+        tokens = torch.full((3,), time)
+        logits, state = model.step(tokens, state)
+        with uncompiled():
+            expected, expected_state = model.step(tokens, expected_state)
+        torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
+    is_compiled = any(isinstance(entry, Stepper) for entry in STEPPERS.of(model.decoder).entries.values())
+    assert is_compiled == ("location" in case)
 
 
 @torch.no_grad()

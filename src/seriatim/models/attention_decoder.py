@@ -25,6 +25,7 @@ from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import State, select_state
 from ..core.step_operators import tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
+from ..recurrence.compiled_step import stepped
 from ..recurrence.deferred_gradients import ProductsAfter
 from .recurrent_decoder import RecurrentDecoder, linear
 
@@ -198,12 +199,19 @@ class AttentionDecoder(RecurrentDecoder):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Run one step of the recurrence and of attention."""
+        result = stepped(self, inputs, state)
+        if result is not None:
+            return result
         outputs, _, state = self.attending_step(inputs, state)
         return outputs, state
 
     def attending_step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Return the outputs of a step, its attention weights ``(batch, memory_time)`` and the state after it."""
         self.check_step(inputs, state)
+        result = None if self.attend.location is None else stepped(self, inputs, state)
+        if result is not None:  # the state has the weights
+            outputs, after = result[0], cast(AttentionState, result[1])
+            return outputs, cast(Tensor, after.weights), after
         state = cast(AttentionState, state)
         features, weights, (layer, before, last) = self.advance(inputs, state[:3], self.memory_of(state))
         return self.finish(features), weights, state._replace(layer=layer, before=before, weights=last)
