@@ -102,7 +102,7 @@ def cost_of_rounding(run: Run, data: str, *, file_format: str | None = None, **s
         loss = differences["loss"]
         difference, low, high = (None if value is None else value * bits for value in loss[:3])
         differences["bits_per_byte"] = Paired(difference or 0.0, low, high, loss.p_value)
-    speed, full_speed = measure_speeds([run.model, full.model])
+    speed, full_speed = measure_speeds([run.answering, full.answering])
     return Cost(run.weights, metrics, differences, speed, full_speed)
 
 
