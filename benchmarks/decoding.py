@@ -1,12 +1,13 @@
 """Decode token by token: one call of compiled code for a step, the layers one after another, and other libraries.
 
-    python benchmarks/decoding.py [--only models|formats|prompts|layers] [--tokens 32] [--turns 5] [--names A,B]
+    python benchmarks/decoding.py [--only models|formats|prompts|decoders|layers] [--tokens 32] [--turns 5]
 
 models: models with random weights decode greedily, in turn: Seriatim's compiled step, its step as the layers are
 written, and a plain forward loop of `transformers` with its cache (GPT-2, and Mamba without its CUDA kernels) or of
 PyTorch's own LSTM. formats: GPT-2 of 124 M with weights in float32, bfloat16 and int8, one row and 16 rows, beside
 CTranslate2 (whose int8 rounds the activations, too). prompts: reading a prompt of 1,024 tokens beside one forward pass
-over all of it, as in training. layers: the compiled step of every layer beside its step as it is written.
+over all of it, as in training. decoders: recurrent decoders with attention to 15 source tokens. layers: the compiled
+step of every layer beside its step as it is written.
 
 For each way the script prints the median of tokens per second, the share of the memory's bandwidth that reading the
 weights is, the share of the best matrix product, and the ratio of the speeds to the first way.
@@ -20,7 +21,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ctranslate
 import torch
@@ -28,7 +29,11 @@ from machine import describe, product_rate
 from torch import nn
 
 import seriatim
+from seriatim.core.state import State
 from seriatim.decoding.sampling import read
+from seriatim.models.attentional import LuongDecoder
+from seriatim.models.copying import Copying
+from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.language_model import LanguageModel
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.round_weights import round_weights
@@ -48,11 +53,17 @@ def bandwidth() -> float:
     return values.numel() * values.element_size() / min(times)
 
 
-def ours(model: LanguageModel, batch: int, *, compiled: bool = True) -> Decoder:
-    """Return greedy decoding with Seriatim."""
+def ours(
+    model: LanguageModel | EncoderDecoder,
+    batch: int,
+    *,
+    compiled: bool = True,
+    start: Callable[[], State] | None = None,
+) -> Decoder:
+    """Return greedy decoding with Seriatim; ``start`` returns the state to begin with."""
 
     def decode(tokens: int) -> None:
-        token, state = torch.zeros(batch, dtype=torch.long), model.initial_state(batch)
+        token, state = torch.zeros(batch, dtype=torch.long), start() if start else model.initial_state(batch)
         for _ in range(tokens):
             logits, state = model.step(token, state)
             token = logits.argmax(1)
@@ -164,10 +175,13 @@ def numbers_of(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def compared(model: LanguageModel, rows: int, **others: Decoder) -> dict[str, Way]:
+def compared(
+    model: LanguageModel | EncoderDecoder, rows: int, start: Callable[[], State] | None = None, **others: Decoder
+) -> dict[str, Way]:
     """Return the compiled step of a model, its step as it is written, and other ways with as many weights."""
     count = numbers_of(model)
-    ways = {"compiled step": ours(model, rows), "layers": ours(model, rows, compiled=False), **others}
+    ways = {name: ours(model, rows, compiled=name != "layers", start=start) for name in ("compiled step", "layers")}
+    ways |= others
     return {name: Way(decode, 4 * count, count) for name, decode in ways.items()}
 
 
@@ -222,6 +236,27 @@ def prompts(args: argparse.Namespace, limits: Limits) -> None:
         report(title, {name: Way(way, 4 * count, count) for name, way in ways.items()}, length, limits, per_call)
 
 
+def decoders(args: argparse.Namespace, limits: Limits) -> None:
+    """Compare the compiled step of recurrent decoders with their step as it is written."""
+    choices: list[tuple[str, int, int, dict[str, Any], bool]] = [
+        ("LSTM 512, bilinear, input feeding", 512, 8000, {"input_feeding": True}, False),
+        ("LSTM 256, dot, location", 256, 60, {"score": "dot", "location": True}, False),
+        ("LSTM 256, location, copying", 256, 60, {"score": "dot", "location": True}, True),
+    ]
+    for title, size, words, options, copies in choices:
+        torch.manual_seed(0)
+        encoder = seriatim.layer("lstm", size // 2, size // 2, bidirectional=True)
+        decoder = LuongDecoder(lambda width, size=size: seriatim.layer("lstm", width, size), size // 2, size, **options)
+        model = EncoderDecoder(encoder, decoder, words, words, size // 2).eval()
+        if copies:
+            model.copying = Copying(size, torch.arange(words), None)
+        for rows in (1, 5, 40, 320):
+            source = torch.randint(words, (rows, 15))
+            report(
+                title, compared(model, rows, start=lambda model=model, s=source: model.encode(s)), rows, limits, args
+            )
+
+
 def layers(args: argparse.Namespace, limits: Limits) -> None:
     """Compare the compiled step of every layer with its step as it is written."""
     for name in args.names.split(",") if args.names else seriatim.layers.names():
@@ -231,14 +266,14 @@ def layers(args: argparse.Namespace, limits: Limits) -> None:
                 report(f"{name}, {size}", compared(model, rows), rows, limits, args)
 
 
-PARTS = {"models": models, "formats": formats, "prompts": prompts, "layers": layers}
+PARTS = {"models": models, "formats": formats, "prompts": prompts, "decoders": decoders, "layers": layers}
 
 
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PARTS)
-    parser.add_argument("--names", help="layers with commas between them (default: all)")
+    parser.add_argument("--names", help="with --only layers: names with commas between them (default: all)")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--turns", type=int, default=5)
     args = parser.parse_args()
