@@ -56,17 +56,16 @@ def main() -> None:
         costs: list[Cost] = []
         for weights in ("bfloat16", "int8"):
             run = seriatim.load(path, weights=weights)
-            cost = cost_of_rounding(run, args.data)
+            cost = cost_of_rounding(run, run.evaluate(args.data), args.data)
             if not costs:
-                value, speed = cost.metrics["bits_per_byte"], cost.tokens_per_second_float32
+                value, speed = cost.metrics["bits_per_byte"], cost.speeds.second
                 print(f"| {path} | float32 | {value:.4f} | | | {speed:,.0f} | 1 |")
             costs.append(cost)
             bits = cost.differences["bits_per_byte"]
-            ratio = cost.tokens_per_second / cost.tokens_per_second_float32
             value = cost.metrics["bits_per_byte"] + bits.difference
             print(
                 f"| {path} | {weights} | {value:.4f} | {bits.difference:+.5f} | {bits.low:+.5f} to {bits.high:+.5f} | "
-                f"{cost.tokens_per_second:,.0f} | {ratio:.2f} |",
+                f"{cost.speeds.first:,.0f} | {cost.speeds.ratio:.2f} |",
                 flush=True,
             )
         value, (difference, low, high) = cost_of_four_bits(path, args.data)

@@ -188,7 +188,7 @@ def test_without_a_compiler_cells_run_as_loops_and_one_warning_says_so(
     monkeypatch.setenv("CXX", command)
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path))
     compiler._warn.cache_clear()
-    with pytest.warns(UncompiledWarning, match="recurrent layers run uncompiled") as said:
+    with pytest.warns(UncompiledWarning, match="models run uncompiled") as said:
         agree(elman(), fast=False)
     assert len(said) == 1
     with warnings.catch_warnings():

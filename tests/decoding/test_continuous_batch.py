@@ -94,6 +94,10 @@ def test_a_text_can_be_ended_early() -> None:
     batch.end(long)
     while not batch.is_empty:
         assert all(request is not long for request, _ in batch.advance())
+    batch.add(long)
+    batch.end(long)
+    assert batch.is_empty
+    assert batch.advance() == []
 
 
 def test_no_more_rows_than_memory_allows() -> None:

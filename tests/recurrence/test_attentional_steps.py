@@ -12,6 +12,7 @@ from seriatim.recurrence.compiled_step import STEPPERS, stepped
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.round_weights import round_weights
 from seriatim.recurrence.stepper import Stepper
+from seriatim.runs.weight_rounding import round_model
 
 DECODERS = {
     "dot": (LuongDecoder, {"score": "dot"}),
@@ -90,12 +91,23 @@ def test_copying_uses_the_weights_of_a_compiled_step(case: str) -> None:
     state = expected_state = model.encode(torch.randint(WORDS, (3, 4)), torch.tensor([4, 0, 2]))
     for time in range(3):
         tokens = torch.full((3,), time)
+        assert stepped(model, tokens, state) is None
         logits, state = model.step(tokens, state)
         with uncompiled():
             expected, expected_state = model.step(tokens, expected_state)
         torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
     is_compiled = any(isinstance(entry, Stepper) for entry in STEPPERS.of(model.decoder).entries.values())
     assert is_compiled == ("location" in case)
+
+
+def test_the_decoder_of_a_model_that_copies_can_be_rounded(tmp_path) -> None:
+    model = made("location").float()
+    model.copying = Copying(8, torch.arange(WORDS), None)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    round_model(model, "int8", tmp_path, "seq2seq")
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed
+    assert all(key.startswith("decoder.") for key in changed)
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ import torch
 
 import seriatim
 from seriatim.core.errors import InputError
+from seriatim.runs import weight_rounding
 
 
 def call(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -59,7 +60,7 @@ def test_what_cannot_be_rounded_is_refused(runs, texts, tmp_path, capsys) -> Non
             "out": str(tmp_path / "ngram"),
         }
     )
-    with pytest.raises(InputError, match="does not multiply with matrices"):
+    with pytest.raises(InputError, match="has no matrices; leave out --weights"):
         seriatim.load(tmp_path / "ngram", weights="int8")
     code, printed, errors = call(capsys, "generate", str(tmp_path / "ngram"), "--weights", "int8")
     assert (code, printed, errors.count("\n")) == (2, "", 1)
@@ -75,8 +76,59 @@ def test_evaluate_shows_what_rounding_costs(runs, texts, capsys) -> None:
     for key in ("loss", "bits_per_byte"):
         expected = metrics[key] - rounding["metrics"][key]
         assert rounding["differences"][key]["difference"] == pytest.approx(expected, abs=1e-9)
-    assert min(rounding["tokens_per_second"], rounding["tokens_per_second_float32"]) > 0
+    speeds = rounding["speeds"]
+    assert 0 < speeds["ratio_low"] <= speeds["ratio"] <= speeds["ratio_high"]
     code, printed, _ = call(capsys, "evaluate", path, "--data", texts["valid"], *weights)
     assert "bits per byte" in printed
     assert "weights rounded to int8 (first), and as they are (second)" in printed
     assert "tokens/s instead of" in printed
+    code, printed, errors = call(capsys, "evaluate", path, path, "--data", texts["valid"], *weights)
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert "--weights: measures what rounding costs one run" in errors
+
+
+class Timed:
+    """A model whose step takes some time; it counts its steps."""
+
+    def __init__(self, seconds: float, clock: list[float]) -> None:
+        self.seconds, self.clock, self.steps = seconds, clock, 0
+
+    def initial_state(self, batch_size: int) -> torch.Tensor:
+        return torch.zeros(batch_size, 1)
+
+    def step(self, tokens, state):
+        self.clock[0] += self.seconds
+        self.steps += 1
+        return torch.zeros(1, 3), state
+
+    def parameters(self):
+        return iter([torch.nn.Parameter(torch.zeros(1))])
+
+
+def test_speeds_are_those_of_turns_that_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(weight_rounding.time, "perf_counter", lambda: clock[0])
+    slow, fast = Timed(0.002, clock), Timed(0.0005, clock)
+    speeds = weight_rounding.measure_speeds(fast, slow)
+    assert speeds.first == pytest.approx(2000)
+    assert speeds.second == pytest.approx(500)
+    assert (speeds.ratio_low, speeds.ratio, speeds.ratio_high) == pytest.approx((4, 4, 4))
+    assert slow.steps == fast.steps >= weight_rounding.TURNS * weight_rounding.TURN_SECONDS / slow.seconds
+    instant = Timed(0.0, clock)
+    clock[0] = 0.0
+    ticking = iter(range(10**9))
+    monkeypatch.setattr(weight_rounding.time, "perf_counter", lambda: next(ticking) * 1e-6)
+    weight_rounding.measure_speeds(instant, instant)
+    assert instant.steps <= 4 * weight_rounding.MAX_TURN_TOKENS * (weight_rounding.TURNS + 1)
+
+
+def test_weights_that_change_after_rounding_are_other_weights(runs, tmp_path) -> None:
+    run = seriatim.load(runs["char-line"].path, weights="int8")
+    stream = run.stream()
+    stream.feed("the")
+    with torch.no_grad():
+        for weight in run.model.parameters():
+            weight.mul_(1.5)
+    stream.save(tmp_path / "state.safetensors")
+    with pytest.raises(InputError, match="does not belong to this model"):
+        runs["char-line"].stream().load(tmp_path / "state.safetensors")

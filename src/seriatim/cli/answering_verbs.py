@@ -71,9 +71,11 @@ def evaluate(options: argparse.Namespace) -> None:
         shares = dict(zip(paths, weights, strict=True))
     settings = {"file_format": options.format, **_answer_settings(options, run)}
     alone = len(paths) == 1 and other is None and options.interpolate is None
+    if options.weights != "float32" and not alone:
+        raise InputError("--weights: measures what rounding costs one run; leave out --weights, or the other runs")
     beside = evaluate_beside_baseline(run, options.data, **settings) if alone else None
     metrics = run.evaluate(options.data, **settings) if beside is None else beside.metrics
-    cost = cost_of_rounding(run, options.data, **settings) if alone and options.weights != "float32" else None
+    cost = cost_of_rounding(run, metrics, options.data, **settings) if options.weights != "float32" else None
     if other is not None:
         second = open_run(other, options)
         differences = compare(run, second, options.data, **settings)

@@ -133,10 +133,10 @@ def print_cost_of_rounding(metrics: Metrics, cost: "Cost", task: AnyTask) -> Non
     """Print the metrics of a run with rounded weights beside those without, their differences, and both speeds."""
     print(f"\nweights rounded to {cost.weights} (first), and as they are (second):")
     print_differences(metrics, cost.metrics, cost.differences, task)
-    ratio = cost.tokens_per_second / cost.tokens_per_second_float32
+    first, second, ratio, low, high = cost.speeds
     print(
-        f"decoding: {cost.tokens_per_second:,.0f} tokens/s instead of {cost.tokens_per_second_float32:,.0f} "
-        f"({ratio:.2f} times; one text, greedy, medians of {cost.turns} turns)"
+        f"writing one text greedily: {first:,.0f} tokens/s instead of {second:,.0f} "
+        f"({ratio:.2f} times; {low:.2f} to {high:.2f} in single turns)"
     )
 
 

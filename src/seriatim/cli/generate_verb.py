@@ -36,10 +36,10 @@ def add_generate(verbs: Verbs) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help="the run of a language model")
     add("--prompt", metavar="S", help="the beginning of the text; - reads it from standard input")
-    text = (
-        "write a text for each line, or each object of JSONL with the field prompt; - reads standard input to its end"
-    )
+    text = "write a text for each line, or the field prompt (else text) of each JSONL object; - is standard input"
     add("--prompts", metavar="FILE", help=text)
+    formats = ("auto", "text", "jsonl")
+    add("--format", choices=formats, default="auto", help="the format of --prompts (default: by the name)")
     add("--max-tokens", type=int, default=200, metavar="N", help="the largest number of tokens (default: 200)")
     add_sampling(parser, temperature=1.0)
     add_generation(parser)
@@ -72,7 +72,7 @@ def generate(options: argparse.Namespace) -> None:
     first = settings["seed"] = choose_seed(options.seed)
     if options.prompts is not None:
         read = deque[Prompt]()  # prompts whose texts have not been printed yet
-        texts = run.generate_many(_noting(read_prompts(options.prompts), read), **settings)
+        texts = run.generate_many(_noting(read_prompts(options.prompts, options.format), read), **settings)
         _print_texts(((read.popleft().text, text) for text in texts), "prompt", first, options.json)
         return
     prompt = read_prompt() if options.prompt == "-" else options.prompt or ""

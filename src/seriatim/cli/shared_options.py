@@ -89,7 +89,7 @@ def add_code(parser: argparse.ArgumentParser, named_by: str = "the run") -> None
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
     """Add the option of rounded weights."""
-    text = "round the weights that decoding multiplies with to bfloat16 or int8, so that it reads fewer bytes"
+    text = "round the weights of decoding to bfloat16 or int8, so that it reads fewer bytes (lm and seq2seq)"
     # the formats are those of seriatim.compiler.weight_formats, which imports PyTorch
     parser.add_argument("--weights", choices=("float32", "bfloat16", "int8"), default="float32", help=text)
 

@@ -39,7 +39,8 @@ def rounded(matrix: Tensor, weight_format: WeightFormat) -> Tensor:
     mantissa, exponent = torch.frexp(largest / LARGEST)
     factors = torch.ldexp((mantissa * 2**FACTOR_BITS).ceil() / 2**FACTOR_BITS, exponent)
     factors = torch.where(largest > SMALLEST, factors, torch.ones_like(factors))
-    return (matrix / factors).round() * factors
+    result = (matrix / factors).round() * factors
+    return result if result.isfinite().all() else matrix  # the largest numbers would overflow
 
 
 def packable(matrix: Tensor, *, reduced: bool) -> Packable:

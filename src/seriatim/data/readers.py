@@ -215,8 +215,9 @@ def unreadable(source: Source, error: Exception) -> InputError:
 def _text_pieces(source: Source) -> Iterator[Piece]:
     begins, line = True, 1
     for raw in _raw_pieces(source):  # none is empty
-        yield Piece(_decode(raw, source.name, line).replace("\r\n", "\n"), begins)
-        begins, line = False, line + raw.count(b"\n")
+        for part in _before_and_from(raw):  # so that lines before a damaged one are read
+            yield Piece(_decode(part, source.name, line).replace("\r\n", "\n"), begins)
+            begins, line = False, line + part.count(b"\n")
 
 
 def _raw_pieces(source: Source) -> Iterator[bytes]:
@@ -256,6 +257,19 @@ def _cut(held: bytes) -> int:
     cut = len(held) - 1  # the last byte may be a CR whose LF is still to come
     starts = (at for at in range(cut, max(0, cut - CONTINUATION_BYTES) - 1, -1) if held[at] & 0xC0 != 0x80)
     return next(starts, cut)
+
+
+def _before_and_from(raw: bytes) -> Iterator[bytes]:
+    """Yield the lines before the first one that cannot be decoded, if there is any, and the rest."""
+    end = raw.find(b"\0")
+    try:
+        (raw if end < 0 else raw[:end]).decode("utf-8")
+    except UnicodeDecodeError as error:
+        end = error.start
+    cut = raw.rfind(b"\n", 0, end) + 1 if end >= 0 else 0
+    if cut:
+        yield raw[:cut]
+    yield raw[cut:]
 
 
 def _decode(raw: bytes, name: str, line: int) -> str:

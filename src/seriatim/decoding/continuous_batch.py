@@ -23,6 +23,8 @@ MEMORY = 1 << 28
 MAX_ROWS = 256
 COPIES = 8
 """Arrays of a row's logits, in float64, that are in memory while a token is sampled."""
+EXPECTED_TOKENS = 2048
+"""The length of a text for which memory is planned, if it may be longer: most texts end before."""
 CROWDED = 0.5
 """The share of rows that have ended from which on they are removed even if no text waits for their place."""
 
@@ -107,7 +109,9 @@ class ContinuousBatch:
         return not self.waiting and all(row.has_ended for row in self.rows)
 
     def end(self, request: TextRequest) -> None:
-        """End a text early, for instance because a stop string is complete."""
+        """End a text early, for instance because a stop string is complete. There is no event for it any more."""
+        if request in self.waiting:
+            self.waiting.remove(request)
         for row in self.rows:
             row.has_ended |= row.request is request
 
@@ -151,7 +155,9 @@ class ContinuousBatch:
             return
         self.rows = [self.rows[i] for i in kept]
         self._tokens = None if self._tokens is None else [self._tokens[i] for i in kept]
-        if kept:
+        if not kept:
+            self._state, self._logits = (), None
+        else:
             index = torch.tensor(kept, device=self.model.device)
             self._state = without_unused(select_state(self._state, index))
 
@@ -173,8 +179,8 @@ class ContinuousBatch:
         while self.waiting and len(self.rows) < self.max_rows:
             request = self.waiting[0]
             begun = self._begin(request.prompt)
-            size = state_bytes(begun.state) + begun.growth * request.max_tokens
-            needed = row_bytes(size, begun.logits.shape[1], request.max_tokens)
+            expected = min(request.max_tokens, EXPECTED_TOKENS)
+            needed = row_bytes(state_bytes(begun.state) + begun.growth * expected, begun.logits.shape[1], expected)
             largest = max([needed, *(row.max_bytes for row in self.rows)])
             if self.rows and (len(self.rows) + 1) * largest > self.memory:
                 break
@@ -222,4 +228,4 @@ class ContinuousBatch:
 
 def row_bytes(state_size: float, vocabulary_size: int, max_tokens: int) -> float:
     """Return the bytes that a text needs in a batch, given those of its state at its end."""
-    return 2 * state_size + COPIES * 8 * vocabulary_size + 64 * min(max_tokens, 1 << 20)  # 64: a piece of text
+    return 2 * state_size + COPIES * 8 * vocabulary_size + 64 * max_tokens  # 64: a piece of text

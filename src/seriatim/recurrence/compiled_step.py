@@ -14,6 +14,7 @@ from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.step_trace import StepRecorder
 from ..compiler.trace import Traced
+from ..core.contract import MemoryLayer
 from ..core.state import State, state_leaves, with_leaves
 from .fast_path import as_step, traced_step
 from .obstacles import compiling, numbers_of, obstacles, on_gpu, uncompiled, without_autocast
@@ -71,7 +72,11 @@ def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
 
 def _example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
     """Return inputs and a state for a step."""
-    state = layer.initial_state(batch_size)  # type: ignore[operator]
+    memory: list[Tensor] = []
+    if isinstance(layer, MemoryLayer):
+        size = next(vars(part)["memory_size"] for part in layer.modules() if "memory_size" in vars(part))
+        memory.append(next(layer.parameters()).new_zeros(batch_size, 1, size))
+    state = layer.initial_state(batch_size, *memory)  # type: ignore[operator]
     like = next(
         (leaf for leaf in [*layer.parameters(), *state_leaves(state)] if leaf.is_floating_point()), torch.zeros(())
     )

@@ -7,7 +7,7 @@ import numpy as np
 from ..core.errors import InputError, shown
 from ..data.arguments import data_name
 from ..data.paths import check_named_by_run
-from ..evaluation.intervals import Paired, paired
+from ..evaluation.intervals import Metrics, Paired, paired
 from ..evaluation.perplexity import each_loss
 from ..models.mixture import Mixture, fit_weights
 from .run import Run, load
@@ -24,7 +24,9 @@ def ensemble(runs: Sequence[Run]) -> Run:
     first = runs[0]
     if len(runs) == 1:
         return first
-    return Run(first.path, first.task, first.vocabulary, first.task.combine([run.answering for run in runs]))
+    combined = Run(first.path, first.task, first.vocabulary, first.task.combine([run.answering for run in runs]))
+    combined.weights = first.weights
+    return combined
 
 
 def interpolate(
@@ -92,18 +94,26 @@ def compare(
     return {name: paired(measures[name].statistics, others[name].statistics, measures[name].compute) for name in names}
 
 
-def cost_of_rounding(run: Run, data: str, *, file_format: str | None = None, **settings: object) -> Cost:
-    """Measure what the rounded weights of a run cost and gain on some data; the arguments are those of `compare`."""
+def cost_of_rounding(
+    run: Run, metrics: Metrics, data: str, *, file_format: str | None = None, **settings: object
+) -> Cost:
+    """Measure what the rounded weights of a run cost and gain on some data, of which ``metrics`` are the run's.
+
+    The other arguments are those of `compare`.
+    """
     full = load(run.path, device=str(run.device), allow_code="changed")  # which has been allowed for `run`
-    metrics = full.evaluate(data, file_format=file_format, **settings)
-    differences = compare(run, full, data, file_format=file_format, **settings)
+    test = run.task.read(data_name(data), "test", run.vocabulary, file_format=file_format)
+    before = run.task.evaluate(full.answering, test, **settings)
+    measures, others = (run.task.measures(model, test, **settings) for model in (run.answering, full.answering))
+    differences = {
+        name: paired(measure.statistics, others[name].statistics, measure.compute) for name, measure in measures.items()
+    }
     if "bits_per_byte" in metrics and metrics["loss"]:
         bits = metrics["bits_per_byte"] / metrics["loss"]  # of the same bytes, so that the interval is in proportion
         loss = differences["loss"]
         difference, low, high = (None if value is None else value * bits for value in loss[:3])
         differences["bits_per_byte"] = Paired(difference or 0.0, low, high, loss.p_value)
-    speed, full_speed = measure_speeds([run.answering, full.answering])
-    return Cost(run.weights, metrics, differences, speed, full_speed)
+    return Cost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
 
 
 def _check_alike(runs: Sequence[Run]) -> None:

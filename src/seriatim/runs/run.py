@@ -57,7 +57,7 @@ class Run:
         self.vocabulary, self.model = vocabulary, model.eval()
         self._blended: Any = None
         self.weights: WeightFormat = "float32"
-        self._identity = identity(self.config, vocabulary)
+        self._unrounded: dict[str, str] = {}  # the digest of the weights before they were rounded, by that after
         self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
         self.summary: Metrics = read_summary(path / "summary.json", [figure.key for figure in task.figures])
@@ -82,22 +82,17 @@ class Run:
             raise InputError(f"training.baseline_weight: not supported for {self.config.task}; leave it out")
         self._blended = model.eval()
 
-    def round_weights(self, weights: WeightFormat) -> None:
-        """Round the weights that decoding multiplies with, in place; see `load`. Saved streams can still be continued.
-
-        Raises:
-            InputError: the model does not decode step by step, or its step cannot be traced.
-        """
+    def _round_weights(self, weights: WeightFormat) -> None:
+        """Round the weights that decoding multiplies with, in place; streams are told by the weights before."""
         before = weights_digest(self.answering)
-        round_model(self.model, weights, self.path)
-        self.weights, self._identity = weights, {**self._identity, "weights": before}
+        round_model(self.model, weights, self.path, self.config.task)
+        self.weights, self._unrounded = weights, {weights_digest(self.answering): before}
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value}" for name, value in list(self._facts().items())[:4])
         return f"Run({str(self.path)!r}, {shown})"
 
     def _repr_html_(self) -> str:
-        """Return a table of the main facts, which notebooks show."""
         return as_html({"folder": str(self.path), **self._facts()})
 
     def _facts(self) -> dict[str, str]:
@@ -309,7 +304,8 @@ class Run:
     def stream(self) -> Stream:
         """Return an empty text that is read and generated piece by piece; only language models have streams."""
         self.needs("lm")
-        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=self._identity)
+        owner = identity(self.config, self.vocabulary)
+        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=self._unrounded)
 
     def needs(self, task: str) -> None:
         """Raise InputError if the run was trained for another task."""
@@ -352,5 +348,5 @@ def load(
     if weight and weight != "auto":  # auto: the training has not ended yet
         run.blend(load(folder / BASELINE, device=device), weight)
     if weights != "float32":
-        run.round_weights(weights)
+        run._round_weights(weights)
     return run

@@ -3,7 +3,7 @@
 Beside this state, a stream only remembers which tokens occurred, for the repetition penalty.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
@@ -45,12 +45,21 @@ class Stream:
         model: a language model in evaluation mode.
         tokenizer: the tokenizer of the model.
         stop: the token that ends a text, or None.
-        identity: is written with a saved state, to tell it from those of other runs; ``weights`` replaces the digest of
-            the model's weights.
+        identity: is written with a saved state, to tell it from those of other runs.
+        unrounded: digests of weights before they were rounded, by those after.
     """
 
-    def __init__(self, model: TextModel, tokenizer: Tokenizer, *, stop: int | None, identity: dict[str, str]) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        tokenizer: Tokenizer,
+        *,
+        stop: int | None,
+        identity: dict[str, str],
+        unrounded: Mapping[str, str] | None = None,
+    ) -> None:
         self.model, self.tokenizer, self.stop, self.identity = model, tokenizer, stop, identity
+        self.unrounded = unrounded or {}
         self.device = model.device
         self.last = END
         self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
@@ -240,7 +249,8 @@ class Stream:
 
     def _owner(self) -> dict[str, str]:
         """Return what identifies the model of a state: the run, and its weights before they were rounded."""
-        return {"weights": weights_digest(self.model), **self.identity}
+        digest = weights_digest(self.model)
+        return {**self.identity, "weights": self.unrounded.get(digest, digest)}
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)

@@ -14,6 +14,8 @@ from .generation_settings import Generation
 
 AHEAD = 512
 """Texts that are in progress or complete while an earlier one is not."""
+READ_TOGETHER = 16
+"""Prompts that are read between two tokens."""
 
 
 class Prompt(NamedTuple):
@@ -45,20 +47,23 @@ class _Text:
         self.is_complete = token is None or self.stops.has_ended
 
 
-def read_prompts(spec: str) -> Iterator[Prompt]:
+def read_prompts(spec: str, file_format: str = "auto") -> Iterator[Prompt]:
     """Read prompts: the lines of files, or the field ``prompt`` (or else ``text``) of each object of JSONL.
+
+    ``file_format`` is ``text``, ``jsonl``, or ``auto`` to choose by the name of a file.
 
     Raises:
         InputError: a file cannot be read, or an object has neither field.
     """
-    for source in find_sources(spec):
+    for source in find_sources(spec, file_format=file_format):
         if source.format != "jsonl":
             for number, line in numbered_lines(source):
                 yield Prompt(line, f"{source.name}:{number}")
             continue
         for number, record in read_objects(source):
             place = f"{source.name}:{number}"
-            yield Prompt(string_field(record, "prompt" if "prompt" in record else "text", place), place)
+            field = "text" if "text" in record and "prompt" not in record else "prompt"
+            yield Prompt(string_field(record, field, place), place)
 
 
 def generate_texts(
@@ -74,20 +79,22 @@ def generate_texts(
     """Generate a text for each prompt, in order; text i depends on its own prompt and the seed ``seed + i`` only.
 
     A text ends with the token ``stop``, before a stop string, or after ``max_tokens``. Prompts are read while texts are
-    generated. If one of them cannot be read, the texts before it are completed first.
+    generated, at most `AHEAD` before the text that is returned next. If reading one of them fails, the texts before it
+    are completed first.
 
     Raises:
-        InputError: a prompt has symbols that the tokenizer does not know, or reading the prompts fails.
+        InputError: a prompt has symbols that the tokenizer does not know.
     """
     batch = ContinuousBatch(model, stop=stop, banned=banned_tokens(tokenizer, stop))
     arriving = _encode(tokenizer, prompts, settings, max_tokens, seed)
     texts, in_progress = deque[_Text](), dict[TextRequest, _Text]()
-    problem, has_more = None, True
+    problem: Exception | None = None
+    has_more = True
     while texts or has_more:
-        while has_more and len(texts) < AHEAD and len(batch.waiting) < batch.max_rows:
+        while has_more and len(texts) < AHEAD and len(batch.waiting) < READ_TOGETHER:
             try:
                 text = next(arriving, None)
-            except InputError as error:
+            except Exception as error:  # raised again below
                 text, problem = None, error
             if text is None:
                 has_more = False

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -16,8 +16,10 @@ from ..core.state import State
 from ..evaluation.intervals import Metrics, Paired
 from ..recurrence.round_weights import round_weights
 
-TIMED_TOKENS = 32
-TURNS = 5
+TURNS = 7
+TURN_SECONDS, MAX_TURN_TOKENS = 0.1, 2048
+"""How long the slower of two models writes in a turn, and the largest number of tokens."""
+SOURCE_TOKENS = 16
 
 
 def check_format(weights: str) -> None:
@@ -26,21 +28,25 @@ def check_format(weights: str) -> None:
         raise InputError(f"weights: must be one of {', '.join(FORMATS)}, got {shown(weights)}")
 
 
-def round_model(model: nn.Module, weights: WeightFormat, path: Path) -> None:
-    """Round the weights of a model in place, as `round_weights` does.
+def round_model(model: nn.Module, weights: WeightFormat, path: Path, task: str) -> None:
+    """Round the weights of a model in place, as `round_weights` does; if its step cannot be traced, of its decoder.
 
     Raises:
         InputError: the model has no step that multiplies with its weights, or its step cannot be traced.
     """
-    problem = "its model does not multiply with matrices step by step"
-    steps = callable(getattr(model, "step", None)) and callable(getattr(model, "initial_state", None))
-    if steps and any(weight.dim() > 1 for weight in model.parameters()):
+    problem = f"a model that was trained to {task} does not write token by token"
+    for part in (model, getattr(model, "decoder", None)):
+        if not callable(getattr(part, "step", None)) or not isinstance(part, nn.Module):
+            continue
+        if not any(weight.dim() > 1 for weight in part.parameters()):
+            problem = "its model has no matrices"
+            continue
         try:
-            if round_weights(model, weights).rounded:
+            if round_weights(part, weights).rounded:
                 return
         except UnsupportedError as error:
             problem = f"the step of its model cannot be compiled: {error.reasons[0].problem}"
-    raise InputError(f"{path}: weights {weights} are not supported, because {problem}; leave them out")
+    raise InputError(f"{path}: {weights} weights are not supported, because {problem}; leave out --weights")
 
 
 class Decodes(Protocol):
@@ -53,36 +59,61 @@ class Decodes(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...  # noqa: D102
 
 
+class Speeds(NamedTuple):
+    """How many tokens per second two models write, and the ratio of the first to the second."""
+
+    first: float  # medians of turns
+    second: float
+    ratio: float
+    ratio_low: float  # of one turn
+    ratio_high: float
+
+
 class Cost(NamedTuple):
     """What rounded weights cost and gain, beside the same run with its weights as they are."""
 
     weights: str
     metrics: Metrics  # of the run with its weights as they are
     differences: dict[str, Paired]  # of metrics, rounded minus not rounded
-    tokens_per_second: float  # one text, greedy
-    tokens_per_second_float32: float
-    turns: int = TURNS
+    speeds: Speeds  # of writing one text greedily with the rounded weights, and with the weights as they are
 
     def as_json(self) -> dict[str, object]:
         """Return the fields as JSON holds them."""
         differences = {name: difference._asdict() for name, difference in self.differences.items()}
-        return {**self._asdict(), "differences": differences}
+        return {**self._asdict(), "differences": differences, "speeds": self.speeds._asdict()}
 
 
-def measure_speeds(models: Sequence[Decodes]) -> list[float]:
-    """Return how many tokens per second models write, one token after another: medians of turns that alternate."""
-    seconds: list[list[float]] = [[] for _ in models]
-    for turn in range(TURNS + 1):  # the first one compiles
-        for model, times in zip(models, seconds, strict=True):
-            token, state = (
-                torch.zeros(1, dtype=torch.long, device=next(model.parameters()).device),
-                model.initial_state(1),
-            )
-            began = time.perf_counter()
-            with torch.inference_mode():
-                for _ in range(TIMED_TOKENS):
-                    logits, state = model.step(token, state)
-                    token = logits.argmax(1)
-            if turn:
-                times.append(time.perf_counter() - began)
-    return [TIMED_TOKENS / statistics.median(times) for times in seconds]
+@torch.inference_mode()
+def measure_speeds(first: Decodes, second: Decodes) -> Speeds:
+    """Let two models write in turns that are long enough for the clock, and in changing order."""
+    models, tokens = (first, second), 1
+    starts = [_start(model) for model in models]
+    while max(_seconds(model, start, tokens) for model, start in zip(models, starts, strict=True)) < TURN_SECONDS:
+        tokens *= 2  # the first call compiles
+        if tokens >= MAX_TURN_TOKENS:
+            break
+    turns = []
+    for turn in range(TURNS):
+        times = {i: _seconds(models[i], starts[i], tokens) for i in ((0, 1) if turn % 2 else (1, 0))}
+        turns.append((times[0], times[1]))
+    one, other = (tokens / statistics.median(times) for times in zip(*turns, strict=True))
+    ratios = [slow / fast for fast, slow in turns]
+    return Speeds(one, other, statistics.median(ratios), min(ratios), max(ratios))
+
+
+def _start(model: Decodes) -> State:
+    """Return the state before the first token, of a decoder after a source of some tokens."""
+    encode = getattr(model, "encode", None)
+    if encode is None:
+        return model.initial_state(1)
+    state: State = encode(torch.zeros(1, SOURCE_TOKENS, dtype=torch.long, device=next(model.parameters()).device))
+    return state
+
+
+def _seconds(model: Decodes, state: State, tokens: int) -> float:
+    token = torch.zeros(1, dtype=torch.long, device=next(model.parameters()).device)
+    began = time.perf_counter()
+    for _ in range(tokens):
+        logits, state = model.step(token, state)
+        token = logits.argmax(1)
+    return time.perf_counter() - began

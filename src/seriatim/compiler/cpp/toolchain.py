@@ -24,7 +24,7 @@ CHOICES = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march
 
 
 class UncompiledWarning(UserWarning):
-    """Recurrent layers are not compiled: cells run as plain loops, other layers with PyTorch's kernels."""
+    """Nothing is compiled: cells run as plain loops, and steps and other layers with PyTorch's kernels."""
 
 
 class _FailedError(Exception):
@@ -120,4 +120,6 @@ def _processor() -> str:
 
 @functools.cache
 def _warn(reason: str) -> None:
-    warnings.warn(f"recurrent layers run uncompiled, which is slower: {reason}", UncompiledWarning, stacklevel=2)
+    warnings.warn(
+        f"models run uncompiled, which is slower, also with rounded weights: {reason}", UncompiledWarning, stacklevel=2
+    )
