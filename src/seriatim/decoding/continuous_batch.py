@@ -215,7 +215,8 @@ class ContinuousBatch:
             rows = torch.tensor(members, device=self.model.device)
             state, logits = self._state, self._logits
             if len(members) < len(self.rows):
-                state, logits = select_state(state, rows), None if logits is None else logits[rows]
+                logits = None if logits is None else logits[rows]
+                state = state if self._drawing is None else select_state(state, rows)
             if self._drawing is not None and (changes or not draws_itself(self.model, sampling, MANY)):
                 logits = self._drawing.next_logits(state)
             if changes and logits is not None:
