@@ -44,7 +44,7 @@ def add_generate(verbs: Verbs) -> None:
     add_sampling(parser, temperature=1.0)
     add_generation(parser)
     text = "verify several drafted tokens at once: those of an n-gram run, or lookup for repetitions of the text"
-    add("--draft", metavar="RUN2", help=f"{text}; the distribution of the text stays the same")
+    add("--draft", metavar="RUN2", help=f"{text}; the distribution stays the same; slower for small models")
     add_weights(parser)
     add("--samples", type=int, metavar="N", help="the number of texts, each under a title with its seed")
     add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
