@@ -215,7 +215,7 @@ def unreadable(source: Source, error: Exception) -> InputError:
 def _text_pieces(source: Source) -> Iterator[Piece]:
     begins, line = True, 1
     for raw in _raw_pieces(source):  # none is empty
-        for part in _before_and_from(raw):  # so that lines before a damaged one are read
+        for part in _split_at_damage(raw):  # so that lines before a damaged one are read
             yield Piece(_decode(part, source.name, line).replace("\r\n", "\n"), begins)
             begins, line = False, line + part.count(b"\n")
 
@@ -259,8 +259,8 @@ def _cut(held: bytes) -> int:
     return next(starts, cut)
 
 
-def _before_and_from(raw: bytes) -> Iterator[bytes]:
-    """Yield the lines before the first one that cannot be decoded, if there is any, and the rest."""
+def _split_at_damage(raw: bytes) -> Iterator[bytes]:
+    """Yield the lines before the first damaged one, if there are any, and then the rest."""
     end = raw.find(b"\0")
     try:
         (raw if end < 0 else raw[:end]).decode("utf-8")

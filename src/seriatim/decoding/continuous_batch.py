@@ -25,8 +25,8 @@ COPIES = 8
 """Arrays of a row's logits, in float64, that are in memory while a token is sampled."""
 EXPECTED_TOKENS = 2048
 """The length of a text for which memory is planned, if it may be longer: most texts end before."""
-CROWDED = 0.5
-"""The share of rows that have ended from which on they are removed even if no text waits for their place."""
+MAX_ENDED_SHARE = 0.5
+"""If this share of the rows has ended, they are removed even if no text waits for their place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class ContinuousBatch:
         """Remove rows that have ended, if others wait for their place or if they are many."""
         kept = [i for i, row in enumerate(self.rows) if not row.has_ended]
         ended = len(self.rows) - len(kept)
-        if not ended or (kept and not self.waiting and ended < CROWDED * len(self.rows)):
+        if not ended or (kept and not self.waiting and ended < MAX_ENDED_SHARE * len(self.rows)):
             return
         self.rows = [self.rows[i] for i in kept]
         self._tokens = None if self._tokens is None else [self._tokens[i] for i in kept]

@@ -62,7 +62,7 @@ class CachePart(NamedTuple):
     window: int  # how many entries an input sees, its own included; 0 for all
     shape: torch.Size
     dtype: torch.dtype
-    is_written: bool  # whether the step writes this part anew instead of reading it
+    is_written: bool  # whether this is the part after the step, which the step writes
 
 
 class Filled(NamedTuple):
@@ -263,7 +263,7 @@ class Stepper:
     def append(
         self, leaves: list[Tensor], caches: list[Cache | None]
     ) -> tuple[list[_Cache], dict[int, Filled], dict[int, Tensor]]:
-        """Reserve a place for one more entry in every cache, and memory for the parts that are written anew."""
+        """Reserve a place for one more entry in every cache, and allocate the parts that the step writes."""
         entries, filled, written = [], {}, {}
         for part, window, _, _, is_written in self.caches:
             leaf, cache = leaves[part], caches[part]

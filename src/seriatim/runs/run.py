@@ -31,8 +31,6 @@ from .weight_rounding import check_format, round_model
 
 BASELINE = "baseline"
 """The folder of the simple baseline in that of a run."""
-
-
 LOOKUP = "lookup"
 """The value of ``draft`` for the continuation of an earlier occurrence in the text itself."""
 
@@ -83,8 +81,7 @@ class Run:
         self._blended = model.eval()
 
     def _round_weights(self, weights: WeightFormat) -> None:
-        """Round the weights that decoding multiplies with, in place; streams are told by the weights before."""
-        before = weights_digest(self.answering)
+        before = weights_digest(self.answering)  # by which saved streams belong to the run
         round_model(self.model, weights, self.path, self.config.task)
         self.weights, self._unrounded = weights, {weights_digest(self.answering): before}
 
@@ -275,8 +272,8 @@ class Run:
         Raises:
             InputError: a single string, an item that the task cannot read, or a language model, which does not predict.
         """
-        batches = chunks(iterate_items(items, "predict"), self.task.answer_batch_size)
-        answers = self.predict_batches(batches, details=details, **settings)
+        parts = chunks(iterate_items(items, "predict"), self.task.answer_batch_size)
+        answers = self.predict_batches(parts, details=details, **settings)
         return answers if details else (answer["text"] for answer in answers)
 
     def predict_batches(
@@ -304,8 +301,8 @@ class Run:
     def stream(self) -> Stream:
         """Return an empty text that is read and generated piece by piece; only language models have streams."""
         self.needs("lm")
-        owner = identity(self.config, self.vocabulary)
-        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=self._unrounded)
+        owner, before = identity(self.config, self.vocabulary), self._unrounded
+        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=before)
 
     def needs(self, task: str) -> None:
         """Raise InputError if the run was trained for another task."""

@@ -1,4 +1,4 @@
-"""Opens a run with its weights rounded to fewer bytes, and measures what that costs and gains."""
+"""Rounds the weights of a run to fewer bytes, and measures what that costs and gains."""
 
 import statistics
 import time
@@ -88,10 +88,10 @@ def measure_speeds(first: Decodes, second: Decodes) -> Speeds:
     """Let two models write in turns that are long enough for the clock, and in changing order."""
     models, tokens = (first, second), 1
     starts = [_start(model) for model in models]
-    while max(_seconds(model, start, tokens) for model, start in zip(models, starts, strict=True)) < TURN_SECONDS:
-        tokens *= 2  # the first call compiles
-        if tokens >= MAX_TURN_TOKENS:
-            break
+    for model, start in zip(models, starts, strict=True):
+        _seconds(model, start, tokens)  # the first step compiles, which takes longer than a turn
+    while tokens < MAX_TURN_TOKENS and max(map(_seconds, models, starts, [tokens] * 2)) < TURN_SECONDS:
+        tokens *= 2
     turns = []
     for turn in range(TURNS):
         times = {i: _seconds(models[i], starts[i], tokens) for i in ((0, 1) if turn % 2 else (1, 0))}

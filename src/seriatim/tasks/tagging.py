@@ -318,12 +318,11 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
         with evaluating(model):
             for row, best, shares[row] in tag_corpus(model, corpus, probabilities=wanted):
                 tags[row] = [vocabulary.labels[tag] for tag in best]
-        all_tags, all_shares = itertools.chain(*tags), itertools.chain(*shares)
-        answers = []
+        all_tags, all_shares, answers = itertools.chain(*tags), itertools.chain(*shares), list[Metrics]()
         for item, sentence in zip(items, sentences, strict=True):
-            count = len(sentence.words)
-            answer = _answer(item, sentence, list(itertools.islice(all_tags, count)))
-            answers.append(answer | ({"probabilities": list(itertools.islice(all_shares, count))} if wanted else {}))
+            answers.append(_answer(item, sentence, list(itertools.islice(all_tags, len(sentence.words)))))
+            if wanted:
+                answers[-1]["probabilities"] = list(itertools.islice(all_shares, len(sentence.words)))
         return answers
 
 
