@@ -55,7 +55,7 @@ def build(name: str) -> SequenceLayer:
     return decoder
 
 
-COMPILED = ("luong-feeding",)
+COMPILED = ("luong-feeding", "bahdanau-location")
 
 TIMED = (
     "test_law_1_splitting_anywhere_changes_nothing",

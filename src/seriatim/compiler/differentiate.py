@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .expressions import Matrix, Node, cat, cut, node, number, placed, walk
 from .lower import affine
+from .memory_attention import Operands
 from .primitives import PRIMITIVES
 
 Part = tuple[int, int, Node]
@@ -17,6 +18,7 @@ class Gradient(NamedTuple):
     """The cotangents of one step."""
 
     leaves: dict[Node, Node]  # the cotangent of every sequence, state and vector leaf that the step uses
+    attentions: list[tuple[Node, Node]]  # attention to a memory, cotangent of the context
     products: list[tuple[Node, Matrix, Node]]  # rows, matrix, cotangent of the product
 
 
@@ -27,6 +29,7 @@ def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
         parts[value].append((0, value.width, cotangent))
     leaves: dict[Node, Node] = {}
     products: list[tuple[Node, Matrix, Node]] = []
+    attentions: list[tuple[Node, Node]] = []
     for value in reversed(walk(list(cotangents))):
         if value not in parts or value.op == "number":
             continue
@@ -34,12 +37,14 @@ def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
         if value.op in ("sequence", "state", "vector"):
             leaves[value] = total
         else:
+            if value.op == "attend":
+                attentions.append((value, total))
             for arg, start, cotangent in _backward(value, total, products):
                 if arg.width == 1 < cotangent.width:
                     cotangent = node("sum", cotangent, width=1)
                 width = value.width if value.op == "slice" else arg.width
                 parts[arg].append((start, width, cotangent))
-    return Gradient(leaves, products)
+    return Gradient(leaves, attentions, products)
 
 
 def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]) -> list[tuple[Node, int, Node]]:
@@ -53,6 +58,11 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
     if value.op == "amax":
         is_largest = node("eq", value.args[0], value)
         return [(value.args[0], 0, cotangent * is_largest / node("sum", is_largest, width=1))]
+    if value.op == "attend":
+        operands = Operands.of(value.args, value.note)
+        query = node("attend_gradient", value, cotangent, width=operands.query.width)
+        # the instruction that computes the cotangent of the query adds to those of the parameters
+        return [(operands.query, 0, query), *((part, 0, number(0, part.width)) for part in operands.weights)]
     if value.op == "affine":
         base, *rows = value.args
         results = [(base, 0, cotangent)]

@@ -11,6 +11,7 @@ Leaves; ``note`` tells leaves of one kind apart:
     ``state``     one part of the state before the step
     ``sequence``  computed from the inputs of all steps at once, before the loop
     ``cotangent`` the gradient by a result of the step, the input of the backward pass
+    ``memory``    entries to attend to, whose number differs; see `seriatim.compiler.memory_attention`
 
 Inner values are the operations of `seriatim.compiler.primitives`, and
     ``slice``     features from ``note`` on, of a value that is stored in memory
@@ -18,6 +19,7 @@ Inner values are the operations of `seriatim.compiler.primitives`, and
     ``sum``, ``amax``  over the features of a row
     ``product``   a row times the `Matrix` in ``note``
     ``affine``    the first argument plus each other argument times its `Matrix` in ``note``; stored in memory
+    ``attend``, ``attended``, ``attend_gradient``  see `seriatim.compiler.memory_attention`; stored in memory
 """
 
 import itertools
@@ -26,8 +28,11 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 Item = TypeVar("Item")
-LEAVES = frozenset({"number", "vector", "inputs", "noise", "state", "sequence", "cotangent"})
-STRUCTURE = frozenset({"slice", "cat", "sum", "amax", "product", "affine"})
+LEAVES = frozenset({"number", "vector", "inputs", "noise", "state", "sequence", "cotangent", "memory"})
+ATTENTION = frozenset({"attend", "attended", "attend_gradient"})
+STRUCTURE = frozenset({"slice", "cat", "sum", "amax", "product", "affine"}) | ATTENTION
+STORED = frozenset({"affine", "attend", "attend_gradient"})
+"""Operations whose result is stored in memory before anything else of its phase is computed."""
 
 
 class Matrix(NamedTuple):

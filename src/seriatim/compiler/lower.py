@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk, widened
-from .trace import Traced
+from .recorder import Traced
 
 
 class Before(NamedTuple):
@@ -44,7 +44,7 @@ class _Lowering:
         self.seams: dict[Node, set[int]] = {}
         """For each product, the first and last features of the slices that are never used as a whole."""
         self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"})
-        self.is_inside = depends(roots, lambda leaf: leaf.op == "state")
+        self.is_inside = depends(roots, lambda leaf: leaf.op in ("state", "memory"))
         self.has_reduction = depends(roots, lambda value: value.op in ("sum", "amax"))
         whole = set(roots)
         for value in walk(roots):

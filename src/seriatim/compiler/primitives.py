@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .expressions import Matrix, Node, node, number, walk
+from .memory_attention import attend
 
 Cotangents = tuple[Node | None, ...]
 Slope = Callable[[Node, Node], Node]  # from the value y = f(x) and x to f'(x)
@@ -104,12 +105,14 @@ def evaluate(
 
     Args:
         roots: the expressions.
-        values: the inputs, states and noise ``(rows, width)``; computed values are added.
+        values: the inputs, states and noise ``(rows, width)``, and memories; computed values are added.
         constants: what vectors and matrices refer to.
         like: ``(rows, ...)``; numbers take its type, device and rows.
     """
     for value in walk(roots):
-        if value not in values:
+        if value.op == "attend":
+            values[value], values[node("attended", value)] = attend([values[arg] for arg in value.args], value.note)
+        elif value not in values:
             values[value] = _evaluate(value, [values[arg] for arg in value.args], constants, like)
     return [values[root] for root in roots]
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from .differentiate import Gradient, differentiate
 from .expressions import Matrix, Node, merge_neighbours, node, number, placed, walk
 from .lower import Loop
+from .memory_attention import Operands
 from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Store, is_safe_in_place, schedule
 
 
@@ -26,11 +27,21 @@ MatrixGradient = tuple[Place, Matrix, Place]
 """The factors of a part of a matrix's gradient: the rows of a product, its matrix, and the cotangent of the product."""
 
 
+class AttentionGradient(NamedTuple):
+    """What the gradients of a memory are computed from."""
+
+    value: Node  # the ``attend``
+    number: int
+    query: Place
+    cotangent: Place  # of the context
+
+
 class Cotangents(NamedTuple):
     """Where the backward pass stores the cotangents."""
 
     groups: list[Place | None]  # the cotangent of each group of sequence leaves, None if it has none
     matrices: list[MatrixGradient]  # of each product
+    attentions: list[AttentionGradient]  # of each attention whose result is used
     vectors: dict[Node, Buffer]  # the cotangent of each constant row
 
 
@@ -44,6 +55,7 @@ class Program:
     forward: Kernel  # the step
     backward: Kernel  # its vector-Jacobian product
     cotangents: Cotangents  # where the backward pass stores its results
+    attentions: list[Node]  # every attention to a memory, by its number
 
 
 def plan_program(loop: Loop) -> Program:
@@ -56,13 +68,15 @@ def plan_program(loop: Loop) -> Program:
     after = [_place(Role.STATES, "after", value.width, i) for i, value in enumerate(loop.states)]
     forward, output = planner.forward(places, after)
     backward, cotangents = planner.backward(groups, forward)
-    return Program(groups, tuple(value.width for value in loop.states), output, forward, backward, cotangents)
+    widths = tuple(value.width for value in loop.states)
+    return Program(groups, widths, output, forward, backward, cotangents, list(planner.attentions))
 
 
 class _Planner:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.values = walk([loop.outputs, *loop.states])
+        self.attentions = {value: i for i, value in enumerate(v for v in self.values if v.op == "attend")}
         self.counter: Counter[Role] = Counter()
 
     def allocate(self, role: Role, rows: Rows, width: int) -> Place:
@@ -105,6 +119,8 @@ class _Planner:
 
         def destination(value: Node) -> Place:
             base = value.args[0]
+            if value.op == "attend":
+                return self.allocate(Role.PRODUCT, "now", value.width)
             if base.op == "sequence" and base.note.plain is None and uses[base] == 1:
                 return places[base]
             if base.op == "number" and value in affine_stores:
@@ -112,7 +128,15 @@ class _Planner:
             return self.allocate(Role.PRODUCT, "now", value.width)
 
         stored = {value: place for value, place in reversed(stores) if value.op != "affine"}
-        return schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored), output
+        kernel = schedule(
+            stores,
+            places,
+            destination=destination,
+            allocate=self.allocate,
+            stored=stored,
+            attentions=self.attentions,
+        )
+        return kernel, output
 
     def backward(self, groups: list[Group], forward: Kernel) -> tuple[Kernel, Cotangents]:
         """Plan the vector-Jacobian product of the step."""
@@ -139,7 +163,8 @@ class _Planner:
         output_buffer = Buffer(Memory(Role.OUTPUT_COTANGENT), "now", loop.outputs.width)
         places[_cotangent(loop.outputs, None)] = Place(output_buffer)
         sources = [forward.loaded(rows, LAST) for rows, _, _ in gradient.products]
-        needed_later = {source.buffer.memory for source in sources if source}
+        queries = [forward.loaded(Operands.of(value.args, value.note).query, LAST) for value, _ in gradient.attentions]
+        needed_later = {source.buffer.memory for source in (*sources, *queries) if source}
         stores: list[Store] = []
         group_places: list[Place | None] = []
         for i, group in enumerate(groups):
@@ -154,13 +179,22 @@ class _Planner:
             cotangents = (leaves.get(leaf, number(0, leaf.width)) for leaf in group.leaves)
             stores += [Store(value, Place(buffer, start)) for start, value in placed(list(cotangents))]
         stored = dict(reversed(stores))
-        products = []
-        for source, (_, matrix, cotangent) in zip(sources, gradient.products, strict=True):
+
+        def kept(cotangent: Node) -> Place:
+            """Return where a cotangent is stored for all steps."""
             if cotangent not in stored:
                 stored[cotangent] = self.allocate(Role.PRODUCT_COTANGENT, "now", cotangent.width)
                 stores.append(Store(cotangent, stored[cotangent]))
+            return stored[cotangent]
+
+        products = []
+        for source, (_, matrix, cotangent) in zip(sources, gradient.products, strict=True):
             assert source is not None
-            products.append((source, matrix, stored[cotangent]))
+            products.append((source, matrix, kept(cotangent)))
+        attentions = []
+        for query, (value, cotangent) in zip(queries, gradient.attentions, strict=True):
+            assert query is not None
+            attentions.append(AttentionGradient(value, self.attentions[value], query, kept(cotangent)))
         vectors = {
             leaf: Buffer(Memory(Role.VECTOR_SUM, leaf.note), "all", leaf.width)
             for leaf in leaves
@@ -172,8 +206,16 @@ class _Planner:
             return affine_carries.get(value) or self.allocate(Role.SCRATCH, "out", value.width)
 
         stores += [*carries, *(Store(leaves[leaf], Place(buffer)) for leaf, buffer in vectors.items())]
-        kernel = schedule(stores, places, destination=destination, allocate=self.allocate, stored=stored, backward=True)
-        return kernel, Cotangents(group_places, products, vectors)
+        kernel = schedule(
+            stores,
+            places,
+            destination=destination,
+            allocate=self.allocate,
+            stored=stored,
+            attentions=self.attentions,
+            backward=True,
+        )
+        return kernel, Cotangents(group_places, products, attentions, vectors)
 
 
 def _place(role: Role, rows: Rows, width: int, index: int = 0) -> Place:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Literal, NamedTuple
 
-from .expressions import Matrix, Node, pieces, walk
+from .expressions import STORED, Matrix, Node, pieces, walk
+from .memory_attention import Operands
 
 LAST = 10**9  # a phase after all others
 
@@ -35,6 +36,13 @@ class Role(StrEnum):
     CARRY = auto()  # the cotangent of a part of the state, which passes from step to step
     SCRATCH = auto()  # a value of the backward pass that only its own step needs
     VECTOR_SUM = auto()  # the cotangent of a constant row, summed over rows and steps
+    MEMORY = auto()  # a part of a memory (batch, time, ...)
+    LENGTHS = auto()  # of a memory, integers
+    ORDER = auto()  # the row of a memory for each sorted sequence, integers
+    WEIGHTS = auto()  # of attention: those before the first step, then those of each row (rows, time)
+    SCORE_COTANGENT = auto()  # of attention, for each row
+    KEY_COTANGENT = auto()  # of additive attention, summed over steps
+    WEIGHT_CARRY = auto()  # the cotangent of the weights that the next step reads
 
 
 class Memory(NamedTuple):
@@ -91,11 +99,23 @@ class Product(NamedTuple):
     add: bool
 
 
+class Attending(NamedTuple):
+    """Attention to a memory, or its vector-Jacobian product."""
+
+    value: Node  # the ``attend``
+    number: int  # among all of the step
+    query: Place
+    place: Place  # of the context, or of the cotangent of the query
+    cotangent: Place | None  # of the context, in the backward pass
+    parameters: tuple[Place, ...]  # of the scores
+
+
 @dataclass
 class Phase:
-    """Products, then stores."""
+    """Products, then attention, then stores."""
 
     products: list[Product] = field(default_factory=list)
+    attentions: list[Attending] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
 
 
@@ -113,7 +133,7 @@ class Kernel:
         """The width of all values that a step computes, so that threads can share columns; None if widths differ."""
         widths = {store.value.width for phase in self.phases for store in phase.stores}
         widths.update(product.width for phase in self.phases for product in phase.products)
-        if len(widths) != 1:
+        if len(widths) != 1 or any(phase.attentions for phase in self.phases):
             return None
         width = widths.pop()
         for depth in range(len(self.phases)):
@@ -129,6 +149,7 @@ class Kernel:
         for phase in self.phases:
             places += [store.place for store in phase.stores]
             places += [place for product in phase.products for place in (product.rows, product.place)]
+            places += [place for attention in phase.attentions for place in (attention.query, attention.place)]
         return {place.buffer for place in places}
 
     def values_of(self, depth: int) -> list[Node]:
@@ -137,23 +158,23 @@ class Kernel:
 
     def walk(self, roots: Sequence[Node], depth: int) -> list[Node]:
         """Return the values that roots depend on, down to the values that a phase loads."""
-        return walk(roots, lambda value: value.op == "number" or self.loaded(value, depth) is not None)
+        return walk(roots, lambda value: value.op in ("number", "memory") or self.loaded(value, depth) is not None)
 
     def loaded(self, value: Node, depth: int) -> Place | None:
         """Return the place from which a phase loads a value, or None if the phase computes it."""
         source, start = (value.args[0], value.note) if value.op == "slice" else (value, 0)
         place, since = self.places.get(source), self.depths.get(source, -1)
-        if place is None or since > depth or (since == depth and source.op != "affine"):
+        if place is None or since > depth or (since == depth and source.op not in STORED):
             return None
         return place.shifted(start)
 
     def assign_phases(self, order: Sequence[Node]) -> None:
-        """Assign each value to a phase: a product to the phase after its rows, leaves to −1."""
+        """Assign each value to a phase: a product or attention to the phase after its rows, leaves to −1."""
         for value in order:
-            if value.op == "number" or self.loaded(value, 0):
+            if value.op in ("number", "memory") or self.loaded(value, 0):
                 self.depths[value] = -1
             else:
-                self.depths[value] = max(0, *(self.depths[arg] for arg in value.args)) + (value.op == "affine")
+                self.depths[value] = max(0, *(self.depths[arg] for arg in value.args)) + (value.op in STORED)
         self.phases = [Phase() for _ in range(1 + max(0, *self.depths.values()))]
 
     def store(self, value: Node, place: Place) -> None:
@@ -169,6 +190,7 @@ def schedule(
     destination: Callable[[Node], Place],
     allocate: Callable[[Role, Rows, int], Place],
     stored: Mapping[Node, Place],
+    attentions: Mapping[Node, int],
     backward: bool = False,
 ) -> Kernel:
     """Sort the operations of a step into the phases of a kernel.
@@ -176,28 +198,42 @@ def schedule(
     Args:
         stores: the values that a step must store, and where.
         leaves: where values are stored before the first phase.
-        destination: returns the place for the result of an ``affine`` value.
+        destination: returns the place for the result of an ``affine`` value or of attention.
         allocate: returns a new buffer of a role, given its rows and its width.
-        stored: where values are stored that may also be rows of a product.
+        stored: where values are stored that may also be rows of a product or queries.
+        attentions: the number of each ``attend``.
         backward: whether the loop runs from the last step to the first.
     """
     kernel, stored = Kernel([], dict(leaves), {}, backward), dict(stored)
     order = kernel.walk([store.value for store in stores], 0)
     kernel.assign_phases(order)
+
+    def read(row: Node) -> Place:
+        """Return where the rows of a product or queries are stored; store them if they are not."""
+        source = kernel.loaded(row, LAST) or stored.get(row)
+        if source is None:
+            source = stored[row] = kernel.places[row] = allocate(Role.ROWS, "now", row.width)
+            kernel.store(row, source)
+        return source
+
     for value in order:
-        if value.op != "affine" or value in leaves:
+        if value.op not in STORED or value in leaves:
+            continue
+        place = kernel.places[value] = destination(value)
+        if value.op != "affine":
+            attend = value if value.op == "attend" else value.args[0]
+            operands = Operands.of(attend.args, attend.note)
+            cotangent = None if attend is value else read(value.args[1])
+            parameters = tuple(kernel.places[part] for part in operands.weights)
+            attention = Attending(attend, attentions[attend], read(operands.query), place, cotangent, parameters)
+            kernel.phases[kernel.depths[value]].attentions.append(attention)
             continue
         base, *factors = value.args
-        place = kernel.places[value] = destination(value)
         adds = base.op != "number"
         if adds and kernel.places.get(base) != place:
             kernel.store(base, place)
         for row, matrix in zip(factors, value.note, strict=True):
-            source = kernel.loaded(row, LAST) or stored.get(row)
-            if source is None:
-                source = stored[row] = kernel.places[row] = allocate(Role.ROWS, "now", row.width)
-                kernel.store(row, source)
-            product = Product(source, matrix, place, row.width, value.width, adds)
+            product = Product(read(row), matrix, place, row.width, value.width, adds)
             kernel.phases[kernel.depths[value]].products.append(product)
             adds = True
     for value, place in stores:

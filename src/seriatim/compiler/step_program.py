@@ -6,8 +6,8 @@ from collections import defaultdict
 
 from .expressions import LEAVES, Node, node, walk
 from .instructions import DIMENSIONS, LONG, Instruction, Memory, Operand, Share, StepProgram
+from .recorder import Traced
 from .step_layout import View, common, contiguous, merged, outermost, refined
-from .trace import Traced
 
 SINGLE = (1,) * DIMENSIONS
 

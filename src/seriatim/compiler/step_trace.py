@@ -10,7 +10,7 @@ Beside the expressions of `seriatim.compiler.expressions` there are, with the fe
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .constants import Tree, items_in
 from .expressions import Node, node, number
 from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, gated, operator_name
+from .recorder import Recorder, Traced
 from .step_layout import View, contiguous
-from .trace import Recorder, Traced
 
 VIEWS = dict.fromkeys(("_unsafe_view", "reshape", "flatten"), "view")
 SAME = {"alias", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "detach", "_to_copy"}
@@ -33,8 +33,10 @@ REDUCTIONS = {"sum": "sum", "mean": "sum", "amax": "amax"}
 class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
     """Records a step whose inputs may be token ids ``(batch,)`` and whose state may hold counts ``(batch,)``."""
 
-    def __init__(self, weights: list[Tensor], inputs: Tensor, leaves: list[Tensor]) -> None:
-        super().__init__(weights, inputs, leaves)
+    def __init__(
+        self, weights: Sequence[Tensor], inputs: Tensor, leaves: Sequence[Tensor], *, memories: Collection[int] = ()
+    ) -> None:
+        super().__init__(weights, inputs, leaves, memories=memories)
         numbers = [tensor.dtype for tensor in (inputs, *leaves, *weights) if tensor.is_floating_point()]
         self.dtype = numbers[0] if numbers else torch.get_default_dtype()
 
@@ -126,10 +128,6 @@ class StepRecorder(Recorder):  # type: ignore[no-untyped-call]
         except RuntimeError:
             raise NotCompiledError("broadcasts in a way that is not compiled") from None
         return self.view_of(value, wide)
-
-    def is_row(self, tensor: Tensor) -> bool:
-        """Return whether a tensor has a row for each row of the batch."""
-        return isinstance(self.values.get(id(tensor)), Node)
 
     def strided(self, value: Node, shape: tuple[int, ...]) -> Tensor:
         """Return a tensor without memory ``(batch, *shape)`` with the places of a value's elements in its source."""

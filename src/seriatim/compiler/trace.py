@@ -1,61 +1,23 @@
-"""Traces a step: runs it on a few rows of zeros and records the operators it calls as expressions."""
+"""Traces a step: runs it on a few rows of zeros while a recorder turns its operators into expressions."""
 
-import itertools
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.func import functionalize
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..core.errors import first_line
 from ..core.state import State, map_state, state_leaves
-from .constants import Call, Constants, Slot, Tree, items_in
-from .expressions import Matrix, Node, cut, is_elementwise, node, number, widened
-from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, operator_name, total
-from .reasons import CallsInStep, Reason, UnsupportedError, raising_line
+from .operators import NotCompiledError
+from .reasons import Reason, UnsupportedError, raising_line
+from .recorder import Recorder, Traced
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
 """(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
 
-FACTORIES = {
-    **dict.fromkeys(("zeros", "new_zeros", "empty", "new_empty"), 0.0),
-    **dict.fromkeys(("ones", "new_ones"), 1.0),
-    **dict.fromkeys(("full", "new_full", "scalar_tensor"), None),
-}
-"""Operators that make a tensor of one number: this number, or None if it is their last argument."""
 BATCH_SIZES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
 """Numbers of rows for tracing: primes, so that a size in a shape can be recognized as the batch."""
-
-
-class Noise(NamedTuple):
-    """Random numbers: how many draws came before in the step; the probability of a 1, or None for uniform numbers."""
-
-    order: int
-    probability: float | None
-
-    def draw(self, rows: int, width: int, like: Tensor) -> Tensor:
-        """Draw numbers ``(rows, width)`` of the type and on the device of ``like``."""
-        numbers = like.new_empty(rows, width)
-        return numbers.uniform_() if self.probability is None else numbers.bernoulli_(self.probability)
-
-
-class Traced(NamedTuple):
-    """One step as expressions."""
-
-    outputs: Node  # the outputs
-    states: tuple[Node, ...]  # the state after the step, part by part
-    constants: Constants  # what depends on weights alone
-    leaves: tuple[Node, ...]  # the inputs and the state before the step, part by part
-    noise: tuple[Node, ...] = ()  # all random numbers that a step draws, in order
-    untraced: tuple[Reason, ...] = ()  # calls that change gradients without an operator
-
-
-UNKNOWN = object()  # the result of an operator that is not compiled; tracing goes on and may find more reasons
 
 
 def trace(
@@ -64,10 +26,12 @@ def trace(
     inputs: Tensor,
     state: State,
     recorder_type: "type[Recorder] | None" = None,
+    memories: Collection[int] = (),
 ) -> Traced:
     """Record one step as expressions.
 
-    Only shapes and types of ``inputs`` ``(batch, input_size)`` and ``state`` matter, not their values.
+    Only shapes and types of ``inputs`` ``(batch, input_size)`` and ``state`` matter, not their values. ``memories`` are
+    the numbers of the parts of the state that a step attends to and does not change.
 
     Raises:
         UnsupportedError: the step cannot be expressed; the error holds every reason.
@@ -75,7 +39,8 @@ def trace(
     sizes = {size for tensor in (*weights, inputs, *state_leaves(state)) for size in tensor.shape[1:]}
     sizes |= {tensor.shape[0] for tensor in weights if tensor.dim()}
     first, second = [size for size in BATCH_SIZES if size not in sizes][:2]
-    traced, other = (_trace_batch(step, weights, inputs, state, size, recorder_type) for size in (first, second))
+    make = functools.partial(recorder_type or Recorder, memories=memories)
+    traced, other = (_trace_batch(step, weights, inputs, state, size, make) for size in (first, second))
     if (traced.outputs, traced.states) != (other.outputs, other.states):
         raise UnsupportedError([Reason("what the step computes for a row depends on how many rows there are")])
     return traced
@@ -87,13 +52,13 @@ def _trace_batch(
     inputs: Tensor,
     state: State,
     batch: int,
-    recorder_type: "type[Recorder] | None",
+    recorder_type: "Callable[..., Recorder]",
 ) -> Traced:
     with torch.no_grad():
         leaves = [leaf.new_zeros(batch, *leaf.shape[1:]) for leaf in state_leaves(state)]
         row = inputs.new_zeros(batch, *inputs.shape[1:])
         values = [weight.detach() for weight in weights]
-        recorder = (recorder_type or Recorder)(values, row, leaves)
+        recorder = recorder_type(values, row, leaves)
 
         def flat(weights: Sequence[Tensor], inputs: Tensor, leaves: list[Tensor]) -> list[Tensor]:
             remaining = iter(leaves)
@@ -122,226 +87,3 @@ def _trace_batch(
             problem = f"it cannot be traced: {first_line(error) or type(error).__name__}"
             recorder.reasons.append(Reason(problem, raising_line(error)))
         raise UnsupportedError(recorder.reasons)
-
-
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Turns the operators that a step calls into expressions, one after another."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise PyTorch imports its compiler, which takes a second
-
-    def __init__(self, weights: Sequence[Tensor], inputs: Tensor, leaves: Sequence[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.batch = inputs.shape[0]
-        self.alive: list[object] = [weights, inputs, leaves]  # keeps every id unique
-        self.arguments = set(map(id, (*weights, inputs, *leaves)))
-        self.calls: list[Call] = []
-        self.new_slots = map(Slot, itertools.count(len(weights)))
-        self.outputs: dict[Slot, int] = {}
-        self.noise: list[Node] = []
-        self.dtype = inputs.dtype
-        self.reasons: list[Reason] = []
-        self.calls_in_step = CallsInStep()
-        widths = (math.prod(leaf.shape[1:]) for leaf in leaves)
-        states = (node("state", width=width, note=i) for i, width in enumerate(widths))
-        self.leaves = (node("inputs", width=math.prod(inputs.shape[1:])), *states)
-        self.values: dict[int, Tree] = {id(weight): Slot(i) for i, weight in enumerate(weights)}
-        self.values |= {id(leaf): value for leaf, value in zip((inputs, *leaves), self.leaves, strict=True)}
-
-    def __torch_dispatch__(self, func: OpOverload, types: Iterable[type], args: Tree = (), kwargs: Tree = None) -> Tree:
-        options, name = kwargs or {}, func.overloadpacket.__name__
-        if name == "_local_scalar_dense":
-            self.refuse("makes the next operations depend on the value of a tensor", name)
-        elif func._schema.is_mutable and args and id(args[0]) in self.arguments:
-            changes = self.calls_in_step.in_place
-            self.reasons += changes or [Reason("it changes its inputs, its state or its parameters in place")]
-            args = (args[0].clone(), *args[1:])  # tracing itself must change nothing
-        result = func(*args, **options)
-        self.alive.append((args, options, result))
-        try:
-            recorded = self.record(func, args, options, result)
-        except NotCompiledError as error:
-            self.refuse(str(error), name)
-            recorded = tree_map_only(Tensor, lambda _: UNKNOWN, result)
-        for part, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
-            if isinstance(part, Tensor):
-                self.values[id(part)] = value
-        if func._schema.is_mutable and isinstance(args[0], Tensor):
-            self.values[id(args[0])] = recorded
-        return result
-
-    def refuse(self, problem: str, operator: str) -> None:
-        """Add a reason: the function that the step called, and the problem with it."""
-        function = self.calls_in_step.function or f"the operator {operator}"
-        self.reasons.append(Reason(f"{function} {problem}", self.calls_in_step.location))
-
-    def record(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
-        """Return what the result of an operator stands for; operators on weights alone are kept as they are."""
-        name = func.overloadpacket.__name__
-        operands = [self.value(tensor) for tensor in items_in((args, options), Tensor)]
-        shape = tuple(result.shape) if isinstance(result, Tensor) else ()
-        if UNKNOWN in operands or name == "_local_scalar_dense":
-            return tree_map_only(Tensor, lambda _: UNKNOWN, result)
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            return self.random(name, args, result)
-        if name == "scalar_tensor" or (self.batch in shape and name in FACTORIES):
-            return self.filled(FACTORIES[name], args, shape)
-        if any(isinstance(value, Node) for value in operands):
-            value = self.expression(func, args, options, result)
-        elif self.batch in shape:
-            value = self.repeated(name, args, shape)
-        else:
-            slots = tree_map_only(Tensor, lambda _: next(self.new_slots), result)
-            inputs, named = (tree_map_only(Tensor, self.value, arguments) for arguments in (args, options))
-            self.calls.append(Call(func, inputs, named, slots))
-            return slots
-        if isinstance(value, Node) and isinstance(result, Tensor):
-            self.check(name, args, shape, value)
-        return value
-
-    def value(self, tensor: Tensor) -> Tree:
-        """Return what a tensor stands for."""
-        if id(tensor) not in self.values:
-            self.values[id(tensor)] = UNKNOWN
-            self.alive.append(tensor)
-            raise NotCompiledError("reads a tensor that is neither a parameter nor a buffer")
-        return self.values[id(tensor)]
-
-    def random(self, name: str, args: Tree, result: Tensor) -> Node:
-        """Record random numbers, which can be drawn for all steps before the loop: uniform ones, or 0 and 1."""
-        is_known = name in ("rand_like", "rand", "bernoulli") and result.dim() == 2 and len(result) == self.batch
-        if not is_known or result.dtype != self.dtype:
-            raise NotCompiledError("draws random numbers; only torch.rand_like and dropout are compiled")
-        probability = args[1] if name == "bernoulli" and len(args) > 1 else None
-        if name == "bernoulli" and not isinstance(probability, float | int):
-            raise NotCompiledError("draws random numbers whose probabilities are not constant")
-        self.noise.append(node("noise", width=result.shape[1], note=Noise(len(self.noise), probability)))
-        return self.noise[-1]
-
-    def filled(self, fill: float | None, args: Tree, shape: tuple[int, ...]) -> Node:
-        """Record a tensor of one number, with a row for each row of the batch."""
-        if fill is None:
-            fill = next((arg for arg in args[::-1] if isinstance(arg, int | float)), 0.0)
-        return number(fill, math.prod(shape[1:]))
-
-    def repeated(self, name: str, args: Tree, shape: tuple[int, ...]) -> Node:
-        """Record a constant that is expanded to every row."""
-        if name != "expand" or len(shape) != 2 or shape[0] != self.batch:
-            raise NotCompiledError("makes a tensor with a row for each row of the batch")
-        return widened(self.vector(args[0], self.value(args[0])), shape[1])
-
-    def expression(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
-        """Record an operator on values that depend on inputs or state."""
-        name = operator_name(func)
-        if name in ("mm", "addmm", "mv"):
-            return self.product(name, args, **options)
-        if name in ("select", "unbind"):
-            return self.second_dimension(name, args)
-        if name not in OPERATORS:
-            raise NotCompiledError("is not among the operations that are compiled")
-        if name in OVER_FEATURES and any(tensor.dim() > 2 for tensor in items_in(args, Tensor)):
-            raise NotCompiledError("works on more dimensions than (batch, features)")
-        check_type(args, options)
-        return self.apply(name, tree_map(self.argument, args), tree_map(self.argument, options))
-
-    def apply(self, name: str, args: Tree, options: Tree) -> Tree:
-        """Record an operator whose arguments are expressions."""
-        plain = {key: value for key, value in options.items() if key not in ("dtype", "layout", "device", "pin_memory")}
-        try:
-            return OPERATORS[name](*args, **plain)
-        except (TypeError, AttributeError, KeyError):
-            raise NotCompiledError("is not compiled in this form") from None
-
-    def check(self, name: str, args: Tree, shape: tuple[int, ...], value: Node) -> None:
-        """Raise NotCompiledError if an operator mixes rows, or broadcasts a dimension that is not flat."""
-        if (not shape and value.op == "number") or name == "expand":
-            return
-        if not shape or shape[0] != self.batch or math.prod(shape[1:]) != value.width:
-            if value.op == "number" and self.batch not in shape:
-                return
-            raise NotCompiledError(f"gives the shape {('batch', *shape[1:])}; only rows of features are compiled")
-        if len(shape) > 2 and is_elementwise(value):
-            for tensor in items_in(args, Tensor):
-                if isinstance(self.value(tensor), Node) and tensor.shape != shape and math.prod(tensor.shape[1:]) != 1:
-                    raise NotCompiledError(
-                        "works on tensors of more than two dimensions; write a product with a matrix as x @ W"
-                    )
-
-    def argument(self, argument: Tree) -> Tree:
-        """Return what an argument of an operator stands for."""
-        if not isinstance(argument, Tensor):
-            return argument
-        value = self.value(argument)
-        return value if isinstance(value, Node) else self.vector(argument, value)
-
-    def vector(self, tensor: Tensor, slot: Slot) -> Node:
-        """Return a constant that is the same for every row."""
-        shape = tuple(tensor.shape)
-        if any(size != 1 for size in shape[:-1]):
-            problem = f"combines rows of features with a constant of shape {shape}"
-            raise NotCompiledError(f"{problem}; {shape[-1:]} would fit")
-        return node("vector", width=shape[-1] if shape else 1, note=self.constant(slot))
-
-    def constant(self, slot: Slot) -> int:
-        """Return the number of a constant among all that expressions refer to."""
-        return self.outputs.setdefault(slot, len(self.outputs))
-
-    def product(self, name: str, args: Sequence[Tree], *, alpha: float = 1, beta: float = 1) -> Node:
-        """Record rows times a constant matrix or a constant vector."""
-        bias, rows, matrix = args if name == "addmm" else (None, *args)
-        value, factor = self.value(rows), self.value(matrix)
-        if not isinstance(value, Node) or isinstance(factor, Node):
-            raise NotCompiledError("multiplies something other than rows by a constant matrix")
-        if name == "mv":
-            return total(value * self.vector(matrix, factor))
-        columns = matrix.shape[1]
-        result = node("product", value, width=columns, note=Matrix(self.constant(factor), 0, columns))
-        shift: Node = number(0) if bias is None else self.argument(bias)
-        return result * alpha + shift * beta
-
-    def second_dimension(self, name: str, args: Tree) -> Tree:
-        """Record ``select`` or ``unbind`` along the second dimension of ``(batch, n, ...)``."""
-        rows, dim = args[0], args[1] if len(args) > 1 else 0
-        value = self.value(rows)
-        if dim % rows.dim() != 1:
-            raise NotCompiledError("takes elements of something other than the second dimension")
-        width = value.width // rows.shape[1]
-        if name == "select":
-            return cut(value, args[2] % rows.shape[1] * width, width)
-        return [cut(value, i * width, width) for i in range(rows.shape[1])]
-
-    def finish(self, results: Sequence[Tensor], leaves: Sequence[Tensor]) -> Traced:
-        """Return the whole step after it has run; raise NotCompiledError for a result of another form."""
-        outputs, *states = [self.result(result) for result in results]
-        if results[0].dim() != 2:
-            raise NotCompiledError("the step returns outputs that are not (batch, features)")
-        for leaf, result in zip(leaves, results[1:], strict=True):
-            if (result.shape, result.dtype) != (leaf.shape, leaf.dtype):
-                before, after = (f"{tuple(value.shape[1:])} {value.dtype}" for value in (leaf, result))
-                raise NotCompiledError(f"the step changes the state of a row from {before} to {after}")
-        constants = Constants(self.needed_calls(), list(self.outputs))
-        untraced = tuple(self.calls_in_step.untraced)
-        return Traced(outputs, tuple(states), constants, self.leaves, tuple(self.noise), untraced)
-
-    def result(self, result: Tensor) -> Node:
-        """Return what a result of the step stands for."""
-        if not isinstance(result, Tensor):
-            raise NotCompiledError(f"the step returns {type(result).__name__} where a tensor is expected")
-        value = self.value(torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result)
-        if not isinstance(value, Node):
-            raise NotCompiledError("the step returns a value that does not depend on its inputs or its state")
-        if tuple(result.shape[:1]) != (self.batch,) or result.dim() < 2 or result.dtype != self.dtype:
-            raise NotCompiledError("the step returns a value that is not (batch, features) of the inputs' type")
-        return value
-
-    def needed_calls(self) -> list[Call]:
-        """Return the calls that compute the constants used in expressions."""
-        needed = set(self.outputs)
-        calls = []
-        for call in reversed(self.calls):
-            changed = (call.results, call.args[:1] if call.operator._schema.is_mutable else ())
-            if needed.intersection(items_in(changed, Slot)):
-                needed.update(items_in((call.args, call.options), Slot))
-                calls.append(call)
-        return calls[::-1]

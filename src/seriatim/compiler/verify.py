@@ -10,19 +10,23 @@ import torch
 from torch import Tensor
 
 from ..core.errors import first_line
-from ..core.state import State, map_state, state_leaves
+from ..core.state import State, state_leaves, with_leaves
+from .expressions import Node, node, walk
+from .memory_attention import Operands
 from .primitives import evaluate
 from .reasons import Reason, UnsupportedError, raising_line
-from .trace import Step, Traced
+from .recorder import Traced
+from .trace import Step
 
 ROWS = 3
+ENTRIES = 4
+"""Entries of a memory, of which the rows have 0, 1, 2 …"""
 LARGE = 1 << 20
 """From this number of values on, the weights are compared in their own type, which saves the memory for copies."""
 
 
 def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) -> None:
     """Raise UnsupportedError if the values or gradients differ."""
-    roots = [traced.outputs, *traced.states]
     generator = torch.Generator().manual_seed(0)
     is_large = sum(weight.numel() for weight in weights) > LARGE
     dtype = state_leaves(state)[0].dtype if is_large and state_leaves(state) else torch.float64
@@ -30,6 +34,12 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
 
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=dtype, generator=generator).requires_grad_()
+
+    def example(leaf: Tensor, value: Node) -> Tensor:
+        if value.op == "memory":
+            sizes = (ENTRIES, *leaf.shape[2:])
+            return random(ROWS, *sizes) if leaf.is_floating_point() else torch.arange(ROWS) % (ENTRIES + 1)
+        return random(ROWS, *leaf.shape[1:])
 
     def perturb(weight: Tensor) -> Tensor:
         """Add small positive numbers: a weight of zero could hide a difference, a positive one must stay positive."""
@@ -40,7 +50,7 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
         perturbed = [perturb(weight) if weight.is_floating_point() else weight for weight in weights]
         inputs, start = (
             random(ROWS, traced.leaves[0].width),
-            map_state(lambda leaf: random(ROWS, *leaf.shape[1:]), state),
+            with_leaves(state, map(example, state_leaves(state), traced.leaves[1:])),
         )
         torch.manual_seed(0)
         try:
@@ -53,18 +63,34 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
         torch.manual_seed(0)
         values = {value: value.note.draw(ROWS, value.width, inputs) for value in traced.noise}
         for value, tensor in zip(traced.leaves, (inputs, *leaves), strict=True):
-            values[value] = tensor.reshape(ROWS, -1)
-        results = evaluate(roots, values, constants, inputs)
-        expected = [value.reshape(ROWS, -1) for value in (outputs, *state_leaves(after))]
+            values[value] = tensor if value.op == "memory" else tensor.reshape(ROWS, -1)
+        pairs = [(traced.outputs, outputs), *_states(traced, state_leaves(after))]
+        results = evaluate([value for value, _ in pairs], values, constants, inputs)
+        expected = [value.reshape(ROWS, -1) for _, value in pairs]
         results = [value.expand_as(other) for value, other in zip(results, expected, strict=True)]
         if not _are_close(results, expected, tolerance):
             raise UnsupportedError([Reason("its values differ from those of its operations")])
+        leaves = [leaf for leaf in leaves if leaf.requires_grad]
         sources = [inputs, *leaves, *(weight for weight in perturbed if weight.requires_grad)]
         cotangents = [random(*value.shape).detach() for value in expected]
         gradients, expected_gradients = (_gradients(values, sources, cotangents) for values in (results, expected))
         if not _are_close(gradients, expected_gradients, tolerance):
             problem = "its gradients differ from those of its operations (a hand-written gradient or a hook)"
             raise UnsupportedError(traced.untraced or [Reason(problem)])
+
+
+def _states(traced: Traced, leaves: Sequence[Tensor]) -> list[tuple[Node, Tensor]]:
+    """Return every part of the state that a step computes, and its value."""
+    attentions = [value for value in walk([traced.outputs, *traced.states]) if value.op == "attend"]
+    weights = {Operands.of(value.args, value.note).before: node("attended", value) for value in attentions}
+    states = iter(traced.states)
+    pairs = []
+    for before, leaf in zip(traced.leaves[1:], leaves, strict=True):
+        if before.op == "state":
+            pairs.append((next(states), leaf))
+        elif before in weights:
+            pairs.append((weights[before], leaf))
+    return pairs
 
 
 def _gradients(values: list[Tensor], sources: list[Tensor], cotangents: list[Tensor]) -> list[Tensor]:

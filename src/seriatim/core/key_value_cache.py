@@ -6,13 +6,15 @@ texts continue from one state (perhaps in two threads), or the buffer is full, t
 the size. Gradients need the past entries unchanged: while they are recorded, the entries are copied instead.
 """
 
+import itertools
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .state import S
+from .state import S, State
 
 MIN_CAPACITY = 64
 _claiming = Lock()
@@ -70,6 +72,20 @@ class MemoryRows(NamedTuple):
     """
 
     entries: Tensor
+
+
+def memories_of(state: State) -> frozenset[int]:
+    """Return which leaves of a state are memories, weights of them or their lengths."""
+    return frozenset(i for i, is_memory in enumerate(_is_memory((state,), ())) if is_memory)
+
+
+def _is_memory(state: tuple[State, ...], fields: Sequence[str]) -> Iterator[bool]:
+    """Say of each leaf whether it is a part that ``fields`` names, or their lengths."""
+    for name, part in zip(getattr(state, "_fields", itertools.repeat("")), state, strict=False):
+        if isinstance(part, Tensor):
+            yield bool(fields) and (name in fields or not part.is_floating_point())
+        else:
+            yield from _is_memory(part, getattr(part, "memory_fields", ()))
 
 
 def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:

@@ -14,12 +14,14 @@ they compute the same with PyTorch's operators.
         with a vector v those of an additive score, v · tanh(q + k); contexts ``(batch, size)``. With the weights
         ``before (batch, time)`` of the step before, the filter over their neighbours is added to the scores, and the
         compiled step replaces this part of the state
+    dropout_mask(like, shape, p)
+        a mask of `seriatim.core.random_masks`, of the type and device of ``like``
     append_and_attend(queries, entry, cache, seen, slopes, scale, window)
         appends an entry to a `seriatim.core.key_value_cache`, and attends from one query for each head to the newest
         ``window`` entries (0: all): ``(batch, heads, size)``
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -56,6 +58,7 @@ OPERATORS = {
         "(Tensor queries, Tensor values, Tensor keys, Tensor lengths, Tensor? vector, float scale, Tensor? before, "
         "Tensor? filter) -> Tensor"
     ),
+    "dropout_mask": "(Tensor like, int[] shape, float p) -> Tensor",
     "append_and_attend": (
         "(Tensor queries, Tensor entry, Tensor cache, Tensor seen, Tensor? slopes, float scale, int window) -> Tensor"
     ),
@@ -75,7 +78,11 @@ def _like_values(queries: Tensor, values: Tensor, *others: object) -> Tensor:
     return queries.new_zeros(len(queries), values.shape[2])
 
 
-SHAPES = {"sinusoids": _like_second, "attend_to_rows": _like_values}
+def _shaped(like: Tensor, shape: Sequence[int], *others: object) -> Tensor:
+    return like.new_zeros(shape)
+
+
+SHAPES = {"dropout_mask": _shaped, "sinusoids": _like_second, "attend_to_rows": _like_values}
 
 _library = torch.library.Library("seriatim", "DEF")  # type: ignore[no-untyped-call]
 for _name, _signature in OPERATORS.items():

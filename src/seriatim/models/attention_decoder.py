@@ -27,6 +27,7 @@ from ..core.step_operators import tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
 from ..recurrence.compiled_step import stepped
 from ..recurrence.deferred_gradients import ProductsAfter
+from ..recurrence.fast_path import as_step, sequence
 from .recurrent_decoder import RecurrentDecoder, linear
 
 READOUTS = ("tanh", "direct")
@@ -177,8 +178,23 @@ class AttentionDecoder(RecurrentDecoder):
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """Decode ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        outputs, _, state = self.decode(inputs, state, lengths)
-        return outputs, state
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        result = self.compiled(inputs, state, lengths) if self.is_loop else None
+        if result is None:
+            outputs, _, state = self.decode(inputs, state, lengths)
+            return outputs, state
+        features, state = result
+        return zero_padding(self.finish(features), lengths), state
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether steps must run one after another because a query depends on the context of the step before."""
+        return True
+
+    def compiled(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State] | None:
+        """Run all steps in compiled code; return features and state, or None if that is not possible."""
+        step, weights = as_step(_Advance(self))
+        return sequence(self, step, weights, inputs, state, lengths)
 
     def attention(self, inputs: Tensor, state: State, *, lengths: Tensor | None = None) -> Tensor:
         """Return the attention weights of `forward` ``(batch, time, memory_time)``, zero on padding."""
@@ -212,9 +228,14 @@ class AttentionDecoder(RecurrentDecoder):
         if result is not None:  # the state has the weights
             outputs, after = result[0], cast(AttentionState, result[1])
             return outputs, cast(Tensor, after.weights), after
+        features, weights, state = self.advance_state(inputs, state)
+        return self.finish(features), weights, state
+
+    def advance_state(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """Return the features of a step, its attention weights and the state after it."""
         state = cast(AttentionState, state)
         features, weights, (layer, before, last) = self.advance(inputs, state[:3], self.memory_of(state))
-        return self.finish(features), weights, state._replace(layer=layer, before=before, weights=last)
+        return features, weights, state._replace(layer=layer, before=before, weights=last)
 
     def memory_of(self, state: AttentionState) -> Memory:
         """Return the memory in a state with its keys and its padding."""
@@ -280,3 +301,15 @@ class AttentionDecoder(RecurrentDecoder):
     def finish(self, features: Tensor) -> Tensor:
         """Return the outputs for the features of `advance`, of one step or of all steps."""
         return self.readout(features)
+
+
+class _Advance(nn.Module):
+    """The features of one step, as a module."""
+
+    def __init__(self, decoder: AttentionDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        features, _, state = self.decoder.advance_state(inputs, state)
+        return features, state

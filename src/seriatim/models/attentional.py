@@ -57,6 +57,11 @@ class LuongDecoder(AttentionDecoder):
         super().__init__(layer, input_size, memory_size, score=score, location=location, readout=readout, **options)
         self.input_feeding = input_feeding
 
+    @property
+    def is_loop(self) -> bool:
+        """Whether a step depends on the context of the step before: with input feeding or location."""
+        return self.input_feeding or self.attend.location is not None
+
     def before_first(self, start: State, context: Tensor) -> State:
         """Return zeros for input feeding, else ``()``."""
         return self.zeros(len(context), self.output_size) if self.input_feeding else ()

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from ..compiler.expressions import merge_neighbours
 from ..compiler.program import MatrixGradient
-from ..compiler.schedule import Memory, Place, Role
+from ..compiler.schedule import Memory, Role
+from ..core.state import state_leaves
+from .attention_memory import attended, gradient_memories, load, memory_cotangents, weight_memories
 from .deferred_gradients import Context
 from .packing import Packing
 from .program_runner import Memories, Runner
@@ -22,16 +24,22 @@ def run(
         runner: the compiled step.
         weights: the weights that it was traced with, or others of the same shapes.
         inputs: ``(rows, input_size)``.
-        states: the parts of the state ``(batch, ...)``; returned at the end of each sequence, after the outputs.
+        states: the parts of the state ``(batch, ...)``, and memories; returned as they are at the end of each sequence,
+            after the outputs.
         packing: the order of the rows.
     """
+    named = dict(zip(runner.traced.leaves[1:], states, strict=True))
+    parts = [value for value in named if value.op == "state"] + attended(runner)
     constants = runner.constants(weights)
     groups = runner.before(constants, inputs, packing)
-    flat = [state.reshape(packing.batch, -1) for state in states]
+    starts = packing.sort(tuple(named[part].reshape(packing.batch, -1) for part in parts))
     vectors = [constants[i].reshape(-1).contiguous() for i in runner.vectors]
-    tensors = [*groups, *flat, *vectors, *(constants[i] for i in runner.matrices)]
+    entries = {value.note: leaf for value, leaf in named.items() if value.op == "memory"}
+    memories = [entries[memory.number].contiguous() for memory in runner.memories]
+    tensors = [*groups, *starts, *vectors, *(constants[i] for i in runner.matrices), *memories]
     outputs, *ends = _Loop.apply(runner, packing, *tensors)  # type: ignore[no-untyped-call]
-    return outputs, [end.view_as(state) for end, state in zip(ends, states, strict=True)]
+    named.update(zip(parts, state_leaves(packing.unsort(tuple(ends))), strict=True))
+    return outputs, [named[value].view_as(state) for value, state in zip(named, states, strict=True)]
 
 
 class _Loop(torch.autograd.Function):
@@ -44,11 +52,12 @@ class _Loop(torch.autograd.Function):
     def forward(ctx: Context, runner: Runner, packing: Packing, *tensors: Tensor) -> tuple[Tensor, ...]:
         plan, like = runner.program, tensors[0]
         memories = dict(zip(runner.arguments, tensors, strict=True))
-        states = [memory for memory in runner.arguments if memory.role is Role.STATES]
+        states = [memory for memory in runner.arguments if memory.role in (Role.STATES, Role.WEIGHTS)]
         for memory in states:  # the initial state, then the state after every row
             initial = memories[memory]
             memories[memory] = initial.new_empty(packing.batch + packing.rows, initial.shape[1])
             memories[memory][: packing.batch] = initial
+        memories |= weight_memories(runner, packing, memories)
         runner.call(packing, memories, like, backward=False)
         ends = [packing.ends(memories[memory]) for memory in states]
         ctx.runner, ctx.packing, ctx.like = runner, packing, like.new_empty(0)
@@ -75,9 +84,11 @@ class _Loop(torch.autograd.Function):
             memories.update({memory: memories[memory].clone() for memory in groups if memory in memories})
         memories[Memory(Role.OUTPUT_COTANGENT)] = cotangents[0].contiguous()
         carries = [Memory(Role.CARRY, i) for i in range(len(plan.state_widths))]
-        for carry, width, cotangent in zip(carries, plan.state_widths, cotangents[1:], strict=True):
-            memories[carry] = cotangent.new_empty(2, packing.batch, width)
-            memories[carry].copy_(cotangent.reshape(packing.batch, -1))
+        carries += [Memory(Role.WEIGHT_CARRY, i) for i in runner.located]
+        for carry, cotangent in zip(carries, cotangents[1:], strict=True):
+            memories[carry] = cotangent.new_empty(2, *cotangent.shape)
+            memories[carry].copy_(cotangent)
+        memories |= gradient_memories(runner, packing, memories)
         runner.call(packing, memories, ctx.like, backward=True)
         last = len(packing.counts) % 2
         vectors = {leaf.note: memories[buffer.memory].sum(0) for leaf, buffer in plan.cotangents.vectors.items()}
@@ -89,22 +100,16 @@ class _Loop(torch.autograd.Function):
             *(memories[carry][last] for carry in carries),
             *(vectors.get(i) for i in runner.vectors),
             *(matrices.get(i) for i in runner.matrices),
+            *memory_cotangents(runner, packing, memories),
         )
 
 
 def _matrix_cotangents(runner: Runner, packing: Packing, memories: Memories) -> dict[int, Tensor]:
     """Compute the gradient of each matrix, with one product over all steps for each of its parts."""
-
-    def load(place: Place, width: int) -> Tensor:
-        value = memories[place.buffer.memory][:, place.start : place.start + width]
-        if place.buffer.rows == "before":
-            return packing.before(value)
-        return value[packing.batch :] if place.buffer.rows == "after" else value
-
     gradients: dict[int, Tensor] = {}
     for source, matrix, place in _merge_adjacent(runner.program.cotangents.matrices):
         whole, width = memories[Memory(Role.MATRIX, matrix.constant)], matrix.stop - matrix.start
-        rows, cotangent = load(source, whole.shape[0]), load(place, width)
+        rows, cotangent = (load(*part, packing, memories) for part in ((source, whole.shape[0]), (place, width)))
         if runner.numbers.reduced:
             rows, cotangent = rows.bfloat16(), cotangent.bfloat16()
         # a linear layer stores its weight transposed, and its gradient should have the same layout

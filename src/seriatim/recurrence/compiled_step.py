@@ -12,8 +12,8 @@ from torch.autograd import forward_ad
 from ..compiler.instructions import KINDS
 from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
+from ..compiler.recorder import Traced
 from ..compiler.step_trace import StepRecorder
-from ..compiler.trace import Traced
 from ..core.contract import MemoryLayer
 from ..core.state import State, state_leaves, with_leaves
 from .fast_path import as_step, traced_step

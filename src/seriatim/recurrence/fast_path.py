@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 
 import torch
@@ -11,8 +11,10 @@ from torch.func import functional_call
 
 from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
-from ..compiler.trace import Recorder, Step, Traced, trace
+from ..compiler.recorder import Recorder, Traced
+from ..compiler.trace import Step, trace
 from ..compiler.verify import verify
+from ..core.key_value_cache import memories_of
 from ..core.state import State, map_state, state_leaves, with_leaves
 from ..core.step_operators import step_tracing
 from .compiled_loop import run
@@ -48,18 +50,20 @@ def sequence(
         state: the state before the first input.
         lengths: as in `SequenceLayer.forward`.
     """
-    inputs = without_autocast(inputs)
-    if 0 in inputs.shape[:2] or inputs.shape[1] == 1:
+    inputs, state = without_autocast(inputs), map_state(without_autocast, state)
+    memories = memories_of(state)
+    leaves = state_leaves(state)
+    if 0 in inputs.shape[:2] or inputs.shape[1] == 1 or any(0 in leaves[i].shape for i in memories):
         return None
-    if next(obstacles(owner, [inputs, *state_leaves(state)], weights), None) is not None:
+    floats = [leaf for i, leaf in enumerate(leaves) if i not in memories or leaf.is_floating_point()]
+    if next(obstacles(owner, [inputs, *floats], weights), None) is not None:
         return None
     program = runner(owner, step, weights, inputs[:, 0], state)
     if isinstance(program, tuple):
         return None
     packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
-    leaves = state_leaves(packing.sort(state))
     outputs, ends = run(program, weights, packing.join(inputs), leaves, packing)
-    return packing.split(outputs), packing.unsort(with_leaves(state, ends))
+    return packing.split(outputs), with_leaves(state, ends)
 
 
 def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
@@ -88,6 +92,9 @@ def tracing() -> bool:
 
 def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Runner | Refusal:
     """Return the compiled step of a module for inputs of one step ``(batch, input_size)``, cached if possible."""
+    memories = memories_of(state)
+    leaves = [leaf[:, :0] if i in memories and leaf.dim() > 1 else leaf for i, leaf in enumerate(state_leaves(state))]
+    state = with_leaves(state, leaves)  # one program serves memories of any length
     numbers, runner_type = numbers_of(inputs), TritonRunner if on_gpu(inputs) else Runner
     shapes = tuple((weight.shape, weight.dtype) for weight in weights)
     key = (numbers, runner_type, inputs.shape[1:], _structure(state), shapes)
@@ -97,7 +104,7 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
         if programs.is_full:  # compiling takes long, and most likely the next call needs yet another program
             return (Reason("its attributes or shapes keep changing", about_step=False),)
         try:
-            program = runner_type(traced_step(step, weights, inputs, state), numbers)
+            program = runner_type(traced_step(step, weights, inputs, state, memories=memories), numbers)
         except UnsupportedError as error:
             program = error.reasons
         except UncompiledError:
@@ -114,6 +121,8 @@ def traced_step(
     inputs: Tensor,
     state: State,
     recorder_type: type[Recorder] | None = None,
+    *,
+    memories: Collection[int] = (),
 ) -> Traced:
     """Return a step as expressions, or raise UnsupportedError; for a loop, it is verified against the step itself."""
     token = _tracing.set(True)
@@ -121,10 +130,10 @@ def traced_step(
         # layers within the step must run as they are written
         with uncompiled(), torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
             weights, inputs, state = [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
+            with step_tracing():
+                traced = trace(step, weights, inputs, state, recorder_type, memories)
             if recorder_type is not None:
-                with step_tracing():
-                    return trace(step, weights, inputs, state, recorder_type)
-            traced = trace(step, weights, inputs, state)
+                return traced
             verify(step, traced, weights, state)
             return traced
     finally:

@@ -57,6 +57,10 @@ class Packing(NamedTuple):
         """Return a state with its rows in the order of the packing."""
         return state if self.ragged is None else select_state(state, self.ragged.order)
 
+    def order(self) -> Tensor:
+        """Return the row of the batch of each sequence, from the longest sequence to the shortest."""
+        return torch.arange(self.batch) if self.ragged is None else self.ragged.order
+
     def unsort(self, state: S) -> S:
         """Return a state with its rows in the order of the batch."""
         return state if self.ragged is None else select_state(state, torch.argsort(self.ragged.order))

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..compiler.cpp.emit import LANES, Function, Numbers, Stride, emit
+from ..compiler.cpp.emit import LANES, Function, Numbers, Stride, Time, emit
 from ..compiler.cpp.toolchain import library
 from ..compiler.expressions import Node
 from ..compiler.lower import Before, lower
 from ..compiler.primitives import columns, evaluate
 from ..compiler.program import Group, plan_program
+from ..compiler.recorder import Traced
 from ..compiler.schedule import Kernel, Memory, Product, Role
-from ..compiler.trace import Traced
 from .packing import Packing
 
 WORTH_SHARING = 400_000
@@ -55,10 +55,15 @@ def dtype_of(numbers: Numbers) -> torch.dtype:
     return torch.float64 if numbers.double else torch.float32
 
 
-def size_table(sizes: Sequence[int | Stride], matrices: Mapping[int, Tensor]) -> ctypes.Array[ctypes.c_int64]:
-    """Return the table of sizes of a function, given its constant matrices by index."""
-    values = [size if isinstance(size, int) else matrices[size.matrix].stride(size.dimension) for size in sizes]
-    return (ctypes.c_int64 * len(values))(*values)
+def size_table(sizes: Sequence[int | Stride | Time], memories: Memories) -> ctypes.Array[ctypes.c_int64]:
+    """Return the table of sizes of a function, given its memories."""
+
+    def value(size: int | Stride | Time) -> int:
+        if isinstance(size, Stride):
+            return memories[Memory(Role.MATRIX, size.matrix)].stride(size.dimension)
+        return memories[Memory(Role.MEMORY, size.memory)].shape[1] if isinstance(size, Time) else size
+
+    return (ctypes.c_int64 * len(sizes))(*map(value, sizes))
 
 
 class Runner:
@@ -74,11 +79,16 @@ class Runner:
         self.vectors, self.matrices = (
             sorted(memory.number for memory in used if memory.role is role) for role in (Role.VECTOR, Role.MATRIX)
         )
+        self.located = [i for i, value in enumerate(self.program.attentions) if value.note.is_located]
+        """The attentions that depend on the weights of the step before."""
+        self.memories = sorted(memory for memory in used if memory.role in (Role.MEMORY, Role.LENGTHS))
         self.arguments = [
             *(Memory(Role.SEQUENCE, i) for i in range(len(self.program.groups))),
             *(Memory(Role.STATES, i) for i in range(len(self.program.state_widths))),
+            *(Memory(Role.WEIGHTS, i) for i in self.located),
             *(Memory(Role.VECTOR, i) for i in self.vectors),
             *(Memory(Role.MATRIX, i) for i in self.matrices),
+            *self.memories,
         ]
         """The tensors that are given to the loop."""
         self.widths = {buffer.memory: buffer.width for kernel in kernels.values() for buffer in kernel.buffers()}
@@ -111,10 +121,9 @@ class Runner:
                 memories[memory] = self.allocate(memory, packing, threads, like)
             tensors.append(memories[memory])
         pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-        matrices = {memory.number: memories[memory] for memory in function.memories if memory.role is Role.MATRIX}
         getattr(self.library, function.name)(
             pointers,
-            size_table(function.sizes, matrices),
+            size_table(function.sizes, memories),
             packing.counts.data_ptr(),
             packing.starts.data_ptr(),
             len(packing.counts),

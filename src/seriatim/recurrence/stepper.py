@@ -17,8 +17,8 @@ from ..compiler.cpp.emit import LANES, Numbers
 from ..compiler.cpp.toolchain import library
 from ..compiler.instructions import DIMENSIONS, KINDS, Instruction, Memory, Operand, preamble
 from ..compiler.reasons import Reason, UnsupportedError
+from ..compiler.recorder import Traced
 from ..compiler.step_program import plan_step, rewritten
-from ..compiler.trace import Traced
 from ..compiler.weight_formats import packable
 from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
 from ..core.state import State

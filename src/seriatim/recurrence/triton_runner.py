@@ -13,6 +13,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.schedule import Kernel, Memory, Product, Role
 from ..compiler.triton.emit_triton import ROWS, Direction, Stage, emit
 from ..core.errors import first_line
@@ -46,6 +47,8 @@ class TritonRunner(Runner):
 
     def compile(self, kernels: Mapping[str, Kernel]) -> list[list[Memory]]:
         """Emit the kernels, which Triton compiles when they are first called; return the memories of each direction."""
+        if self.program.attentions:
+            raise UnsupportedError([Reason("attention to a memory is not compiled for a GPU", about_step=False)])
         text, self.directions = emit(kernels, double=self.numbers.double)
         self.module, self.replays = _module(text), cuda_graphs.Replays()
         return [direction.memories for direction in self.directions]

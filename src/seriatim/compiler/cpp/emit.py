@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..expressions import Node, merge_neighbours, pieces
+from ..memory_attention import Operands
 from ..primitives import PRIMITIVES
-from ..schedule import Buffer, Kernel, Memory, Phase, Place, Product, Role, Rows, Store
+from ..schedule import Attending, Buffer, Kernel, Memory, Phase, Place, Product, Role, Rows, Store
 
+TYPES = {Role.PACKED: "packed_t", Role.LENGTHS: "const count_t", Role.ORDER: "const count_t"}
+"""The types of numbers in a memory, where they are not `real`."""
 LANES = 16
 """Columns of packed matrices are padded to a multiple of this number, the widest vector of floats on any machine."""
 
@@ -25,13 +28,19 @@ class Stride(NamedTuple):
     dimension: int
 
 
+class Time(NamedTuple):
+    """The number of entries of a memory."""
+
+    memory: int
+
+
 class Function(NamedTuple):
     """One direction as C++, and the arguments of its function."""
 
     name: str
     code: str
     memories: list[Memory]  # the memories in the table of pointers, in order
-    sizes: list[int | Stride]  # the numbers in the table of sizes, in order
+    sizes: list[int | Stride | Time]  # the numbers in the table of sizes, in order
     packed: list[Product]  # the products whose matrices are packed, by the number of their memory
 
 
@@ -46,7 +55,9 @@ def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Fun
     """Return the whole text, with one function for each kernel by its name, and each function's tables."""
     functions = [_Emitter(kernel, name).function() for name, kernel in kernels.items()]
     head = f"typedef {'double' if numbers.double else 'float'} real;\n"
-    head += ("#define REDUCED\n" if numbers.reduced else "") + '#include "kernel.h"\n\n'
+    head += ("#define REDUCED\n" if numbers.reduced else "") + '#include "kernel.h"\n'
+    attends = any(phase.attentions for kernel in kernels.values() for phase in kernel.phases)
+    head += '#include "attention.h"\n\n' if attends else "\n"
     return head + "\n".join(function.code for function in functions), functions
 
 
@@ -70,7 +81,7 @@ class _Emitter:
         self.kernel, self.name = kernel, name
         self.pointers: dict[tuple[Memory, Rows], str] = {}
         self.memories: dict[Memory, None] = {}
-        self.sizes: dict[int | Stride, int] = {}
+        self.sizes: dict[int | Stride | Time, int] = {}
         self.widths: dict[Memory, int] = {}
         self.packed: list[Product] = []
         self.packing: list[str] = []
@@ -80,7 +91,7 @@ class _Emitter:
         body = "\n".join([self.phase(depth, phase) for depth, phase in enumerate(self.kernel.phases)])
         if self.width is None:
             body += "\n      barrier.wait(share.count);"
-        kinds = {memory: "packed_t" if memory.role is Role.PACKED else "real" for memory in self.memories}
+        kinds = {memory: TYPES.get(memory.role, "real") for memory in self.memories}
         packed_size = " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
         lines = [
             f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
@@ -112,7 +123,7 @@ class _Emitter:
         start = f" + {row} * {self.size(self.widths[memory])}" if row else ""
         return f"      real* const {self.pointers[memory, rows]} = {memory.name}{start};"
 
-    def size(self, value: int | Stride) -> str:
+    def size(self, value: int | Stride | Time) -> str:
         """Return the name of a number that depends on the widths."""
         return f"n{self.sizes.setdefault(value, len(self.sizes))}"
 
@@ -137,6 +148,9 @@ class _Emitter:
             parts += [self.product(product) for product in merge_products(phase.products)]
             if self.width is None:
                 parts.append("      barrier.wait(share.count);")
+        if phase.attentions:
+            head = "      for (count_t b = share.first_row(rows), end = share.last_row(rows); b < end; ++b) {"
+            parts += [head, *map(self.attention, phase.attentions), "      }"]
         if phase.stores:
             parts.append(_Body(self, depth, phase).text())
         return "\n".join(parts)
@@ -162,6 +176,59 @@ class _Emitter:
             f"{self.size(product.rows.buffer.width)}, {packed.name} + {first} * {depth}, {place} + {first}, "
             f"{self.size(product.place.buffer.width)}, {depth}, {last} - {first}, far);"
         )
+
+    def attention(self, attention: Attending) -> str:
+        """Emit attention of row b to its memory, or the vector-Jacobian product."""
+        value, number, query, place, cotangent, parameters = attention
+        note, operands = value.note, Operands.of(value.args, value.note)
+        time, key_size, size = (
+            self.size(length) for length in (Time(operands.values.note), operands.query.width, value.width)
+        )
+
+        def row(role: Role, index: int, row: str, width: str = time) -> str:
+            memory = Memory(role, index)
+            self.memories[memory] = None
+            return f"{memory.name} + ({row}) * {width}"
+
+        addresses = iter([self.at(parameter, "0") for parameter in parameters])
+        vector, filters, taps, before = "nullptr", "nullptr", 0, "nullptr"
+        if operands.vector:
+            vector = next(addresses)
+        if operands.filter:
+            filters, taps, before = next(addresses), operands.filter.width, row(Role.WEIGHTS, number, "before + b")
+        entries = [
+            row(Role.MEMORY, operands.keys.note, "m", f"{time} * {key_size}"),
+            row(Role.MEMORY, operands.values.note, "m", f"{time} * {size}"),
+            *(key_size, size, f"length < {time} ? length : {time}", time, key_size, size),
+        ]
+        weights = row(Role.WEIGHTS, number, "after + b")
+        lines = [
+            f"const count_t m = *({row(Role.ORDER, 0, 'b', '1')});",
+            f"const count_t length = *({row(Role.LENGTHS, operands.lengths.note, 'm', '1')});",
+            f"const Entries entries{{{', '.join(entries)}}};",
+            f"const Scoring scoring{{{_literal(note.scale)}, {vector}, {filters}, {taps}}};",
+        ]
+        arguments, result = f"entries, scoring, {self.at(query, 'b')}, {before}, {weights}", self.at(place, "b")
+        if cotangent is None:
+            lines.append(f"attend_entries({arguments}, {result});")
+        else:
+            keys, carry, out = "nullptr", "nullptr", "nullptr"
+            if operands.vector:
+                keys = row(Role.KEY_COTANGENT, number, "m", f"{time} * {key_size}")
+                vector = self.vector_sum(operands.vector)
+            if operands.filter:
+                carry, out = (row(Role.WEIGHT_CARRY, number, f"{rows} + b") for rows in ("in", "out"))
+                filters = self.vector_sum(operands.filter)
+            scores = row(Role.SCORE_COTANGENT, number, "now + b")
+            gradients = ", ".join([scores, result, keys, vector, out, filters])
+            lines.append(
+                f"attend_gradient({arguments}, {self.at(cotangent, 'b')}, {carry}, AttentionGradients{{{gradients}}});"
+            )
+        return "\n".join(["        {", *(f"          {line}" for line in lines), "        }"])
+
+    def vector_sum(self, vector: Node) -> str:
+        """Return the address of a thread's part of the cotangent of a constant row."""
+        return self.at(Place(Buffer(Memory(Role.VECTOR_SUM, vector.note), "all", vector.width)), "0")
 
 
 class _Body:

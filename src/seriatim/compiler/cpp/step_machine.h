@@ -6,6 +6,8 @@
 // and the heads of attention. All other instructions compute rows on their own: threads share the rows if there are
 // enough of them; else the first thread computes a short instruction, and all threads a long one.
 
+#include "attention.h"
+
 typedef const double* doubles;
 
 struct Operand {
@@ -184,38 +186,6 @@ static void sinusoids(const Instruction& i, const Call& call, const Part& part) 
   }
 }
 
-INLINE real dot(const real* a, const real* b, count_t n) {
-  real parts[4 * LANES] = {}, sum = 0;
-  count_t j = 0;
-  for (; j + 4 * LANES <= n; j += 4 * LANES)
-#pragma omp simd
-    for (count_t l = 0; l < 4 * LANES; ++l) parts[l] += a[j + l] * b[j + l];
-  for (; j + LANES <= n; j += LANES)
-#pragma omp simd
-    for (count_t l = 0; l < LANES; ++l) parts[l] += a[j + l] * b[j + l];
-  for (count_t l = 0; l < 4 * LANES; ++l) sum += parts[l];
-  for (; j < n; ++j) sum += a[j] * b[j];
-  return sum;
-}
-
-INLINE real additive(const real* query, const real* key, const real* vector, count_t n) {
-  real sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (count_t j = 0; j < n; ++j) sum += vector[j] * f_tanh(query[j] + key[j]);
-  return sum;
-}
-
-INLINE void softmax(real* scores, count_t n) {
-  real largest = -real(INFINITY), sum = 0;
-  for (count_t j = 0; j < n; ++j) largest = scores[j] > largest ? scores[j] : largest;
-#pragma omp simd
-  for (count_t j = 0; j < n; ++j) scores[j] = f_exp(scores[j] - largest);
-#pragma omp simd reduction(+ : sum)
-  for (count_t j = 0; j < n; ++j) sum += scores[j];
-  const real factor = real(1) / sum;
-  for (count_t j = 0; j < n; ++j) scores[j] *= factor;
-}
-
 // The attention of one query to `known` entries.
 INLINE void attend(const real* query, const real* keys, const real* values, count_t known, count_t size, real scale,
                    real slope, real* scores, real* to) {
@@ -225,9 +195,7 @@ INLINE void attend(const real* query, const real* keys, const real* values, coun
   softmax(scores, known);
   for (count_t j = 0; j < size; ++j) to[j] = 0;
   for (count_t s = 0; s < known; ++s) {
-    const real weight = scores[s], *row = values + s * size;
-#pragma omp simd
-    for (count_t j = 0; j < size; ++j) to[j] += weight * row[j];
+    add_multiple(scores[s], values + s * size, size, to);
   }
 }
 
@@ -281,36 +249,20 @@ static void attend_to_memory(const Instruction& i, const Call& call, const Part&
 // extra[5], through the filter from[3] of extra[7] numbers, and the new weights are written to extra[6].
 static void attend_to_rows(const Instruction& i, const Call& call, const Part& part, real* scores) {
   const Cache &values = call.caches[i.extra[0]], &keys = call.caches[i.extra[1]];
-  const count_t key_size = i.extra[2], size = i.extra[3], taps = i.extra[7], time = values.count;
+  const count_t taps = i.extra[7], time = values.count;
   for (count_t r = part.first_row; r < part.last_row; ++r) {
     const int64_t length = *call.integers(i.from[1], r);
     const count_t known = length < time ? length : time;
-    const real *query = call.at(i.from[0], r), *vector = call.at(i.from[2], 0);
-    real* to = call.at(i.to, r);
-    std::memset(to, 0, size * sizeof(real));
-    for (count_t s = 0; s < known; ++s) {
-      const real* key = keys.entries + r * keys.row + s * keys.head;
-      scores[s] = i.extra[4] ? additive(query, key, vector, key_size) : real(i.number[0]) * dot(query, key, key_size);
-    }
+    const Entries entries{keys.entries + r * keys.row, values.entries + r * values.row, keys.head, values.head, known, time,
+                          i.extra[2], i.extra[3]};
+    const Scoring scoring{real(i.number[0]), i.extra[4] ? call.at(i.from[2], 0) : nullptr, call.at(i.from[3], 0), taps};
+    const real* before = nullptr;
+    real* weights = scores;
     if (taps) {
-      const Cache& before = call.caches[i.extra[5]];
-      const real *weights = before.entries + r * before.row, *filter = call.at(i.from[3], 0);
-      for (count_t s = 0; s < known; ++s)
-        for (count_t j = 0; j < taps; ++j) {
-          const count_t place = s + j - taps / 2;
-          if (0 <= place && place < time) scores[s] += filter[j] * weights[place];
-        }
+      before = call.caches[i.extra[5]].entries + r * call.caches[i.extra[5]].row;
+      weights = call.caches[i.extra[6]].entries + r * call.caches[i.extra[6]].row;
     }
-    if (known) softmax(scores, known);
-    if (taps) {
-      const Cache& after = call.caches[i.extra[6]];
-      for (count_t s = 0; s < time; ++s) after.entries[r * after.row + s] = s < known ? scores[s] : real(0);
-    }
-    for (count_t s = 0; s < known; ++s) {
-      const real weight = scores[s], *row = values.entries + r * values.row + s * values.head;
-#pragma omp simd
-      for (count_t j = 0; j < size; ++j) to[j] += weight * row[j];
-    }
+    attend_entries(entries, scoring, call.at(i.from[0], r), before, weights, call.at(i.to, r));
   }
 }
 

@@ -1,0 +1,184 @@
+"""A recurrent decoder with attention in the compiled loop is the loop as it is written, in values and gradients."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import seriatim
+from seriatim.compiler.reasons import UnsupportedError
+from seriatim.core.contract import RecurrentCell
+from seriatim.core.state import state_leaves
+from seriatim.models.attention_decoder import AttentionDecoder
+from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.recurrence import program_runner
+from seriatim.recurrence.fast_path import PROGRAMS
+from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence.program_runner import Runner
+from seriatim.recurrence.triton_runner import TritonRunner
+
+from .own_cells import quickly
+
+_quickly = pytest.fixture(autouse=True, scope="module")(quickly)
+
+LOOPS = {
+    "input feeding": (LuongDecoder, {"score": "bilinear", "input_feeding": True}),
+    "direct input feeding": (LuongDecoder, {"score": "dot", "input_feeding": True, "readout": "direct"}),
+    "additive input feeding": (LuongDecoder, {"score": "additive", "input_feeding": True}),
+    "before the recurrence": (BahdanauDecoder, {}),
+    "before, bilinear": (BahdanauDecoder, {"score": "bilinear"}),
+    "before, scaled dot": (BahdanauDecoder, {"score": "scaled-dot", "readout": "direct"}),
+    "location": (LuongDecoder, {"score": "dot", "location": True}),
+    "location, additive": (BahdanauDecoder, {"location": True}),
+    "location, input feeding": (LuongDecoder, {"score": "bilinear", "location": True, "input_feeding": True}),
+}
+BATCH, TIME, ENTRIES, WIDTH = 4, 5, 6, 8
+
+
+def decoder(case: str, recurrence: str = "lstm", **options: object) -> AttentionDecoder:
+    torch.manual_seed(0)
+    kind, arguments = LOOPS[case]
+    made = kind(lambda width: seriatim.layer(recurrence, width, WIDTH, **options), 6, WIDTH, **arguments)
+    if made.attend.location is not None:
+        nn.init.normal_(made.attend.location)
+    return made.double()
+
+
+def results(made: AttentionDecoder, *, entries: int = ENTRIES, lengths: list[int] | None = None) -> list[Tensor]:
+    """Return outputs, the state after them, and all gradients of a random direction."""
+    torch.manual_seed(1)
+    dtype = next(made.parameters()).dtype
+    inputs = torch.randn(BATCH, TIME, 6, dtype=dtype).requires_grad_()
+    memory_lengths = torch.tensor([entries, entries // 2, 0, min(entries, 1)])
+    memory = torch.randn(BATCH, entries, WIDTH, dtype=dtype)
+    for row, length in zip(memory, memory_lengths, strict=True):
+        row[length:] = torch.nan
+    memory.requires_grad_()
+    state, sources = made.initial_state(BATCH, memory, memory_lengths), [inputs, memory, *made.parameters()]
+    if isinstance(state.weights, Tensor):  # as after some steps
+        weights = torch.rand(BATCH, entries, dtype=dtype)
+        weights *= torch.arange(entries) < memory_lengths.unsqueeze(1)
+        state = state._replace(weights=weights.requires_grad_())
+        sources.append(weights)
+    outputs, end = made(inputs, state, lengths=None if lengths is None else torch.tensor(lengths))
+    values = [outputs, *state_leaves(end[:3])]
+    total = sum((value * torch.randn(value.shape, dtype=dtype)).sum() for value in values)
+    return [*values, *torch.autograd.grad(total, sources, materialize_grads=True)]
+
+
+def programs(made: nn.Module) -> list[object]:
+    return list(PROGRAMS.of(made).entries.values())
+
+
+def agree(made: AttentionDecoder, tolerance: float = 1e-10, **arguments: object) -> None:
+    compiled = results(made, **arguments)
+    assert programs(made)
+    assert all(isinstance(program, Runner) for program in programs(made))
+    with uncompiled():
+        expected = results(made, **arguments)
+    for value, other in zip(compiled, expected, strict=True):
+        torch.testing.assert_close(value, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("lengths", [None, [3, 5, 0, 2]])
+@pytest.mark.parametrize("case", LOOPS)
+def test_values_and_gradients_are_those_of_the_loop(case: str, lengths: list[int] | None) -> None:
+    agree(decoder(case).eval(), lengths=lengths)
+
+
+@pytest.mark.parametrize("case", ["input feeding", "location, additive"])
+def test_threads_share_the_rows(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_runner, "WORTH_SHARING", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        agree(decoder(case, "gru").eval(), lengths=[3, 5, 0, 2])
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("case", ["additive input feeding", "location, input feeding"])
+def test_single_precision(case: str) -> None:
+    agree(decoder(case).float().eval(), 1e-4, lengths=[3, 5, 0, 2])
+
+
+def test_one_program_serves_memories_of_any_length() -> None:
+    made = decoder("location, additive").eval()
+    for entries in (6, 2, 90):
+        agree(made, entries=entries)
+    assert len(programs(made)) == 1
+    with uncompiled():
+        expected = results(made, entries=0)
+    torch.testing.assert_close(results(made, entries=0), expected)
+
+
+@pytest.mark.parametrize("recurrence", ["gru", "lstm-peephole", "mingru"])
+def test_two_layers_with_dropout_are_compiled(recurrence: str) -> None:
+    """With widths that are multiples of four, random masks of all steps are those of the steps one after another."""
+    agree(decoder("before the recurrence", recurrence, num_layers=2, dropout=0.4).train())
+
+
+def test_a_recurrence_that_is_not_compiled_runs_as_written() -> None:
+    for recurrence in ("mamba", "transformer"):
+        made = decoder("input feeding", recurrence).eval()
+        with uncompiled():
+            expected = results(made)
+        torch.testing.assert_close(results(made), expected)
+        assert not any(isinstance(program, Runner) for program in programs(made))
+
+
+def test_gradients_can_be_taken_again() -> None:
+    made, memory = decoder("before the recurrence").eval(), torch.randn(2, 3, WIDTH).double().requires_grad_()
+    outputs, _ = made(torch.randn(2, 4, 6).double(), made.initial_state(2, memory))
+    first, second = (torch.autograd.grad(outputs.sum(), memory, retain_graph=True)[0] for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_autocast_keeps_memories_in_single_precision() -> None:
+    made = decoder("input feeding").float().eval()
+    expected = results(made)
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced = results(made)
+        assert len(programs(made)) == 2
+        assert all(isinstance(program, Runner) for program in programs(made))
+        assert not torch.equal(reduced[0], expected[0])
+    for value, other in zip(reduced, expected, strict=True):
+        assert (value.float() - other).abs().max() <= 0.1 * (1 + other.abs().max())
+
+
+def test_attention_is_refused_on_a_gpu() -> None:
+    made = decoder("input feeding").eval()
+    results(made)
+    (program,) = programs(made)
+    with pytest.raises(UnsupportedError, match="attention to a memory is not compiled for a GPU"):
+        TritonRunner(program.traced, program.numbers)
+
+
+class Joined(RecurrentCell):
+    """A cell that multiplies inputs and state, side by side, by one matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_size, self.output_size = 3, 5
+        self.map = nn.Linear(8, 5)
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        return self.zeros(batch_size, 5)
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        after = torch.tanh(self.map(torch.cat([inputs, state], dim=1)))
+        return after, after
+
+
+def test_inputs_beside_a_state_are_multiplied_before_the_loop() -> None:
+    layer = seriatim.Recurrent(Joined()).double()
+    inputs = torch.randn(2, 6, 3).double().requires_grad_()
+    sources = [inputs, *layer.parameters()]
+    compiled, _ = layer(inputs)
+    with uncompiled():
+        expected, _ = layer(inputs)
+    torch.testing.assert_close(compiled, expected)
+    ours, theirs = (torch.autograd.grad(value.square().sum(), sources) for value in (compiled, expected))
+    torch.testing.assert_close(ours, theirs)
+    plan = programs(layer.cell)[0].program
+    assert [group.leaves[0].note.products[0][0].width for group in plan.groups] == [3]
+    assert [product.depth for phase in plan.forward.phases for product in phase.products] == [5]
